@@ -1,0 +1,379 @@
+"""
+Say what every table of the pipeline holds: columns, types, units, grain.
+
+One constant per table. ``Table.struct`` is the Spark schema, ``Table.arrow`` the Arrow one (for
+workers and for readers without Spark), ``Table.markdown()`` the reference page's section. Tables
+are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC, unless a column says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+# Our type name -> (Spark class, Arrow factory): the few types our tables need.
+_TYPES: Final[dict[str, tuple[str, str]]] = {
+    "string": ("StringType", "string"),
+    "bool": ("BooleanType", "bool_"),
+    "int": ("IntegerType", "int32"),
+    "long": ("LongType", "int64"),
+    "double": ("DoubleType", "float64"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, one of our type names, and what it means with its unit."""
+
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: its directory name, its grain in a sentence, its columns in order."""
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def struct(self) -> StructType:
+        """Spark schema; every column nullable, its doc as the field's comment."""
+        from pyspark.sql import types
+
+        return types.StructType(
+            [
+                types.StructField(
+                    c.name, getattr(types, _TYPES[c.type][0])(), True, {"comment": c.doc}
+                )
+                for c in self.columns
+            ]
+        )
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the same columns."""
+        import pyarrow as pa
+
+        return pa.schema([(c.name, getattr(pa, _TYPES[c.type][1])()) for c in self.columns])
+
+    def markdown(self) -> str:
+        """Return the section of docs/reference/pipeline.md that describes this table."""
+        rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
+        head = [f"### `{self.name}`", "", self.grain, "", "| column | type | meaning |"]
+        return "\n".join([*head, "|---|---|---|", *rows, ""])
+
+    def select(self, frame: Any) -> Any:
+        """Return ``frame`` with exactly this table's columns, in order and in type."""
+        from pyspark.sql import functions as F
+
+        spark = {f.name: f.dataType for f in self.struct.fields}
+        return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
+
+
+def _table(name: str, grain: str, *columns: tuple[str, str, str]) -> Table:
+    return Table(name, grain, tuple(Column(*c) for c in columns))
+
+
+_QUOTA_ID = (
+    (
+        "quota_type",
+        "string",
+        "quota type the row is about: producer_byte_rate, consumer_byte_rate, request_percentage, "
+        "controller_mutation_rate, producer_ids_rate, connection_creation_rate",
+    ),
+    (
+        "quota_id",
+        "string",
+        "who shares the quota: `<sanitised user>:<client-id>`, an empty side = not part of it",
+    ),
+    ("quota_user", "string", "user tag of the quota-id, raw; '' = not part"),
+    ("quota_client_id", "string", "client-id tag of the quota-id, raw; '' = not part"),
+)
+
+REQUESTS: Final = _table(
+    "requests",
+    "One row per charge: a request line of a broker's log, or a charge of a gateway's journal "
+    "(there one request may be charged to several quota types: `quota_type` tells).",
+    (
+        "record_ms",
+        "double",
+        "when the charge was made, epoch ms: exact from a journal; from a log the best estimate, "
+        "log time - sendTimeMs - responseQueueTimeMs",
+    ),
+    ("broker_id", "int", "broker, from --broker-id, the path's pattern or the journal"),
+    ("listener", "string", "listener name"),
+    ("connection", "string", "connection id as logged"),
+    ("principal", "string", "name part of the principal, raw"),
+    ("client_id", "string", "client-id, raw; '' = none"),
+    ("api_name", "string", "API, as Kafka's ApiKeys names it: PRODUCE, FETCH, ..."),
+    ("api_version", "int", "version of the request"),
+    (
+        "is_forwarded",
+        "bool",
+        "the controller's line of a request that a broker forwarded; charged to nobody, "
+        "for the broker's own line carries the charge",
+    ),
+    (
+        "bytes_charged",
+        "long",
+        "bytes charged to the byte-rate quota: a produce request's size without its 4-byte length, "
+        "a fetch response's as Kafka sizes it; 0 for APIs not charged by bytes",
+    ),
+    (
+        "bytes_exact",
+        "bool",
+        "false where the log doesn't hold enough: a throttled fetch, a fetch of an unknown version",
+    ),
+    (
+        "handler_ms",
+        "double",
+        "handler thread time, ms (a lower bound of what the request quota charges)",
+    ),
+    ("throttle_time_ms", "long", "throttle time told to the client, ms"),
+    ("producer_ids", "int", "new producer ids (journals only)"),
+    (
+        "quota_type",
+        "string",
+        "quota that the request is charged to: producer_byte_rate for PRODUCE, consumer_byte_rate "
+        "for a client's FETCH, controller_mutation_rate for topic and partition changes; "
+        "else request_percentage",
+    ),
+    (
+        "amount",
+        "double",
+        "what was charged, in the quota's own unit: bytes, percent x seconds of one thread, "
+        "partitions, producer ids",
+    ),
+    ("is_charged", "bool", "counts against a client quota (not a follower's fetch, not forwarded)"),
+    ("client_ip", "string", "peer address"),
+    ("decided_throttle_time_ms", "long", "throttle time of this row's own quota, ms (journals)"),
+    ("source", "string", "log or journal"),
+    ("worker_id", "string", "gateway worker (journals)"),
+    ("seq", "long", "order within the source: byte offset in the file, or the journal's seq"),
+    ("file", "string", "file (or topic-partition) it was read from"),
+)
+
+USAGE: Final = _table(
+    "usage",
+    "One row per (quota_type, quota_id, broker_id, second_ms). Every charged request is counted in "
+    "exactly one row, that of the quota type it's charged to, so sums over the table are sums over "
+    "the log; only `amount` of request_percentage rows covers all of a client's requests. "
+    "Seconds without requests are absent.",
+    *_QUOTA_ID,
+    ("broker_id", "int", "broker"),
+    ("second_ms", "long", "start of the second, epoch ms"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("bytes_estimated", "long", "of these, bytes of rows with bytes_exact = false"),
+    ("amount", "double", "charged in the quota's own unit: bytes, percent x s, partitions, ids"),
+    ("handler_ms", "double", "handler thread time, ms"),
+    ("throttle_time_ms", "long", "throttle time told, summed, ms"),
+    ("throttled_requests", "long", "requests told a throttle time > 0"),
+    ("max_throttle_time_ms", "long", "largest throttle time told, ms"),
+    ("quota", "double", "limit per broker in the quota's unit per second; null = unlimited"),
+    ("quota_source", "string", "entity the limit comes from, as printed: {user=alice}"),
+)
+
+_ROLLUP = (
+    *_QUOTA_ID,
+    ("broker_id", "int", "broker"),
+    ("period_ms", "long", "start of the hour or UTC day, epoch ms"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("amount", "double", "charged in the quota's own unit"),
+    ("handler_ms", "double", "handler thread time, ms"),
+    ("throttle_time_ms", "long", "throttle time told, summed, ms"),
+    ("throttled_requests", "long", "requests told a throttle time > 0"),
+    ("active_seconds", "long", "seconds with at least one request"),
+    ("peak_per_s", "double", "largest amount of one second"),
+    ("p50_per_s", "double", "median of amount over active seconds"),
+    ("p95_per_s", "double", "95th percentile of amount over active seconds"),
+    ("p99_per_s", "double", "99th percentile of amount over active seconds"),
+    ("quota", "double", "limit per broker, unit per second; null = unlimited"),
+)
+USAGE_HOUR: Final = _table(
+    "usage_hour", "One row per (quota_type, quota_id, broker_id, hour).", *_ROLLUP
+)
+USAGE_DAY: Final = _table(
+    "usage_day", "One row per (quota_type, quota_id, broker_id, UTC day).", *_ROLLUP
+)
+
+REPLAY: Final = _table(
+    "replay",
+    "One row per charged request of a replayable quota type: all columns of `requests`, and what "
+    "Kafka's sensor would have decided.",
+    *[(c.name, c.type, c.doc) for c in REQUESTS.columns],
+    ("quota_id", "string", "who shares the quota: `<sanitised user>:<client-id>`"),
+    ("quota_user", "string", "user tag of the quota-id, raw"),
+    ("quota_client_id", "string", "client-id tag of the quota-id, raw"),
+    ("quota_bps", "double", "limit in force, in the quota's unit per second; null = unlimited"),
+    ("logged_throttle_time_ms", "long", "throttle time the log or journal holds, ms"),
+    ("replayed_throttle_time_ms", "long", "throttle time Kafka's sensor gives, ms"),
+    (
+        "replayable",
+        "bool",
+        "false for a throttled fetch (its size isn't logged; its charge was taken back) "
+        "and for quota types that a log can't replay",
+    ),
+)
+
+WHAT_IF: Final = _table(
+    "what_if",
+    "One row per (plan, quota_type, quota_id, broker_id, principal, client_id); plan `logged` is "
+    "what the log itself says. Open-loop: a throttled client would have sent later.",
+    ("plan", "string", "plan's name: the quotas file's stem, or `logged`"),
+    *_QUOTA_ID,
+    ("broker_id", "int", "broker"),
+    ("principal", "string", "name part of the principal, raw"),
+    ("client_id", "string", "client-id, raw"),
+    ("quota", "double", "limit per broker under this plan; null = unlimited"),
+    ("quota_source", "string", "entity the limit comes from"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("throttled_requests", "long", "requests with a throttle time > 0"),
+    ("throttle_time_ms", "long", "throttle time, summed, ms"),
+    ("max_throttle_time_ms", "long", "largest throttle time, ms"),
+    ("delayed_bytes", "long", "bytes of the throttled requests"),
+    ("delayed_share", "double", "delayed_bytes / bytes, 0..1; 0 without bytes"),
+    ("first_ms", "long", "first request, epoch ms"),
+    ("last_ms", "long", "last request, epoch ms"),
+)
+
+RECOMMEND: Final = _table(
+    "recommend",
+    "One row per recommendation; `action` says what to do with the entity.",
+    ("quota_type", "string", "quota type"),
+    ("entity", "string", "entity as printed: {user=alice, client-id=<default>}"),
+    ("user", "string", "user of the entity, raw; '<default>' when is_default_user; null = no part"),
+    ("client_id", "string", "client-id of the entity, raw; null = not part"),
+    ("is_default_user", "bool", "the user part is the default entity"),
+    ("is_default_client_id", "bool", "the client-id part is the default entity"),
+    ("action", "string", "set, keep, default, split, merge or remove"),
+    ("current", "double", "limit in force per broker; null = unlimited"),
+    ("recommended", "double", "limit per broker to set; null where the action sets none"),
+    ("observed_percentile", "double", "the chosen percentile of the rate over the quota window"),
+    ("observed_peak", "double", "the highest rate over the quota window"),
+    ("growth_per_day", "double", "relative growth of daily use used in the figure, 0.01 = 1 %/day"),
+    ("headroom", "double", "factor applied on top, 1.2 = 20 %"),
+    ("throttled_requests_current", "long", "requests throttled in this data by the current limit"),
+    ("throttle_time_ms_current", "long", "throttle time in this data by the current limit, ms"),
+    ("throttled_requests_recommended", "long", "requests throttled by the recommended limit"),
+    ("throttle_time_ms_recommended", "long", "throttle time by the recommended limit, ms"),
+    ("reason", "string", "one line that explains the numbers"),
+)
+
+CHARGEBACK: Final = _table(
+    "chargeback",
+    "One row per (principal, period_ms).",
+    ("principal", "string", "name part of the principal, raw"),
+    ("period", "string", "hour, day or month"),
+    ("period_ms", "long", "start of the period in UTC, epoch ms"),
+    ("requests", "long", "requests"),
+    ("bytes_in", "long", "bytes produced (charged)"),
+    ("bytes_out", "long", "bytes fetched (charged)"),
+    ("handler_ms", "double", "handler thread time, ms"),
+    ("throttle_time_ms", "long", "throttle time told, summed, ms"),
+    ("throttled_requests", "long", "requests told a throttle time > 0"),
+    ("peak_in_bps", "double", "largest second of bytes produced, all brokers together"),
+    ("peak_out_bps", "double", "largest second of bytes fetched, all brokers together"),
+    ("peak_in_quota_share", "double", "largest (second's bytes / produce limit); null = no limit"),
+    ("peak_out_quota_share", "double", "largest (second's bytes / fetch limit); null = no limit"),
+    ("cluster_share", "double", "share of the cluster's bytes in the period, 0..1"),
+    ("price_in", "double", "price of bytes_in, in `currency`"),
+    ("price_out", "double", "price of bytes_out"),
+    ("price_requests", "double", "price of requests"),
+    ("price_handler", "double", "price of handler time"),
+    ("price_fixed", "double", "price per principal and period"),
+    ("price", "double", "their sum"),
+    ("currency", "string", "currency of the price file; null without one"),
+)
+
+STORMS: Final = _table(
+    "storms",
+    "One row per storm: a run of seconds in which something was made faster than the threshold.",
+    ("kind", "string", "connection, producer_id or request"),
+    ("client_ip", "string", "peer address (connection storms)"),
+    ("listener", "string", "listener (connection storms)"),
+    ("principal", "string", "user (producer-id and request storms)"),
+    ("client_id", "string", "client-id (request storms)"),
+    ("broker_id", "int", "broker"),
+    ("start_ms", "long", "first second of the storm, epoch ms"),
+    ("end_ms", "long", "end of its last second, epoch ms"),
+    ("count", "long", "connections, producer ids or requests in it"),
+    ("peak_per_s", "double", "largest count of one second"),
+    ("mean_per_s", "double", "count / duration"),
+    ("usual_per_s", "double", "the source's median per second outside of storms"),
+    ("quota_type", "string", "quota that would have held it"),
+    ("entity", "string", "entity to set it on, as printed"),
+    ("quota", "double", "value that would have held it to its usual pace"),
+    ("reason", "string", "one line that explains the value"),
+)
+
+EFFECTIVE: Final = _table(
+    "effective",
+    "One row per (kind, quota key, who). kind `applied`: the quota that applied to this principal "
+    "and client-id; kind `dead`: a configured quota that nobody in the data matched.",
+    ("kind", "string", "applied or dead"),
+    ("quota_key", "string", "key with its unit: producer_byte_rate:broker_bps"),
+    ("principal", "string", "name part of the principal, raw; null for dead quotas"),
+    ("client_id", "string", "client-id, raw; null for dead quotas"),
+    ("quota_id", "string", "quota-id; null for dead quotas"),
+    ("value", "double", "the limit; null = unlimited"),
+    ("source", "string", "entity it comes from, as printed; null = none"),
+    ("overridden", "string", "less specific entries it hides, in order, as `entity=value; ...`"),
+    ("requests", "long", "requests that it applied to; 0 for dead quotas"),
+    ("bytes", "long", "bytes that it applied to"),
+    ("note", "string", "why a quota is dead, or what to know of it; null = nothing"),
+)
+
+BAD_LINES: Final = _table(
+    "bad_lines",
+    "One row per line that holds a request but can't be read (or is cut off), with its reason; "
+    "nothing is dropped silently.",
+    ("file", "string", "file (or topic-partition)"),
+    ("offset", "long", "byte offset of the line in the (uncompressed) file, or topic offset"),
+    ("reason", "string", "why, in words"),
+    ("line", "string", "its first 2,000 characters"),
+)
+
+SUMMARY: Final = _table(
+    "summary",
+    "One row per (command, name): the figures of a run's closing table, for the report.",
+    ("command", "string", "usage, replay, what-if, ..."),
+    ("name", "string", "figure's name, e.g. lines, bad_lines, equal_decisions_share"),
+    ("value", "double", "the figure, if a number"),
+    ("text", "string", "the figure, if words; e.g. the time zone assumed"),
+    ("unit", "string", "bytes, ms, requests, share, s, ...; null for words"),
+    ("note", "string", "what it means, in one line"),
+)
+
+TABLES: Final[dict[str, Table]] = {
+    t.name: t
+    for t in (
+        REQUESTS,
+        USAGE,
+        USAGE_HOUR,
+        USAGE_DAY,
+        REPLAY,
+        WHAT_IF,
+        RECOMMEND,
+        CHARGEBACK,
+        STORMS,
+        EFFECTIVE,
+        BAD_LINES,
+        SUMMARY,
+    )
+}
