@@ -1,0 +1,1 @@
+"""The usage journal: what was charged, told and seen, written out of the traffic's way."""

@@ -1,0 +1,94 @@
+"""
+Bytes to messages and back, without sockets, clock or log.
+
+A map for who builds on it (all of it is pure; nothing here raises anything but
+``RemoteProtocolError`` for what a peer sent and ``LocalProtocolError`` for what we would send).
+
+Words
+    *frame*: one Kafka message **with its 4-byte length prefix**. Every offset in this package
+    counts from the first byte of that prefix. ``Buffer`` is ``bytes | bytearray | memoryview``.
+    A function that changes a frame returns the new one; given a ``bytearray`` (or a writable
+    memoryview) and a change that keeps the size, it writes in place and returns the same object.
+
+``frame``: cutting a byte stream into frames
+    ``FrameScanner(max_frame_bytes, stream=None)``; ``scanner.feed(data) -> list[Piece]``;
+    ``Piece = (kind, frame_bytes, view)``: ``frame_bytes`` is the frame's size with the prefix,
+    kind one of ``WHOLE`` (view = whole frame), and for a frame that is to pass in pieces ``HEAD``
+    (first bytes), ``BODY``, ``TAIL`` (last bytes). ``stream(head, frame_bytes) -> bool`` is asked
+    once for a frame that isn't complete yet, as soon as 64 bytes of it are in: True = give me
+    pieces at once and never assemble (cut-through), False or no callback = collect it and give it
+    ``WHOLE``. One frame exactly filling ``data`` is returned as ``data`` itself: no copy; several:
+    memoryviews of ``data``; an assembled one: one join. ``scanner.pending_bytes``,
+    ``scanner.max_frame_bytes`` (settable: small before authentication, ``MAX_UNAUTHENTICATED``).
+    ``scanner.feed_into`` isn't needed for BufferedProtocol: feed ``memoryview(buf)[:n]`` and hand
+    over a fresh buffer when ``feed`` returned views you keep.
+
+``header``
+    ``parse_request_header(frame, pos=4) -> (api_key, api_version, correlation_id, client_id,
+    body_offset)`` (plain tuple; client_id None when null); ``peek_request(frame) -> (api_key,
+    api_version, correlation_id)``; ``correlation_id(response_frame)``;
+    ``response_body_offset(api_key, version, frame) -> int``;
+    ``is_flexible(api_key, version)``; ``build_request(api_key, version, correlation_id, client_id,
+    body) -> bytes``; ``build_response(api_key, version, correlation_id, body) -> bytes`` (frames).
+
+``apis``
+    ``API: Mapping[int, Api]``; ``Api(key, name, min_version, max_version, flexible_since,
+    throttle_since, client_throttles_since, cluster_action, forwardable, has_addresses, charged,
+    proxied)``; ``max_version`` is the newest this package can parse when the API carries addresses
+    or is charged, else the newest known. Constants ``PRODUCE``, ``FETCH``, ``METADATA``, ...
+    ``has_throttle(key, version)``, ``client_pauses(key, version)``.
+
+``throttle`` (the field, not the sensors)
+    ``patch_throttle(key, version, frame, ms) -> Buffer``; ``read_throttle(key, version, frame) ->
+    int`` (0 where there is no field); ``throttle_offset(key, version, frame) -> int | None`` (a
+    frame's HEAD piece is enough except for Produce, ApiVersions, 38-41, 47);
+    ``pack_throttle(ms) -> bytes`` clamps to int32.
+
+``messages.api_versions``
+    ``parse_response(frame, version) -> ApiVersions(error, ranges: dict[key, (min, max)], …)``;
+    ``narrow_response(frame, version, pass_unknown=False) -> bytes`` (hide and clamp per ``apis``);
+    ``admin_response(correlation_id, version, keys) -> bytes``;
+    ``unsupported_response(correlation_id)``.
+``messages.produce``
+    ``acks(frame, version, body_offset) -> int``; ``walk(frame, version, body_offset) ->
+    ProduceWalk(transactional_id, acks, partitions, batches, records_bytes, producer_ids)``;
+    ``ProduceSkimmer(version)``: the same over pieces (``feed(view)``, ``finish() -> ProduceWalk``).
+``messages.fetch``
+    ``FetchHead = read_request(frame, version, body_offset) -> (replica_id, max_wait_ms, min_bytes,
+    max_bytes, session_id, session_epoch)``; ``cap_request(frame, version, body_offset, limit) ->
+    Buffer`` (MaxBytes and MinBytes, never raises them); ``set_session(frame, version, body_offset,
+    session_id, session_epoch) -> Buffer``;
+    ``response_session(frame, version) -> (error, session_id)``;
+    ``charged_bytes(frame_bytes, version) -> int``; ``empty_response(frame, version, throttle_ms)
+    -> bytes``; ``EndpointMasker(version)``: ``feed(view) -> Buffer`` for a Fetch v16+ answer that
+    passes in pieces: makes NodeEndpoints an unknown tag, same size, so that no upstream address
+    passes (small answers: assemble and use ``gateway.rewrite``).
+``messages.share`` (78, 79), ``messages.metadata`` (3), ``messages.cluster`` (10, 55, 60):
+    ``rewrite(frame, version, addresses) -> bytes``, used through ``gateway.rewrite``.
+``messages.mutation``
+    ``create_topics(frame, version, body_offset) -> Mutations``, ``delete_topics``,
+    ``create_partitions``;
+    ``Mutations(names, partitions_each, partitions, validate_only)``; ``refuse(api_key, version,
+    correlation_id, mutations, throttle_ms) -> bytes`` (every topic answered with error 89).
+    Counts need the cluster where the request has none (deletes, default partitions; a
+    CreatePartitions count is a total): pass ``current: Callable[[name_or_id], int | None]``.
+``messages.sasl``
+    ``parse_handshake(frame, body_offset) -> mechanism``; ``handshake_response(frame) -> (error,
+    mechanisms)``; ``parse_authenticate(frame, version, body_offset) -> bytes``;
+    ``authenticate_response(frame, version) -> (error, message, auth_bytes, session_lifetime_ms)``;
+    ``build_*`` for each of the four.
+``messages.quotas`` (released 48/49, v0-1), ``messages.draft`` (KIP-546's 48/49/50, v0):
+    dataclasses,
+    ``decode_request/encode_request/decode_response/encode_response(key, version, …)`` on bodies.
+``messages.configs`` (32, 33, 44): dataclasses and the same four verbs.
+``messages.transactions``: ``init_producer_id_response(frame, version) -> (error, producer_id,
+    epoch)``.
+``conversation``
+    ``Conversation(max_in_flight)``: ``request(header…)``, ``response(frame) -> InFlight``: FIFO
+    correlation, bounded, replayed or foreign correlation ids refused with a reason.
+
+``headgate.gateway.rewrite``: ``AddressBook(Mapping[int, (host, port)])``;
+    ``rewrite_response(api_key, version, frame, book) -> Rewritten(frame, hidden: tuple[int,
+    ...])``;
+    ``needs_rewrite(api_key, version) -> bool``. Brokers not in the book are hidden, never leaked.
+"""
