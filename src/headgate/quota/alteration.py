@@ -1,0 +1,186 @@
+"""
+Alterations of quotas, validated with Kafka's own order of checks and texts.
+
+Source: ClientQuotaControlManager.alterClientQuotas (spec resolution.md section 6).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.key import KEYS, QuotaKey
+
+
+class Op(NamedTuple):
+    """
+    One key of an alteration.
+
+    Args:
+        key: quota type and unit.
+        value: the new value; None clears it.
+    """
+
+    key: QuotaKey
+    value: float | None
+
+
+class QuotaAlteration(NamedTuple):
+    """
+    The change of one entity.
+
+    Args:
+        entity: the entity the quotas are written for.
+        ops: what to set or clear.
+    """
+
+    entity: QuotaEntity
+    ops: tuple[Op, ...]
+
+    @classmethod
+    def of(cls, entity: QuotaEntity, ops: Iterable[Op]) -> QuotaAlteration:
+        """Build from any iterable of ops."""
+        return cls(entity, tuple(ops))
+
+
+class AlterResult(NamedTuple):
+    """
+    What became of one entity's alteration.
+
+    Args:
+        entity: as asked.
+        error: None when it was (or, validate-only, would be) applied.
+    """
+
+    entity: QuotaEntity
+    error: ApiError | None
+
+
+class Validated(NamedTuple):
+    """The results in the order asked, and the alterations that are to be applied."""
+
+    results: list[AlterResult]
+    accepted: list[QuotaAlteration]
+
+
+def is_ip_literal(name: str) -> bool:
+    """Whether Java's InetAddress takes the text without asking a name server."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return _is_loose_ipv4(name)
+    return True
+
+
+def _is_loose_ipv4(name: str) -> bool:
+    """Java also reads ``2130706433`` (127.0.0.1) and ``1.2`` (1.0.0.2)."""
+    parts = name.split(".")
+    if not 1 <= len(parts) <= 4 or not all(p.isascii() and p.isdigit() for p in parts):
+        return False
+    limits = [255] * (len(parts) - 1) + [256 ** (5 - len(parts)) - 1]
+    return all(int(p) <= limit for p, limit in zip(parts, limits, strict=True))
+
+
+def validate(
+    alterations: Sequence[QuotaAlteration],
+    *,
+    resolvable: Callable[[str], bool] = is_ip_literal,
+) -> Validated:
+    """
+    Check alterations as Kafka's controller does, all of a request together.
+
+    An entity that occurs twice keeps its first alteration and is reported as an error; a key that
+    occurs twice in one alteration spoils that alteration (both are Kafka's ways).
+
+    Args:
+        alterations: one per entity.
+        resolvable: whether a host name of an ip entity resolves; the shell that may ask a name
+            server passes its own. Literals alone by default.
+
+    Returns:
+        One result per alteration, and those to apply (in order).
+
+    Source: ClientQuotaControlManager; DESIGN section 3 for keys Kafka lacks.
+    """
+    results: list[AlterResult] = []
+    accepted: list[QuotaAlteration] = []
+    seen: set[QuotaEntity] = set()
+    for alteration in alterations:
+        entity = alteration.entity
+        repeated = len({op.key for op in alteration.ops}) != len(alteration.ops)
+        if entity in seen or repeated:
+            error: ApiError | None = _invalid(f"Ignoring duplicate entity {entity.java_text}")
+        else:
+            error = entity_error(entity, resolvable) or ops_error(entity, alteration.ops)
+            if error is None:
+                accepted.append(alteration)
+        seen.add(entity)
+        results.append(AlterResult(entity, error))
+    return Validated(results, accepted)
+
+
+def entity_error(
+    entity: QuotaEntity, resolvable: Callable[[str], bool] = is_ip_literal
+) -> ApiError | None:
+    """
+    Return what is wrong with an entity that is to carry quotas, or None.
+
+    Source: ClientQuotaControlManager.validateEntity.
+    """
+    if not len(entity):
+        return _invalid("Invalid empty client quota entity")
+    for entity_type, name in entity:
+        if entity_type not in ("user", "client-id", "ip"):
+            return _invalid(f"Unhandled client quota entity type: {entity_type}")
+        if name == "":
+            return _invalid(f"Empty {entity_type} not supported")
+    ip = entity.ip
+    if ip is not None:
+        if len(entity) > 1:
+            return _invalid(
+                "Invalid quota entity combination, IP entity shouldnot be combined with User or "
+                "ClientId"
+            )
+        if not isinstance(ip, Default) and not resolvable(ip):
+            return _invalid(f"{ip} is not a valid IP or resolvable host.")
+    return None
+
+
+def ops_error(entity: QuotaEntity, ops: Iterable[Op]) -> ApiError | None:
+    """Return the first mistake among the ops of one entity, or None. Removals always pass."""
+    for op in ops:
+        error = None if op.value is None else value_error(entity, op.key, op.value)
+        if error is not None:
+            return error
+    return None
+
+
+def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | None:
+    """
+    Return what is wrong with a value of a key on an entity, or None.
+
+    Source: ClientQuotaControlManager.validateQuotaKeyValue.
+    """
+    spec = KEYS.get(key)
+    if spec is None or entity.shape not in spec.shapes:
+        return _invalid(f"Invalid configuration key {key.name}")
+    # Differs: NaN, which Kafka stores (4.3.1) or turns into 0 (3.9.2), is refused.
+    if math.isnan(value) or value <= 0.0:
+        return _invalid(f"Quota {key.name} must be greater than 0")
+    if spec.value_type == "DOUBLE":
+        return None
+    largest = 2147483647.0 if spec.value_type == "INT" else 9223372036854775807.0
+    if value > largest:
+        article = "an INT" if spec.value_type == "INT" else "a LONG"
+        return _invalid(f"Proposed value for {key.name} is too large for {article}.")
+    if abs(math.fmod(value, 1.0)) > 1e-6:
+        return _invalid(f"{key.name} cannot be a fractional value.")
+    return None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(KafkaError.INVALID_REQUEST, message)

@@ -1,0 +1,303 @@
+"""
+The quotas file: YAML or JSON, read with every mistake at once, written so that it reads back.
+
+::
+
+    quotas:
+      - entity: {user: alice, client-id: etl}   # a null name is the default entity
+        producer_byte_rate: 1048576             # a null value removes the key
+        consumer_byte_rate:bps: 5242880         # a key may carry a unit
+    static_defaults: {producer_byte_rate: 1000} # KIP-55's last resort, for the pipeline
+    history:                                    # from `headgate history`, for the pipeline
+      - {t_ms: 1795261549304, entity: {user: alice}, key: producer_byte_rate, value: 1000}
+
+Also read: Kafka's words ``client`` for ``client-id``, and values under ``config``.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from headgate.errors import InvalidQuota
+from headgate.quota.alteration import Op, entity_error, value_error
+from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.key import KEYS, QuotaKey, format_value
+from headgate.quota.table import QuotaTable
+
+
+class QuotaEvent(NamedTuple):
+    """One change in time: at ``t_ms`` (epoch ms) the key of the entity became ``value``."""
+
+    t_ms: int
+    entity: QuotaEntity
+    key: QuotaKey
+    value: float | None
+
+
+class QuotasFile(NamedTuple):
+    """
+    What a quotas file says.
+
+    Args:
+        table: the quotas it sets.
+        removals: entity and op for every key it sets to null.
+        history: changes in time, oldest first.
+        mentioned: every entity it names.
+    """
+
+    table: QuotaTable
+    removals: tuple[tuple[QuotaEntity, Op], ...]
+    history: tuple[QuotaEvent, ...]
+    mentioned: frozenset[QuotaEntity]
+
+
+def load_quotas(path: str | Path) -> QuotaTable:
+    """Read a quotas file's table; see :func:`read_quotas_file`."""
+    return read_quotas_file(path).table
+
+
+def read_quotas_file(path: str | Path) -> QuotasFile:
+    """
+    Read a quotas file.
+
+    Raises:
+        InvalidQuota: the file can't be read, or holds mistakes: all of them, each with its line.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidQuota(f"can't read the quotas file {path}: {exc}") from exc
+    return parse_quotas(text, str(path))
+
+
+def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
+    """
+    Read the text of a quotas file (YAML; JSON is YAML).
+
+    Args:
+        text: the file's text.
+        source: what mistakes name as the place.
+
+    Raises:
+        InvalidQuota: one line per mistake, ``source:line: what``.
+    """
+    try:
+        root = yaml.compose(text, Loader=_loader())
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(exc, "problem", None) or str(exc).splitlines()[0]
+        raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
+    return _Reader(source).read(root)
+
+
+def dump_quotas(table: QuotaTable) -> str:
+    """Return a table as a quotas file; reading it back gives an equal table."""
+    quotas = []
+    for entity in sorted(table.entities):
+        row: dict[str, Any] = {
+            "entity": {t: None if isinstance(n, Default) else n for t, n in entity}
+        }
+        for key, value in sorted(table.entities[entity].items()):
+            row[key.name] = _plain(value)
+        quotas.append(row)
+    document: dict[str, Any] = {"quotas": quotas}
+    if table.static_defaults:
+        document["static_defaults"] = {
+            key.name: _plain(value) for key, value in sorted(table.static_defaults.items())
+        }
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if format_value(value).lstrip("-").isdigit() else value
+
+
+def _loader() -> type[Any]:
+    loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return loader
+
+
+class _Reader:
+    """Walks YAML nodes (they know their lines) and gathers mistakes."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems: list[str] = []
+        self.values: dict[QuotaEntity, dict[QuotaKey, float]] = {}
+        self.removals: list[tuple[QuotaEntity, Op]] = []
+        self.history: list[QuotaEvent] = []
+        self.static_defaults: dict[QuotaKey, float] = {}
+        self.first_line: dict[QuotaEntity, int] = {}
+
+    def read(self, root: yaml.Node | None) -> QuotasFile:
+        if root is None:
+            self.problems.append(f"{self.source}: empty; expected 'quotas: [...]'")
+        elif not isinstance(root, yaml.MappingNode):
+            self.wrong(root, "expected a mapping with 'quotas: [...]'")
+        else:
+            self.document(root)
+        if self.problems:
+            raise InvalidQuota("\n".join(self.problems))
+        return QuotasFile(
+            QuotaTable(self.values, static_defaults=self.static_defaults),
+            tuple(self.removals),
+            tuple(sorted(self.history, key=lambda event: event.t_ms)),
+            frozenset(self.first_line),
+        )
+
+    def document(self, root: yaml.MappingNode) -> None:
+        names = []
+        for key_node, node in root.value:
+            name = key_node.value
+            names.append(name)
+            if name == "quotas":
+                for item in self.items(node, "quotas"):
+                    self.quota(item)
+            elif name == "static_defaults":
+                self.static(node)
+            elif name == "history":
+                for item in self.items(node, "history"):
+                    self.event(item)
+            elif name not in _NOTES:
+                self.wrong(
+                    key_node,
+                    f"unknown section {name!r}; the sections are quotas, static_defaults, history",
+                )
+        if not {"quotas", "history"} & set(names):
+            self.wrong(root, "no 'quotas: [...]' section")
+
+    def quota(self, node: yaml.Node) -> None:
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, "a quota is a mapping with 'entity: {...}' and keys")
+            return
+        pairs = [(k, v) for k, v in node.value if k.value != "entity"]
+        entity_nodes = [v for k, v in node.value if k.value == "entity"]
+        if len(entity_nodes) != 1:
+            self.wrong(node, "a quota needs one 'entity: {user: NAME, ...}'")
+            return
+        entity = self.entity(entity_nodes[0])
+        if entity is None:
+            return
+        if entity in self.first_line:
+            self.wrong(
+                node, f"{entity} stands twice; it is on line {self.first_line[entity]} already"
+            )
+            return
+        self.first_line[entity] = node.start_mark.line + 1
+        flat = []
+        for key_node, value_node in pairs:
+            if key_node.value == "config" and isinstance(value_node, yaml.MappingNode):
+                flat.extend(value_node.value)
+            else:
+                flat.append((key_node, value_node))
+        values: dict[QuotaKey, float] = {}
+        for key_node, value_node in flat:
+            parsed = self.key_value(entity, key_node, value_node, set(values))
+            if parsed is None:
+                continue
+            key, value = parsed
+            if value is None:
+                self.removals.append((entity, Op(key, None)))
+            else:
+                values[key] = value
+        if values:
+            self.values[entity] = values
+
+    def entity(self, node: yaml.Node) -> QuotaEntity | None:
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, "an entity is a mapping such as {user: alice, client-id: etl}")
+            return None
+        entries: dict[str, EntityName] = {}
+        for key_node, name_node in node.value:
+            entity_type = "client-id" if key_node.value == "client" else key_node.value
+            if entity_type in entries:
+                self.wrong(key_node, f"entity type {entity_type} stands twice")
+                return None
+            if name_node.tag == "tag:yaml.org,2002:null":
+                entries[entity_type] = DEFAULT
+            elif isinstance(name_node, yaml.ScalarNode):
+                entries[entity_type] = name_node.value
+            else:
+                self.wrong(name_node, f"the name of {entity_type} must be text, or null (default)")
+                return None
+        entity = QuotaEntity(entries)
+        # A host name's address is the server's to find; the file only needs a name.
+        error = entity_error(entity, resolvable=lambda _: True)
+        if error is not None:
+            self.wrong(node, str(error))
+            return None
+        return entity
+
+    def key_value(
+        self, entity: QuotaEntity, key_node: yaml.Node, value_node: yaml.Node, seen: set[QuotaKey]
+    ) -> tuple[QuotaKey, float | None] | None:
+        key = QuotaKey.parse(str(key_node.value))
+        if not key.is_known:
+            known = ", ".join(k.name for k in KEYS)
+            self.wrong(key_node, f"unknown key {key_node.value!r}; the keys are {known}")
+            return None
+        if key in seen:
+            self.wrong(key_node, f"{key} stands twice for {entity}")
+            return None
+        if value_node.tag == "tag:yaml.org,2002:null":
+            return key, None
+        value = self.number(value_node, key.name)
+        if value is None:
+            return None
+        error = value_error(entity, key, value)
+        if error is not None:
+            self.wrong(value_node, f"{error} (entity {entity})")
+            return None
+        return key, value
+
+    def number(self, node: yaml.Node, name: str) -> float | None:
+        try:
+            value = float(node.value) if isinstance(node, yaml.ScalarNode) else math.nan
+        except ValueError:
+            value = math.nan
+        if math.isnan(value):
+            self.wrong(node, f"the value of {name} must be a number, or null to remove it")
+            return None
+        return value
+
+    def static(self, node: yaml.Node) -> None:
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, "static_defaults is a mapping of key to value")
+            return
+        for key_node, value_node in node.value:
+            parsed = self.key_value(_ANY_CLIENT, key_node, value_node, set(self.static_defaults))
+            if parsed is not None and parsed[1] is not None:
+                self.static_defaults[parsed[0]] = parsed[1]
+
+    def event(self, node: yaml.Node) -> None:
+        fields = {k.value: v for k, v in node.value} if isinstance(node, yaml.MappingNode) else {}
+        missing = [name for name in ("t_ms", "entity", "key", "value") if name not in fields]
+        if missing:
+            self.wrong(node, f"a history entry lacks {', '.join(missing)}")
+            return
+        entity = self.entity(fields["entity"])
+        t_ms = self.number(fields["t_ms"], "t_ms")
+        if entity is None or t_ms is None:
+            return
+        parsed = self.key_value(entity, fields["key"], fields["value"], set())
+        if parsed is not None:
+            self.history.append(QuotaEvent(int(t_ms), entity, *parsed))
+
+    def items(self, node: yaml.Node, name: str) -> list[yaml.Node]:
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        self.wrong(node, f"{name} must be a list")
+        return []
+
+    def wrong(self, node: yaml.Node, what: str) -> None:
+        self.problems.append(f"{self.source}:{node.start_mark.line + 1}: {what}")
+
+
+_ANY_CLIENT = QuotaEntity.of(client_id=DEFAULT)
+# Kept beside the quotas by tools and people; carry nothing for us.
+_NOTES = frozenset({"note", "quota_window_num", "quota_window_size_seconds", "$schema", "version"})

@@ -1,0 +1,153 @@
+"""
+Filters over quota entities: the released exact / default / any, and KIP-546's EXACT / PREFIX.
+
+Source: ClientQuotasImage.describe (spec resolution.md section 7); KIP-546 "Public Interfaces".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+
+
+class MatchType(StrEnum):
+    """How a component matches a name. ``prefix`` is KIP-546's; it never matches a default."""
+
+    EXACT = "exact"
+    DEFAULT = "default"
+    ANY = "any"
+    PREFIX = "prefix"
+
+
+class FilterComponent(NamedTuple):
+    """
+    One condition on one entity type; conditions of a filter are ANDed.
+
+    Args:
+        entity_type: ``user``, ``client-id``, ``ip``, or another.
+        match_type: see :class:`MatchType`.
+        match: the name or prefix; None for ``default`` and ``any``.
+    """
+
+    entity_type: str
+    match_type: MatchType
+    match: str | None = None
+
+    @classmethod
+    def of_name(cls, entity_type: str, name: EntityName) -> FilterComponent:
+        """Build the component that selects exactly this name, or the default."""
+        if isinstance(name, Default):
+            return cls(entity_type, MatchType.DEFAULT)
+        return cls(entity_type, MatchType.EXACT, name)
+
+    def accepts(self, entity: QuotaEntity) -> bool:
+        """Whether the entity has the type with a matching name."""
+        name = entity.get(self.entity_type)
+        if name is None:
+            return False
+        if self.match_type is MatchType.EXACT:
+            return name == self.match
+        if self.match_type is MatchType.DEFAULT:
+            return name is DEFAULT
+        if self.match_type is MatchType.PREFIX:
+            return isinstance(name, str) and name.startswith(self.match or "")
+        return True  # any: a default counts as specified
+
+
+class Rule(StrEnum):
+    """KIP-546's filter rules."""
+
+    EXACT = "EXACT"
+    PREFIX = "PREFIX"
+
+
+class _QuotaFilter(NamedTuple):
+    entity_type: str
+    rule: str
+    match: EntityName
+
+
+class QuotaFilter(_QuotaFilter):
+    """
+    KIP-546's filter: a rule on one entity type.
+
+    Args:
+        entity_type: :class:`QuotaEntity.Type` or another string.
+        rule: EXACT or PREFIX.
+        match: non-null text. EXACT with ``QUOTA_ENTITY_NAME_DEFAULT`` (or DEFAULT) selects the
+            default; PREFIX never matches a default.
+    """
+
+    __slots__ = ()
+    Rule = Rule
+
+    def component(self) -> FilterComponent:
+        """Return the same condition as a released-style component."""
+        if isinstance(self.match, Default):
+            return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
+        if self.rule == Rule.PREFIX:
+            return FilterComponent(str(self.entity_type), MatchType.PREFIX, self.match)
+        if self.match == "":  # QUOTA_ENTITY_NAME_DEFAULT, SEEDS 546-14
+            return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
+        return FilterComponent(str(self.entity_type), MatchType.EXACT, self.match)
+
+
+def matches(
+    components: Sequence[FilterComponent], entity: QuotaEntity, strict: bool = False
+) -> bool:
+    """
+    Whether an entity passes all components.
+
+    Args:
+        components: ANDed; none matches everything (nothing when strict).
+        entity: the entity.
+        strict: whether the entity must have no other types than the components name.
+    """
+    if strict and len(entity) != len(components):
+        return False
+    if strict and not components:
+        return False
+    return all(component.accepts(entity) for component in components)
+
+
+def validate_filter(components: Sequence[FilterComponent]) -> None:
+    """
+    Refuse a filter with Kafka's own texts.
+
+    Raises:
+        ApiError: INVALID_REQUEST or UNSUPPORTED_VERSION, as ClientQuotasImage.describe.
+    """
+    seen: set[str] = set()
+    for entity_type, match_type, match in components:
+        if entity_type == "":
+            raise ApiError(KafkaError.INVALID_REQUEST, "Invalid empty entity type.")
+        if entity_type in seen:
+            raise ApiError(
+                KafkaError.INVALID_REQUEST,
+                f"Entity type {entity_type} cannot appear more than once in the filter.",
+            )
+        seen.add(entity_type)
+        if entity_type not in ("user", "client-id", "ip"):
+            raise ApiError(KafkaError.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
+        if match_type in (MatchType.EXACT, MatchType.PREFIX):
+            if match is None:
+                raise ApiError(
+                    KafkaError.INVALID_REQUEST,
+                    "Request specified MATCH_TYPE_EXACT, but set match string to null.",
+                )
+        elif match is not None:
+            wanted = "DEFAULT" if match_type is MatchType.DEFAULT else "SPECIFIED"
+            raise ApiError(
+                KafkaError.INVALID_REQUEST,
+                f"Request specified MATCH_TYPE_{wanted}, but also specified a match string.",
+            )
+    if "ip" in seen and len(seen) > 1:
+        raise ApiError(
+            KafkaError.INVALID_REQUEST,
+            "Invalid entity filter component combination. IP filter component should not be used "
+            "with user or clientId filter component.",
+        )

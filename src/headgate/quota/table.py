@@ -1,0 +1,194 @@
+"""
+The quota table: an immutable snapshot of every quota, with a version and deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaKey
+
+
+class Change(NamedTuple):
+    """One key of one entity, before and after; None means not set."""
+
+    entity: QuotaEntity
+    key: QuotaKey
+    old: float | None
+    new: float | None
+
+
+class TableDelta(NamedTuple):
+    """What changed between two versions of a table."""
+
+    changes: tuple[Change, ...]
+    from_version: int
+    to_version: int
+
+
+_EMPTY: Mapping[QuotaKey, float] = MappingProxyType({})
+
+
+class QuotaTable:
+    """
+    Every quota at one moment. Never changes: :meth:`apply` returns a new one.
+
+    Args:
+        entities: entity to its keys and values; entities without keys are left out.
+        version: grows with every change of the store it came from.
+        static_defaults: KIP-55's last resort (``quota.producer.default``), by key; absent means
+            unlimited.
+    """
+
+    __slots__ = ("_by_key", "_entities", "static_defaults", "version")
+
+    def __init__(
+        self,
+        entities: Mapping[QuotaEntity, Mapping[QuotaKey, float]] = MappingProxyType({}),
+        version: int = 0,
+        static_defaults: Mapping[QuotaKey, float] = _EMPTY,
+    ) -> None:
+        self._entities = {e: MappingProxyType(dict(v)) for e, v in entities.items() if v}
+        self.version = version
+        self.static_defaults: Mapping[QuotaKey, float] = MappingProxyType(dict(static_defaults))
+        self._by_key: dict[QuotaKey, dict[QuotaEntity, float]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        entities: Mapping[QuotaEntity, Mapping[QuotaKey, float]],
+        version: int = 0,
+        static_defaults: Mapping[QuotaKey, float] = _EMPTY,
+    ) -> QuotaTable:
+        """Build a table; reads better than the constructor where all three are given."""
+        return cls(entities, version, static_defaults)
+
+    @property
+    def entities(self) -> Mapping[QuotaEntity, Mapping[QuotaKey, float]]:
+        """Entity to keys and values, read-only."""
+        return MappingProxyType(self._entities)
+
+    def get(self, entity: QuotaEntity, key: QuotaKey) -> float | None:
+        """Return the value set for exactly this entity and key, or None."""
+        return self._entities.get(entity, _EMPTY).get(key)
+
+    def for_key(self, key: QuotaKey) -> Mapping[QuotaEntity, float]:
+        """Return every entity that has the key, with its value. Indexed once per table."""
+        if self._by_key is None:
+            index: dict[QuotaKey, dict[QuotaEntity, float]] = {}
+            for entity, values in self._entities.items():
+                for own, value in values.items():
+                    index.setdefault(own, {})[entity] = value
+            self._by_key = index
+        return self._by_key.get(key, {})
+
+    def keys(self) -> tuple[QuotaKey, ...]:
+        """Return the keys that any entity or static default has."""
+        self.for_key(QuotaKey("", ""))
+        found = dict.fromkeys(self._by_key or ())
+        found.update(dict.fromkeys(self.static_defaults))
+        return tuple(sorted(found))
+
+    def apply(self, alterations: Iterable[QuotaAlteration]) -> tuple[QuotaTable, TableDelta]:
+        """
+        Return the table with the alterations in force, and what that changes.
+
+        Args:
+            alterations: validated before (:func:`headgate.quota.alteration.validate`).
+
+        Returns:
+            A table whose version is one higher (the same table when nothing changes) and the
+            delta; ops that change nothing leave no trace in it.
+        """
+        touched: dict[QuotaEntity, dict[QuotaKey, float]] = {}
+        changes: list[Change] = []
+        for entity, ops in alterations:
+            values = touched.get(entity)
+            if values is None:
+                values = dict(self._entities.get(entity, _EMPTY))
+                touched[entity] = values
+            for key, new in ops:
+                old = values.get(key)
+                if old == new:
+                    continue
+                changes.append(Change(entity, key, old, new))
+                if new is None:
+                    del values[key]
+                else:
+                    values[key] = new
+        if not changes:
+            return self, TableDelta((), self.version, self.version)
+        table = QuotaTable.__new__(QuotaTable)
+        entities = dict(self._entities)
+        for entity, values in touched.items():
+            if values:
+                entities[entity] = MappingProxyType(values)
+            else:
+                entities.pop(entity, None)
+        table._entities = entities
+        table.version = self.version + 1
+        table.static_defaults = self.static_defaults
+        table._by_key = None
+        return table, TableDelta(tuple(changes), self.version, table.version)
+
+    def with_version(self, version: int) -> QuotaTable:
+        """Return the same quotas under another version."""
+        return self._copy(version, self.static_defaults)
+
+    def with_static_defaults(self, static_defaults: Mapping[QuotaKey, float]) -> QuotaTable:
+        """Return the same quotas with KIP-55's last resort."""
+        return self._copy(self.version, MappingProxyType(dict(static_defaults)))
+
+    def _copy(self, version: int, static_defaults: Mapping[QuotaKey, float]) -> QuotaTable:
+        table = QuotaTable.__new__(QuotaTable)
+        table._entities, table._by_key = self._entities, self._by_key
+        table.version, table.static_defaults = version, static_defaults
+        return table
+
+    def __len__(self) -> int:
+        return len(self._entities)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare quotas and static defaults; the version doesn't count."""
+        return (
+            isinstance(other, QuotaTable)
+            and self._entities == other._entities
+            and self.static_defaults == other.static_defaults
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"QuotaTable({len(self)} entities, version {self.version})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        plain = {entity: dict(values) for entity, values in self._entities.items()}
+        return (QuotaTable, (plain, self.version, dict(self.static_defaults)))
+
+
+def table_delta(old: QuotaTable, new: QuotaTable) -> TableDelta:
+    """Return what changed between two tables, entities in print order."""
+    changes: list[Change] = []
+    for entity in sorted(set(old.entities) | set(new.entities)):
+        before = old.entities.get(entity, _EMPTY)
+        after = new.entities.get(entity, _EMPTY)
+        if before == after:
+            continue
+        changes.extend(
+            Change(entity, key, before.get(key), after.get(key))
+            for key in sorted(set(before) | set(after))
+            if before.get(key) != after.get(key)
+        )
+    return TableDelta(tuple(changes), old.version, new.version)
+
+
+def alterations_of(delta: TableDelta) -> list[QuotaAlteration]:
+    """Return the alterations that make a delta happen, one per entity."""
+    ops: dict[QuotaEntity, list[Op]] = {}
+    for change in delta.changes:
+        ops.setdefault(change.entity, []).append(Op(change.key, change.new))
+    return [QuotaAlteration(entity, tuple(entity_ops)) for entity, entity_ops in ops.items()]
