@@ -1,0 +1,101 @@
+"""
+The SQLite home's schema, as small steps; each runs once, in one transaction with its own record.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: list[tuple[str, Migration]] = []
+
+
+def migration(function: Migration) -> Migration:
+    """Register a step; its name is what is recorded, so it never changes."""
+    MIGRATIONS.append((function.__name__, function))
+    return function
+
+
+@migration
+def m001_quotas(db: sqlite3.Connection) -> None:
+    """
+    Quotas and the log of their changes.
+
+    ``path`` is the entity as in KIP-55 (``users/alice/clients/<default>``): a default can't be
+    taken for a name, for names are percent-encoded. ``change`` is both what watchers read and the
+    history; a log cut short says up to where in ``state.pruned_seq``.
+    """
+    db.execute(
+        "CREATE TABLE quota (path TEXT NOT NULL, key TEXT NOT NULL, value REAL NOT NULL,"
+        " PRIMARY KEY (path, key)) WITHOUT ROWID"
+    )
+    db.execute(
+        "CREATE TABLE change (seq INTEGER PRIMARY KEY AUTOINCREMENT, t_ms INTEGER NOT NULL,"
+        " who TEXT NOT NULL, tool TEXT NOT NULL, path TEXT NOT NULL, key TEXT NOT NULL,"
+        " before REAL, after REAL)"
+    )
+    db.execute("CREATE INDEX change_path ON change (path, seq)")
+    db.execute("CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID")
+    db.execute("INSERT INTO state VALUES ('pruned_seq', 0)")
+
+
+@migration
+def m002_brokers_audit_leases(db: sqlite3.Connection) -> None:
+    """Broker settings of the gateway, the audit of everything beside quotas, and leases."""
+    db.execute(
+        "CREATE TABLE broker_config (broker TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,"
+        " PRIMARY KEY (broker, key)) WITHOUT ROWID"
+    )
+    db.execute(
+        "CREATE TABLE audit (seq INTEGER PRIMARY KEY AUTOINCREMENT, t_ms INTEGER NOT NULL,"
+        " who TEXT NOT NULL, tool TEXT NOT NULL, action TEXT NOT NULL, outcome TEXT NOT NULL,"
+        " subject TEXT NOT NULL, detail TEXT NOT NULL)"
+    )
+    db.execute(
+        "CREATE TABLE lease (name TEXT PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL,"
+        " expires_ms INTEGER NOT NULL) WITHOUT ROWID"
+    )
+
+
+def pending(db: sqlite3.Connection) -> list[str]:
+    """Return the names of steps not yet taken; changes nothing."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+        return [name for name, _ in MIGRATIONS]
+    done = {row[0] for row in db.execute("SELECT name FROM migration")}
+    return [name for name, _ in MIGRATIONS if name not in done]
+
+
+def newer(db: sqlite3.Connection) -> list[str]:
+    """Return steps taken by a Headgate that knows more than this one."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+        return []
+    known = {name for name, _ in MIGRATIONS}
+    return [row[0] for row in db.execute("SELECT name FROM migration") if row[0] not in known]
+
+
+def migrate(db: sqlite3.Connection, *, now_ms: int) -> None:
+    """
+    Take every step that is pending.
+
+    Args:
+        db: a connection in autocommit mode; other processes may be doing the same.
+        now_ms: recorded with each step, epoch milliseconds.
+    """
+    steps = dict(MIGRATIONS)
+    while pending(db):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS migration"
+                " (name TEXT PRIMARY KEY, applied_ms INTEGER NOT NULL) WITHOUT ROWID"
+            )
+            # Asked again under the lock: another process may have been quicker.
+            left = pending(db)
+            if left:
+                steps[left[0]](db)
+                db.execute("INSERT INTO migration VALUES (?, ?)", (left[0], now_ms))
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
