@@ -1,0 +1,274 @@
+"""The kinds of value a setting can have: text in, value out, and what is wrong in words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.config.listeners import Endpoint, HostPort, SecurityProtocol
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+"""Kafka's "no limit": Integer.MAX_VALUE and Long.MAX_VALUE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """
+    How one kind of value is read.
+
+    Args:
+        name: Kafka's word for it (int, long, double, string, list, boolean, password).
+        parse: reads trimmed text; raises ValueError with the reason.
+        valid: what is allowed, for the reference.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    valid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A secret: never printed."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTarget:
+    """Where usage events go: ``files`` and a folder, ``kafka`` and a topic, or ``none``."""
+
+    kind: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.place}" if self.place else self.kind
+
+
+def _whole(name: str, low: int, high: int) -> Kind:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?\d+", text):
+            raise ValueError(f"{text!r} isn't a whole number")
+        number = int(text)
+        if number < low:
+            raise ValueError(f"{number} is below {low}, the least allowed")
+        if number > high:
+            raise ValueError(f"{number} is above {high}, the most allowed")
+        return number
+
+    valid = f"≥ {low}" if high in (INT_MAX, LONG_MAX) else f"{low} … {high}"
+    return Kind(name, parse, valid)
+
+
+def integer(low: int = 0, high: int = INT_MAX) -> Kind:
+    """A 32-bit whole number in a range."""
+    return _whole("int", low, high)
+
+
+def long(low: int = 0, high: int = LONG_MAX) -> Kind:
+    """A 64-bit whole number in a range."""
+    return _whole("long", low, high)
+
+
+def double(low: float, *, above: bool = False, high: float = math.inf) -> Kind:
+    """A finite number, at least ``low`` (or above it), at most ``high``."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} isn't a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"{text!r} isn't a finite number")
+        if number < low or (above and number == low):
+            raise ValueError(f"{text} must be {'above' if above else 'at least'} {low:g}")
+        if number > high:
+            raise ValueError(f"{text} is above {high:g}, the most allowed")
+        return number
+
+    limit = f"{'>' if above else '≥'} {low:g}"
+    return Kind("double", parse, limit if high == math.inf else f"{limit}, ≤ {high:g}")
+
+
+def one_of(*names: str, fold: Callable[[str], str] = str) -> Kind:
+    """One word of a few."""
+
+    def parse(text: str) -> str:
+        if fold(text) not in names:
+            raise ValueError(f"{text!r} isn't one of {', '.join(names)}")
+        return fold(text)
+
+    return Kind("string", parse, ", ".join(names))
+
+
+def items(text: str, separator: str = ",") -> list[str]:
+    """Split a list as Kafka does: trimmed, empty ones left out."""
+    return [part.strip() for part in text.split(separator) if part.strip()]
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty; leave the line out instead")
+    return text
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(items(text))
+
+
+def _endpoints(text: str) -> tuple[Endpoint, ...]:
+    found = tuple(Endpoint.parse(part) for part in items(text))
+    if not found:
+        raise ValueError("it lists no listener")
+    _no_twins((endpoint.name for endpoint in found), "listener")
+    return found
+
+
+def _no_twins(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} {name} is listed twice")
+        seen.add(name)
+
+
+def _protocol(text: str) -> SecurityProtocol:
+    try:
+        return SecurityProtocol(text.upper())
+    except ValueError:
+        raise ValueError(f"{text!r} isn't one of {', '.join(SecurityProtocol)}") from None
+
+
+def _pairs(text: str, what: str) -> list[tuple[str, str]]:
+    pairs = []
+    for part in items(text):
+        left, colon, right = part.rpartition(":")
+        if not colon or not left.strip() or not right.strip():
+            raise ValueError(f"{part!r} isn't {what}")
+        pairs.append((left.strip(), right.strip()))
+    _no_twins((left.upper() for left, _ in pairs), "")
+    return pairs
+
+
+def _protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    return {name.upper(): _protocol(value) for name, value in _pairs(text, "NAME:PROTOCOL")}
+
+
+def _counts(text: str) -> dict[str, int]:
+    count = integer(0).parse
+    return {host: count(value) for host, value in _pairs(text, "host:count")}
+
+
+def _broker_ports(text: str) -> dict[int, int]:
+    broker, port = integer(0).parse, integer(1, 65535).parse
+    return {broker(left): port(right) for left, right in _pairs(text, "broker-id:port")}
+
+
+def _principals(text: str) -> frozenset[str]:
+    names = set()
+    for part in items(text, ";"):
+        kind, colon, name = part.partition(":")
+        if not colon or not name:
+            raise ValueError(f"{part!r} isn't Type:name; write User:{part}")
+        if kind != "User":
+            raise ValueError(f"{part!r}: only principals of type User are known")
+        names.add(name)
+    return frozenset(names)
+
+
+def _upstream(text: str) -> tuple[HostPort, ...] | None:
+    if text == "embedded":
+        return None
+    found = tuple(HostPort.parse(part) for part in items(text))
+    if not found:
+        raise ValueError("it names no broker; write host:port,… or embedded")
+    for address in found:
+        if not address.host or not address.port:
+            raise ValueError(f"{address} needs both a host and a port")
+    return found
+
+
+def _store(text: str) -> str:
+    if text.startswith("sqlite:") and len(text) > len("sqlite:"):
+        return text
+    for scheme in ("zookeeper://", "kafka://"):
+        if text.startswith(scheme):
+            hosts = text.removeprefix(scheme).partition("/")[0]
+            for part in items(hosts) or [""]:
+                HostPort.parse(part)
+            return text
+    raise ValueError(
+        f"{text!r} isn't sqlite:PATH, zookeeper://HOST:PORT/CHROOT or kafka://HOST:PORT"
+    )
+
+
+def _usage(text: str) -> UsageTarget:
+    kind, _, place = text.partition(":")
+    if text == "none":
+        return UsageTarget("none", "")
+    if kind not in ("files", "kafka") or not place:
+        raise ValueError(f"{text!r} isn't files:DIR, kafka:TOPIC or none")
+    if kind == "kafka" and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", place):
+        raise ValueError(f"{place!r} can't be a topic's name")
+    return UsageTarget(kind, place)
+
+
+def _python_class(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        hint = "; Java classes can't run here" if re.fullmatch(r"[\w.$]+", text) else ""
+        raise ValueError(f"{text!r} isn't module:Class{hint}")
+    return text
+
+
+def _mapping_rules(text: str) -> tuple[str, ...]:
+    # A comma may stand inside a rule's pattern: split only where a new rule begins.
+    # Source: SslPrincipalMapper.RULE_PARSER.
+    rules = tuple(
+        part.strip() for part in re.split(r",\s*(?=DEFAULT|RULE:)", text.strip()) if part.strip()
+    )
+    for rule in rules:
+        if rule == "DEFAULT":
+            continue
+        match = re.fullmatch(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", rule)
+        if match is None:
+            raise ValueError(f"{rule!r} isn't DEFAULT or RULE:pattern/replacement/[LU]")
+        try:
+            re.compile(match[1])
+        except re.error as exc:
+            raise ValueError(f"{rule!r}: the pattern can't be read: {exc}") from None
+    return rules
+
+
+BOOLEAN = Kind("boolean", _boolean, "true, false")
+TEXT = Kind("string", _text)
+PATH = Kind("string", _text, "a path")
+PASSWORD = Kind("password", Password)
+WORDS = Kind("list", _words, "a,b,…")
+ENDPOINTS = Kind("list", _endpoints, "NAME://host:port,…")
+ENDPOINT = Kind("string", Endpoint.parse, "NAME://host:port")
+ADDRESS = Kind("string", HostPort.parse, "host:port")
+PROTOCOL = Kind("string", _protocol, ", ".join(SecurityProtocol))
+PROTOCOL_MAP = Kind("list", _protocol_map, "NAME:PROTOCOL,…")
+COUNTS = Kind("list", _counts, "host:count,…")
+BROKER_PORTS = Kind("list", _broker_ports, "broker-id:port,…")
+PRINCIPALS = Kind("list", _principals, "User:name;User:name;…")
+UPSTREAM = Kind("list", _upstream, "embedded, or host:port,…")
+STORE = Kind("string", _store, "sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT")
+USAGE = Kind("string", _usage, "files:DIR, kafka:TOPIC, none")
+CLASS = Kind("class", _python_class, "module:Class")
+RULES = Kind("list", _mapping_rules, "DEFAULT, RULE:pattern/replacement/[LU],…")

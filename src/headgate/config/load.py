@@ -1,0 +1,389 @@
+"""Read `headgate.properties` into frozen settings; every mistake at once, with its line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.config.kinds import LONG_MAX, UsageTarget
+from headgate.config.listeners import WILDCARDS, Endpoint, HostPort, Listener
+from headgate.config.ports import PortPlan, overlaps
+from headgate.config.properties import Property, parse_properties
+from headgate.config.settings import ClientSecurity, Settings, Tls, ZooKeeperSecurity
+from headgate.config.table import BROKER_ONLY, BY_NAME, SETTINGS, Setting
+from headgate.errors import ConfigError
+
+_PREFIX = "listener.name."
+_CREDENTIALS = ("headgate.upstream.admin.", "headgate.upstream.shared.", "headgate.store.kafka.")
+_NESTED: dict[str, type[Tls | ClientSecurity | ZooKeeperSecurity]] = {
+    "ssl": Tls,
+    "upstream_ssl": Tls,
+    "upstream_admin": ClientSecurity,
+    "upstream_shared": ClientSecurity,
+    "store_kafka": ClientSecurity,
+    "zookeeper": ZooKeeperSecurity,
+}
+
+
+def load_settings(path: str | Path) -> Settings:
+    """
+    Read a settings file.
+
+    Args:
+        path: the file, UTF-8.
+
+    Returns:
+        The settings, defaults filled in.
+
+    Raises:
+        ConfigError: the file can't be read, or every mistake in it, in the file's order, each with
+            its line.
+    """
+    file = Path(path)
+    try:
+        # Differs: Kafka reads properties as Latin-1; Headgate reads UTF-8.
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as exc:
+        line = exc.object[: exc.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{file}:{line}: not UTF-8; save the file as UTF-8 or write \\uXXXX"
+        ) from exc
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(
+            f"{file}: can't be read ({reason}); --config names a file of properties"
+        ) from exc
+    found, bad = parse_properties(text)
+    return _Loader(found, str(file), [(error.line, str(error)) for error in bad]).settings()
+
+
+def settings_of(properties: Mapping[str, str]) -> Settings:
+    """Build settings from a mapping; see `Settings.from_properties`."""
+    return _Loader([Property(key, value) for key, value in properties.items()], "", []).settings()
+
+
+class _Loader:
+    """One reading of one file: collects values and problems, then builds."""
+
+    def __init__(
+        self, properties: Iterable[Property], file: str, problems: list[tuple[int, str]]
+    ) -> None:
+        self.file = file
+        self.problems = problems
+        self.warnings: list[tuple[int, str]] = []
+        self.lines: dict[str, int] = {}
+        self.values: dict[str, Any] = {}
+        self.prefixed: dict[str, dict[str, Any]] = {}
+        self.given: set[str] = set()
+        for item in properties:
+            self._take(item)
+
+    def settings(self) -> Settings:
+        """Build the settings; raises ConfigError with all problems."""
+        complete = {s.name: self.values.get(s.name, s.default) for s in SETTINGS}
+        self._finish(complete)
+        listeners = self._listeners(complete)
+        ports = self._ports(complete, listeners)
+        self._check_prefixes(listeners)
+        self._check_meaning(complete, listeners)
+        if self.problems:
+            raise ConfigError([self._place(line, text) for line, text in sorted(self.problems)])
+        made = _build(complete)
+        base = dataclasses.replace(
+            made,
+            listener_list=tuple(listeners.values()),
+            ports=ports,
+            warnings=tuple(self._place(line, text) for line, text in sorted(self.warnings)),
+            given=frozenset(self.given),
+        )
+        views = {
+            name.upper(): dataclasses.replace(
+                _build({**complete, **values}),
+                listener_list=base.listener_list,
+                ports=ports,
+                warnings=base.warnings,
+                given=base.given,
+            )
+            for name, values in self.prefixed.items()
+        }
+        return dataclasses.replace(base, by_listener=views)
+
+    # -- reading one line ------------------------------------------------------------------------
+
+    def _take(self, item: Property) -> None:
+        if item.key.lower().startswith(_PREFIX):
+            listener, dot, name = item.key[len(_PREFIX) :].partition(".")
+            key = f"{_PREFIX}{listener.lower()}.{name}"
+            if not dot or not listener or not name:
+                self._problem(item.line, f"{item.key}: write listener.name.<listener>.<setting>")
+                return
+        else:
+            listener, name, key = "", item.key, item.key
+        setting = BY_NAME.get(name)
+        if setting is None:
+            self._unknown(item, name, listener)
+            return
+        if listener and not setting.per_listener:
+            self._problem(
+                item.line, f"{key}: {name} is one for all listeners; write it without a prefix"
+            )
+            return
+        if key in self.lines:
+            # Differs: Kafka silently keeps the last of two lines for one key; Headgate refuses.
+            self._problem(item.line, f"{key} is given twice (first on line {self.lines[key]})")
+            return
+        self.lines[key] = item.line
+        self.given.add(key)
+        text = item.value.strip()
+        try:
+            value = setting.kind.parse(text)
+        except ValueError as exc:
+            self._problem(item.line, f"{key}: {exc}")
+            return
+        (self.prefixed.setdefault(listener.lower(), {}) if listener else self.values)[name] = value
+
+    def _unknown(self, item: Property, name: str, listener: str) -> None:
+        names = [s.name for s in SETTINGS if s.per_listener or not listener]
+        near = difflib.get_close_matches(name, names, 1, 0.8)
+        if not near and name.startswith(BROKER_ONLY):
+            self.warnings.append(
+                (item.line, f"{item.key} is a broker's setting and has no effect in a gateway")
+            )
+            return
+        near = near or difflib.get_close_matches(name, names, 1, 0.6)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        self._problem(item.line, f"unknown setting {item.key}{hint}")
+
+    def _problem(self, line: int, text: str) -> None:
+        self.problems.append((line, text))
+
+    def _warn(self, text: str, *names: str) -> None:
+        self.warnings.append((self._line(*names), text))
+
+    def _place(self, line: int, text: str) -> str:
+        if not self.file:
+            return text
+        return f"{self.file}:{line}: {text}" if line else f"{self.file}: {text}"
+
+    def _line(self, *names: str) -> int:
+        """The line of the first of these settings that the file gives; 0 if it gives none."""
+        return next((self.lines[name] for name in names if name in self.lines), 0)
+
+    # -- defaults that depend on others ----------------------------------------------------------
+
+    def _finish(self, values: dict[str, Any]) -> None:
+        data = Path(values["headgate.data.dir"])
+        defaults = {
+            "headgate.embedded.dir": str(data / "kafka"),
+            "headgate.store": f"sqlite:{data / 'quotas.db'}",
+            "headgate.store.snapshot": str(data / "snapshot.json"),
+            "headgate.usage": UsageTarget("files", str(data / "usage")),
+            "producer.id.quota.cache.window.seconds": values["producer.id.quota.window.num"]
+            * values["producer.id.quota.window.size.seconds"],
+            "headgate.enforce": "missing" if _store_is_upstream(values) else "all",
+        }
+        for name, default in defaults.items():
+            if values[name] is None:
+                values[name] = default
+        for name in ("quota.producer.default", "quota.consumer.default"):
+            if values[name] != LONG_MAX:
+                self._warn(f"{name} is deprecated, use clients/<default>", name)
+
+    def _listeners(self, values: dict[str, Any]) -> dict[str, Listener]:
+        protocols = values["listener.security.protocol.map"]
+        told = {e.name: e.address for e in values["advertised.listeners"] or ()}
+        found: dict[str, Listener] = {}
+        for endpoint in values["listeners"]:
+            if endpoint.name not in protocols:
+                self._no_protocol("listeners", endpoint)
+                continue
+            address = told.pop(endpoint.name, None)
+            if address is None:
+                # Differs: Kafka advertises the machine's own name; Headgate localhost, and warns.
+                address = endpoint.address
+                if address.host in WILDCARDS:
+                    address = HostPort("localhost", address.port)
+                    if endpoint.address.port:
+                        told_as = f"advertised.listeners={endpoint.name}://<host>:{address.port}"
+                        self._warn(
+                            f"listener {endpoint.name} listens on every interface and tells "
+                            f"clients localhost; set {told_as}",
+                            "listeners",
+                        )
+            elif address.host in WILDCARDS:
+                self._problem(
+                    self._line("advertised.listeners"),
+                    f"advertised.listeners: {endpoint.name} names no host that clients could reach",
+                )
+            found[endpoint.name] = Listener(
+                endpoint.name, protocols[endpoint.name], endpoint.address, address
+            )
+        for name in told:
+            self._problem(
+                self._line("advertised.listeners"),
+                f"advertised.listeners: {name} isn't among listeners",
+            )
+        inter = values["inter.broker.listener.name"]
+        if inter is not None and inter.upper() not in {e.name for e in values["listeners"]}:
+            self._problem(
+                self._line("inter.broker.listener.name"),
+                f"inter.broker.listener.name: {inter} isn't among listeners",
+            )
+        return found
+
+    def _no_protocol(self, name: str, endpoint: Endpoint) -> None:
+        self._problem(
+            self._line(name),
+            f"{name}: no protocol is known for {endpoint.name}; add {endpoint.name}:PLAINTEXT "
+            "(or SSL, SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
+        )
+
+    def _ports(self, values: dict[str, Any], listeners: dict[str, Listener]) -> PortPlan:
+        listed = {name: ports for name in listeners if (ports := self._listed(name))}
+        low, high = values["headgate.broker.id.min"], values["headgate.broker.id.max"]
+        if values["headgate.upstream"] is None:
+            low = 1 if low is None else low
+            high = low + values["headgate.embedded.brokers"] - 1 if high is None else high
+        elif len(listed) == len(listeners) and listeners:
+            ids = [broker for ports in listed.values() for broker in ports]
+            low = min(ids) if low is None else low
+            high = max(ids) if high is None else high
+        else:
+            for name, value in (("headgate.broker.id.min", low), ("headgate.broker.id.max", high)):
+                if value is None:
+                    servers = ",".join(map(str, values["headgate.upstream"]))
+                    self._problem(
+                        self._line("headgate.upstream"),
+                        f"{name} is required with headgate.upstream={servers}; "
+                        "or list the ports in headgate.broker.ports",
+                    )
+        values["headgate.broker.id.min"] = low = 1 if low is None else low
+        values["headgate.broker.id.max"] = high = low if high is None else high
+        if high < low:
+            self._problem(
+                self._line("headgate.broker.id.max", "headgate.broker.id.min"),
+                f"headgate.broker.id.max ({high}) is below headgate.broker.id.min ({low})",
+            )
+            return PortPlan(low, low, listeners, listed)
+        if high - low >= 10_000 and len(listed) < len(listeners):
+            self._problem(
+                self._line("headgate.broker.id.max"),
+                f"headgate.broker.id.max: {high - low + 1} brokers need more ports than there are;"
+                " list them in headgate.broker.ports",
+            )
+            return PortPlan(low, low, listeners, listed)
+        plan = PortPlan(low, high, listeners, listed)
+        for problem in overlaps(self._uses(values, plan)):
+            self._problem(self._line("listeners", "headgate.broker.id.max"), problem)
+        return plan
+
+    def _listed(self, listener: str) -> dict[int, int]:
+        own = self.prefixed.get(listener.lower(), {}).get("headgate.broker.ports")
+        ports: dict[int, int] = own or self.values.get("headgate.broker.ports") or {}
+        return ports
+
+    def _uses(self, values: dict[str, Any], plan: PortPlan) -> Iterator[tuple[str, HostPort]]:
+        for name in plan.listeners:
+            for broker in plan.broker_ids(name):
+                address = plan.bind(name, broker)
+                if address is not None:
+                    yield f"listener {name} for broker {broker}", address
+        for endpoint in values["headgate.bootstrap.listener"]:
+            yield f"headgate.bootstrap.listener {endpoint.name}", endpoint.address
+        if values["headgate.admin.listener"]:
+            yield "headgate.admin.listener", values["headgate.admin.listener"].address
+        if values["headgate.http.listener"]:
+            yield "headgate.http.listener", values["headgate.http.listener"]
+
+    # -- what only makes sense together ----------------------------------------------------------
+
+    def _check_prefixes(self, listeners: Mapping[str, Listener]) -> None:
+        known = {name.lower() for name in listeners}
+        for prefix, settings in self.prefixed.items():
+            if prefix in known:
+                continue
+            near = difflib.get_close_matches(prefix, sorted(known), 1, 0.6)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            for name in settings:
+                key = f"{_PREFIX}{prefix}.{name}"
+                self._problem(
+                    self.lines[key], f"{key}: no listener is named {prefix.upper()}{hint}"
+                )
+
+    def _check_meaning(self, values: dict[str, Any], listeners: Mapping[str, Listener]) -> None:
+        for endpoint in values["headgate.bootstrap.listener"]:
+            if endpoint.name not in listeners:
+                self._problem(
+                    self._line("headgate.bootstrap.listener"),
+                    f"headgate.bootstrap.listener: {endpoint.name} isn't among listeners; "
+                    "it takes the settings of the listener it is named after",
+                )
+        admin = values["headgate.admin.listener"]
+        if admin and admin.name not in values["listener.security.protocol.map"]:
+            self._no_protocol("headgate.admin.listener", admin)
+        for listener in listeners.values():
+            own = {**values, **self.prefixed.get(listener.name.lower(), {})}
+            if listener.protocol.tls and not (
+                own["ssl.keystore.location"] or own["ssl.keystore.certificate.chain"]
+            ):
+                self._problem(
+                    self._line("listeners"),
+                    f"listener {listener.name} speaks {listener.protocol} and has no certificate; "
+                    "set ssl.keystore.location",
+                )
+        if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
+            self._problem(
+                self._line("max.connections.per.ip"),
+                "max.connections.per.ip=0 lets nobody in: "
+                "0 is allowed only with max.connections.per.ip.overrides",
+            )
+        for prefix in _CREDENTIALS:
+            self._check_credentials(prefix, values)
+        if values["headgate.splits"] == "stream" and values["headgate.upstream"] is None:
+            self._problem(
+                self._line("headgate.splits"),
+                "headgate.splits=stream needs a fleet's own cluster; embedded is local",
+            )
+
+    def _check_credentials(self, prefix: str, values: dict[str, Any]) -> None:
+        sasl = values[f"{prefix}security.protocol"].sasl
+        if sasl and values[f"{prefix}sasl.mechanism"] != "OAUTHBEARER":
+            for name in ("sasl.username", "sasl.password"):
+                if values[prefix + name] is None:
+                    self._problem(
+                        self._line(f"{prefix}security.protocol"),
+                        f"{prefix}security.protocol={values[f'{prefix}security.protocol']} "
+                        f"needs {prefix}{name}",
+                    )
+
+
+def _store_is_upstream(values: dict[str, Any]) -> bool:
+    store, upstream = values["headgate.store"], values["headgate.upstream"]
+    if not store or not store.startswith("kafka://") or not upstream:
+        return False
+    hosts = store.removeprefix("kafka://").partition("/")[0].split(",")
+    return bool({str(HostPort.parse(host)) for host in hosts} & {str(host) for host in upstream})
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    """Put each value where its row's path says."""
+    flat: dict[str, Any] = {}
+    for setting in SETTINGS:
+        _place_value(flat, setting, values[setting.name])
+    for name, kind in _NESTED.items():
+        inner = flat[name]
+        if kind is ClientSecurity:
+            inner["ssl"] = Tls(**inner["ssl"])
+        flat[name] = kind(**inner)
+    return Settings(**flat)
+
+
+def _place_value(flat: dict[str, Any], setting: Setting, value: Any) -> None:
+    *parents, last = setting.path
+    at = flat
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    at[last] = value

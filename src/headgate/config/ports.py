@@ -1,0 +1,90 @@
+"""Plan the gateway's ports: one per broker and listener, none used twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headgate.config.listeners import WILDCARDS, HostPort, Listener
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """
+    Where each broker is found on each listener; a mapping never changes while the gateway runs.
+
+    Args:
+        id_min: broker at the listeners' own ports.
+        id_max: greatest broker exposed.
+        listeners: by upper-case name.
+        listed: ports given one by one, by listener name; they replace the counting.
+    """
+
+    id_min: int = 1
+    id_max: int = 1
+    listeners: Mapping[str, Listener] = field(default_factory=dict)
+    listed: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def broker_ids(self, listener: str) -> tuple[int, ...]:
+        """Return the broker ids that have a port on a listener, in order."""
+        if listener in self.listed:
+            return tuple(sorted(self.listed[listener]))
+        return tuple(range(self.id_min, self.id_max + 1))
+
+    def bind(self, listener: str, broker_id: int) -> HostPort | None:
+        """
+        Return where broker ``broker_id`` listens; None if it has no port.
+
+        Port 0 stays 0 for every broker: the system chooses.
+        """
+        return self._move(listener, broker_id, self.listeners[listener].bind)
+
+    def advertised(self, listener: str, broker_id: int) -> HostPort | None:
+        """Return the address clients are told for a broker; None if it has no port."""
+        found = self.listeners[listener]
+        if listener in self.listed and found.advertised.port == found.bind.port:
+            port = self.listed[listener].get(broker_id)
+            return None if port is None else HostPort(found.advertised.host, port)
+        return self._move(listener, broker_id, found.advertised, told=True)
+
+    def _move(
+        self, listener: str, broker_id: int, start: HostPort, *, told: bool = False
+    ) -> HostPort | None:
+        if listener in self.listed:
+            ports = self.listed[listener]
+            if broker_id not in ports:
+                return None
+            # Told ports that differ from the bound ones move by as much as the bound ones do.
+            port = ports[broker_id]
+            if told:
+                port = start.port + port - min(ports.values())
+            return HostPort(start.host, port)
+        if not self.id_min <= broker_id <= self.id_max:
+            return None
+        return HostPort(start.host, start.port + broker_id - self.id_min if start.port else 0)
+
+
+def overlaps(uses: Iterable[tuple[str, HostPort]]) -> list[str]:
+    """
+    Say which ports are wanted twice or don't exist.
+
+    Args:
+        uses: what wants a port, in words, and the address; port 0 never collides.
+
+    Returns:
+        One sentence per collision, first use first.
+    """
+    problems: list[str] = []
+    taken: dict[int, list[tuple[str, str]]] = {}
+    for what, address in uses:
+        if address.port == 0:
+            continue
+        if address.port > 65535:
+            problems.append(f"{what} would need port {address.port}, above 65535")
+            continue
+        for other, host in taken.setdefault(address.port, []):
+            if host == address.host or WILDCARDS & {host, address.host}:
+                problems.append(f"port {address.port} is wanted by {other} and by {what}")
+                break
+        taken[address.port].append((what, address.host))
+    return problems
