@@ -110,7 +110,26 @@ def dump_quotas(table: QuotaTable) -> str:
         document["static_defaults"] = {
             key.name: _plain(value) for key, value in sorted(table.static_defaults.items())
         }
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=4096,
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes names with unprintable characters escaped, so that they read back the same."""
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text_node)
 
 
 def _plain(value: float) -> int | float:

@@ -29,12 +29,13 @@ class FilterComponent(NamedTuple):
 
     Args:
         entity_type: ``user``, ``client-id``, ``ip``, or another.
-        match_type: see :class:`MatchType`.
+        match_type: see :class:`MatchType`; a number is one that no version of Kafka knows, kept
+            so that it can be refused by name.
         match: the name or prefix; None for ``default`` and ``any``.
     """
 
     entity_type: str
-    match_type: MatchType
+    match_type: MatchType | int
     match: str | None = None
 
     @classmethod
@@ -114,6 +115,12 @@ def matches(
     return all(component.accepts(entity) for component in components)
 
 
+def match_type_of(code: int) -> MatchType | int:
+    """Return the match type of a released wire code (0 exact, 1 default, 2 any), else the code."""
+    by_code = (MatchType.EXACT, MatchType.DEFAULT, MatchType.ANY)
+    return by_code[code] if 0 <= code < len(by_code) else code
+
+
 def validate_filter(components: Sequence[FilterComponent]) -> None:
     """
     Refuse a filter with Kafka's own texts.
@@ -139,6 +146,8 @@ def validate_filter(components: Sequence[FilterComponent]) -> None:
                     KafkaError.INVALID_REQUEST,
                     "Request specified MATCH_TYPE_EXACT, but set match string to null.",
                 )
+        elif not isinstance(match_type, MatchType):
+            raise ApiError(KafkaError.INVALID_REQUEST, f"Unknown match type {match_type}")
         elif match is not None:
             wanted = "DEFAULT" if match_type is MatchType.DEFAULT else "SPECIFIED"
             raise ApiError(

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import InvalidQuota
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.file import dump_quotas, load_quotas, parse_quotas
+from headgate.quota.key import CONSUMER, CONSUMER_BPS, PRODUCER, REQUEST
+from headgate.quota.table import QuotaTable
+
+TEXT = """
+quotas:
+  - entity: {user: alice, client-id: etl}
+    producer_byte_rate: 1048576
+    consumer_byte_rate:bps: 5242880
+  - entity: {user: null}
+    request_percentage: 12.75
+  - entity: {client-id: old}
+    producer_byte_rate: null
+static_defaults: {consumer_byte_rate: 1000}
+"""
+
+
+def test_a_file_reads_as_it_is_written() -> None:
+    file = parse_quotas(TEXT)
+    assert file.table == QuotaTable.of(
+        {
+            QuotaEntity.of(user="alice", client_id="etl"): {
+                PRODUCER: 1048576.0,
+                CONSUMER_BPS: 5242880.0,
+            },
+            QuotaEntity.of(user=DEFAULT): {REQUEST: 12.75},
+        },
+        static_defaults={CONSUMER: 1000.0},
+    )
+    assert [(e, op.key) for e, op in file.removals] == [(QuotaEntity.of(client_id="old"), PRODUCER)]
+    assert len(file.mentioned) == 3
+
+
+def test_json_and_the_samples_own_form_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.json"
+    row = {"entity": {"user": "bob", "client": None}, "config": {"producer_byte_rate": 6.0}}
+    path.write_text(json.dumps({"note": "x", "quota_window_num": 11, "quotas": [row]}))
+    assert load_quotas(path).get(QuotaEntity.of(user="bob", client_id=DEFAULT), PRODUCER) == 6.0
+
+
+def test_every_mistake_is_reported_at_once_with_its_line() -> None:
+    text = (
+        "quotas:\n"
+        " - entity: {user: a}\n"
+        "   foo: 1\n"
+        "   producer_byte_rate: -1\n"
+        "   consumer_byte_rate: lots\n"
+        " - entity: {ip: x, user: b}\n"
+        " - 3\n"
+        " - entity: {user: a}\n"
+        " - producer_byte_rate: 1\n"
+        " - entity: {topic: t}\n"
+        "bar: 1\n"
+    )
+    with pytest.raises(InvalidQuota) as caught:
+        parse_quotas(text, "q.yaml")
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[1] for line in lines] == ["3", "4", "5", "6", "7", "8", "9", "10", "11"]
+    assert lines[0].startswith("q.yaml:3: unknown key 'foo'; the keys are producer_byte_rate,")
+    assert "line 2 already" in lines[5]
+    assert "Unhandled client quota entity type: topic" in lines[7]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "quotas: 3", "a: b", "quotas: [", "\t"])
+def test_what_is_no_quotas_file_is_refused(text: str) -> None:
+    with pytest.raises(InvalidQuota, match=r"q\.yaml"):
+        parse_quotas(text, "q.yaml")
+
+
+def test_a_file_that_is_not_there_names_itself(tmp_path: Path) -> None:
+    with pytest.raises(InvalidQuota, match=r"none\.yaml"):
+        load_quotas(tmp_path / "none.yaml")
+
+
+def test_4_20_defaults_and_odd_names_round_trip() -> None:
+    table = QuotaTable.of(
+        {
+            QuotaEntity.of(user=DEFAULT, client_id="c"): {PRODUCER: 1.0},
+            QuotaEntity.of(user="<default>"): {PRODUCER: 2.0},
+            QuotaEntity.of(user="CN=a b,O=*"): {PRODUCER: 3.0},
+            QuotaEntity.of(user="null"): {PRODUCER: 4.0},
+            QuotaEntity.of(user="1e3", client_id="~"): {REQUEST: 0.001},
+            QuotaEntity.of(client_id="a\n: #"): {CONSUMER: 9223372036854775807.0},
+        },
+        static_defaults={PRODUCER: 5.0},
+    )
+    assert parse_quotas(dump_quotas(table)).table == table
+
+
+def test_history_reads_oldest_first() -> None:
+    text = (
+        "history:\n"
+        " - {t_ms: 20, entity: {user: a}, key: producer_byte_rate, value: null}\n"
+        " - {t_ms: 10, entity: {user: a}, key: producer_byte_rate, value: 5}\n"
+    )
+    assert [(e.t_ms, e.value) for e in parse_quotas(text).history] == [(10, 5.0), (20, None)]
+    with pytest.raises(InvalidQuota, match="lacks t_ms, entity"):
+        parse_quotas("history: [{key: producer_byte_rate, value: 1}]")
