@@ -1,0 +1,292 @@
+"""
+Check recorded answers of Apache Kafka against Headgate's own, event by event.
+
+``python -m headgate.testing.golden FILE…`` prints a line per file and, last, ``N events, M
+differ``; it exits with 1 if any differ. Files are JSON lines, gzip'ed or plain: a header, then
+events in order, each with Kafka's answer in ``o``. Integers, text and booleans are compared
+exactly, doubles bit for bit. Managers answer in unwrapped ms; Kafka's 32-bit cast is applied here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.errors import ApiError
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.quota.sanitizer import sanitize
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
+from headgate.throttle.java import to_int32
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
+from headgate.throttle.request import PERCENT_PER_NS, RequestQuotaManager
+from headgate.throttle.sensor import SampledRate
+from headgate.throttle.token_bucket import TokenBucket
+
+Event = dict[str, Any]
+Answer = dict[str, Any]
+Player = Callable[[Event], Answer]
+
+
+def read_golden(path: Path) -> tuple[Event, Iterator[Event]]:
+    """Return a file's header and its events, in order."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    lines = (line for line in text.split("\n") if line.strip())
+    header = json.loads(next(lines))
+    return header, (json.loads(line) for line in lines)
+
+
+def rules_of(header: Event) -> Rules:
+    """Return the rules of the Kafka that answered."""
+    return KAFKA_3_9 if str(header.get("kafka", "4")).startswith("3") else KAFKA_4
+
+
+def window_ms_of(header: Event) -> int:
+    """Return the header's window in ms, however it is given."""
+    return int(header["window_ms"]) if "window_ms" in header else int(header["window_s"]) * 1000
+
+
+def entity_of(written: dict[str, str | None]) -> QuotaEntity:
+    """Return the entity of a ``quota`` event; a null name is the default."""
+    names = {"client-id" if k == "client" else k: v for k, v in written.items()}
+    return QuotaEntity({k: DEFAULT if v is None else v for k, v in names.items()})
+
+
+def same(ours: object, theirs: object) -> bool:
+    """Whether two answers are equal: doubles by their bits, everything else exactly."""
+    if isinstance(ours, float) or isinstance(theirs, float):
+        return _bits(ours) == _bits(theirs)
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(same(ours[k], theirs[k]) for k in ours)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return type(ours) is type(theirs) and ours == theirs
+
+
+_SPELLED = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def number(value: Any) -> Any:
+    """Return a number as written, with NaN and the infinities spelled as text."""
+    return _SPELLED.get(value, value) if isinstance(value, str) else value
+
+
+def _bits(value: object) -> bytes | None:
+    value = number(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return struct.pack(">d", float(value)) if value == value else b"NaN"
+
+
+# -- one player per kind
+
+
+def stat_player(header: Event) -> Player:
+    """Play a bare Rate or TokenBucket."""
+    samples, window = int(header["num_samples"]), window_ms_of(header)
+    if header["stat"] == "token_bucket":
+        quota = number(header.get("quota"))
+        return _bucket_player(TokenBucket(quota, samples, window))
+    return _rate_player(SampledRate(samples, window))
+
+
+def _rate_player(stat: SampledRate) -> Player:
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "config":
+            stat.configure(
+                event.get("num_samples", stat.num_samples), event.get("window_ms", stat.window_ms)
+            )
+            return {}
+        if op == "rec":
+            stat.record(number(event["v"]), now)
+            if event.get("m") is False:
+                return {}
+        value, window = stat.charge(None, now)
+        return {"value": value, "win": window}
+
+    return play
+
+
+def _bucket_player(stat: TokenBucket) -> Player:
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "config":
+            stat.bound = number(event.get("quota", stat.bound))
+            stat.num_samples = event.get("num_samples", stat.num_samples)
+            stat.window_ms = event.get("window_ms", stat.window_ms)
+            return {}
+        if op == "rec":
+            stat.record(number(event["v"]), now)
+            if event.get("m") is False:
+                return {}
+        return {"value": stat.measure(now)}
+
+    return play
+
+
+def client_quota_player(header: Event) -> Player:
+    """Play a client quota manager of the header's type."""
+    settings: dict[str, Any] = {
+        "num_samples": int(header["num_samples"]),
+        "window_ms": window_ms_of(header),
+        "rules": rules_of(header),
+        "start_ms": int(header["start_ms"]),
+        "expiry_period_ms": int(header.get("expiry_period_ms", 30_000)),
+    }
+    kind = header["type"]
+    if kind == "controller_mutation":
+        return _mutation_player(ControllerMutationQuotaManager(**settings))
+    if kind == "request":
+        return _sampled_player(RequestQuotaManager(**settings))
+    quota_type = {
+        "produce": QuotaType.PRODUCER_BYTE_RATE,
+        "fetch": QuotaType.CONSUMER_BYTE_RATE,
+    }[kind]
+    return _sampled_player(ClientQuotaManager(quota_type, **settings))
+
+
+def _sampled_player(manager: ClientQuotaManager) -> Player:
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "quota":
+            return _update(manager, event)
+        user, client = event["u"], event["c"]
+        amount = event["ns"] * PERCENT_PER_NS if "ns" in event else number(event.get("v"))
+        answer: Answer = {}
+        if op == "rec":
+            answer["ms"] = to_int32(manager.record(user, client, amount, now).throttle_time_ms)
+        elif op == "norec":
+            manager.record_no_throttle(user, client, amount, now)
+        elif op == "unrec":
+            manager.unrecord(user, client, amount, now)
+        elif op == "max":
+            answer["max"] = manager.max_in_window(user, client, now)
+        elif op != "measure":
+            raise ValueError(f"unknown op {op!r}")
+        tags = manager.tags(user, client)
+        charged = manager.enabled or op == "unrec"
+        _tags_into(answer, manager, tags, charged=charged)
+        if charged and (op == "measure" or event.get("m")):
+            measured = manager.measure(tags, now)
+            if measured is not None:
+                answer["rate"], answer["win"] = measured
+        return answer
+
+    return play
+
+
+def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "quota":
+            return _update(manager, event)
+        user, client = event["u"], event["c"]
+        answer: Answer = {}
+        if op == "rec":
+            throttle = manager.record(user, client, number(event["v"]), now)
+            answer["ms"] = to_int32(throttle.throttle_time_ms)
+        elif op in ("strict", "permissive"):
+            quota = (manager.strict if op == "strict" else manager.permissive)(user, client, now)
+            rejected = []
+            for amount in event["vs"]:
+                try:
+                    quota.record(number(amount), now)
+                    rejected.append(False)
+                except ApiError:
+                    rejected.append(True)
+            answer["ms"] = to_int32(quota.throttle_time_ms(now))
+            answer["exceeded"] = quota.is_exceeded
+            answer["rejected"] = rejected
+        elif op != "measure":
+            raise ValueError(f"unknown op {op!r}")
+        tags = manager.tags(user, client)
+        charged = manager.enabled
+        _tags_into(answer, manager, tags, charged=charged)
+        if charged and (op == "measure" or event.get("m")):
+            tokens = manager.measure(tags, now)
+            if tokens is not None:
+                answer["rate"] = tokens
+        return answer
+
+    return play
+
+
+def _update(manager: ClientQuotaManager | ControllerMutationQuotaManager, event: Event) -> Answer:
+    manager.update_quota(entity_of(event["entity"]), number(event["value"]), event["t"])
+    return {"flags": manager.flags}
+
+
+def _tags_into(
+    answer: Answer,
+    manager: ClientQuotaManager | ControllerMutationQuotaManager,
+    tags: tuple[str, str],
+    *,
+    charged: bool,
+) -> None:
+    answer["tu"] = sanitize(tags[0]) if charged else None
+    answer["tc"] = tags[1] if charged else None
+    sensor = manager.sensor(tags) if charged else None
+    if sensor is not None:
+        answer["q"] = sensor.bound
+
+
+PLAYERS: dict[str, Callable[[Event], Player]] = {
+    "stat": stat_player,
+    "client_quota": client_quota_player,
+}
+
+
+def check(path: Path, shown: int = 3, tell: Callable[[str], None] = print) -> tuple[int, int]:
+    """
+    Check one file.
+
+    Args:
+        path: the file.
+        shown: how many differences to describe.
+        tell: takes each description.
+
+    Returns:
+        Events checked, and how many differ.
+    """
+    header, events = read_golden(path)
+    play = PLAYERS[header["kind"]](header)
+    count = differ = 0
+    for event in events:
+        theirs = event.pop("o")
+        ours = play(event)
+        count += 1
+        if not same(ours, theirs):
+            differ += 1
+            if differ <= shown:
+                tell(f"  event {count}: {json.dumps(event)}\n    Kafka {theirs}\n    ours  {ours}")
+    return count, differ
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the files named; return the exit code."""
+    paths = [Path(a) for a in (sys.argv[1:] if arguments is None else arguments)]
+    if not paths:
+        print("usage: python -m headgate.testing.golden FILE…", file=sys.stderr)
+        return 2
+    events = differ = 0
+    for path in paths:
+        if path.name == "index.json":
+            continue
+        n, m = check(path)
+        events += n
+        differ += m
+        print(f"{path.name}: {n} events, {m} differ")
+    print(f"{events} events, {differ} differ")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

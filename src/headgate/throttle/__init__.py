@@ -1,0 +1,43 @@
+"""
+How long to wait: every quota's arithmetic, pure. Time is an argument, the answer a value.
+
+========================  =========================================================
+module                    what it decides
+========================  =========================================================
+``sensor``                the sampled rate and its throttle time
+``token_bucket``          the token bucket and its throttle time
+``overrides``             which quota-id a request is charged to, which bound it has
+``registry``              what managers share: quotas, sensors, idle expiry
+``manager``               produce and fetch bytes
+``request``               request percentage
+``controller_mutation``   partition mutations, strict and permissive
+``connection``            connection rates and counts: broker, listener, ip
+``producer_id``           new producer ids per user, by timed bloom filters
+``pacing``                token buckets in place of the sampled rate: smooth pacing, splits
+``cluster``               a cluster-wide quota split over brokers
+``shares``                contested capacity divided by weight
+``java``                  Java's rounding and casts
+========================  =========================================================
+
+Nothing here knows a clock, a socket or a log. Managers aren't thread-safe: one event loop, or one
+lock, per broker. Their answers equal Apache Kafka's to the last bit; where they don't, a comment
+marked "Differs" says why.
+"""
+
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
+from headgate.throttle.registry import UNCHARGED, Throttle
+from headgate.throttle.sensor import SampledRate, throttle_time_ms
+from headgate.throttle.token_bucket import TokenBucket
+
+__all__ = [
+    "KAFKA_3_9",
+    "KAFKA_4",
+    "UNCHARGED",
+    "ClientQuotaManager",
+    "Rules",
+    "SampledRate",
+    "Throttle",
+    "TokenBucket",
+    "throttle_time_ms",
+]

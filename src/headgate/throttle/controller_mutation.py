@@ -1,0 +1,209 @@
+"""
+Controller mutations: partitions created and deleted per second, by token bucket (KIP-599).
+
+Strict (newer API versions): the check comes first, so a mutation is accepted whole while the
+bucket isn't below zero, whatever its size, and refused with THROTTLING_QUOTA_EXCEEDED and not
+charged while it is. Permissive (older versions): charged always, refused never, told to wait.
+
+Source: kafka.server.ControllerMutationQuotaManager; ``spec/token-bucket.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.key import QuotaType
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.sensor import SampledRate
+from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
+
+STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3}
+"""API key (CreateTopics, DeleteTopics, CreatePartitions) to its first strict version."""
+
+
+class MutationSensor(TokenBucket):
+    """
+    One quota-id's bucket, with the rate of mutations that metrics show.
+
+    Attributes:
+        rate: mutations per second over the library's windows (2 x 30 s), never checked.
+    """
+
+    __slots__ = ("client_tag", "last_record_ms", "limit", "rate", "user_tag")
+
+    def __init__(
+        self, tags: Tags, bound: float, now_ms: int, num_samples: int, window_ms: int
+    ) -> None:
+        super().__init__(bound, num_samples, window_ms)
+        self.user_tag, self.client_tag = tags
+        self.last_record_ms = now_ms
+        self.rate = SampledRate(2, 30_000)
+        self.limit = bound
+
+    def set_bound(self, bound: float) -> None:
+        """Refill by a new bound from the last refill on; the tokens stay."""
+        self.bound = self.limit = bound
+
+    def charge(self, amount: float, now_ms: int) -> None:
+        """Spend tokens and count the mutations."""
+        self.last_record_ms = now_ms
+        self.rate.record(amount, now_ms)
+        self.record(amount, now_ms)
+
+    def violation_ms(self, now_ms: int) -> int | None:
+        """Refill, and return the throttle time if tokens are below zero; None if they aren't."""
+        tokens = self.measure(now_ms)
+        return token_throttle_time_ms(tokens, self.limit) if tokens < 0 else None
+
+
+class MutationQuota:
+    """
+    One request's quota, which lives as long as the request. This base is the unbounded one.
+
+    Source: kafka.server.ControllerMutationQuota.
+    """
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """
+        Charge mutations (partitions).
+
+        Raises:
+            ApiError: THROTTLING_QUOTA_EXCEEDED (strict only); nothing was charged.
+        """
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether a mutation was refused."""
+        return False
+
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """Return how long to mute when the answer is sent at now; it shrinks while waiting."""
+        return 0
+
+
+class _BoundedQuota(MutationQuota):
+    def __init__(self, sensor: MutationSensor) -> None:
+        self._sensor = sensor
+        self._last_throttle_ms = 0
+        self._last_ms = 0
+
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """Return what is left of the last throttle at now."""
+        return max(0, self._last_throttle_ms - (now_ms - self._last_ms))
+
+
+class StrictMutationQuota(_BoundedQuota):
+    """Check, then charge: refuses while tokens are below zero."""
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """Charge mutations, or refuse with THROTTLING_QUOTA_EXCEEDED."""
+        violation_ms = self._sensor.violation_ms(now_ms)
+        if violation_ms is not None:
+            self._last_throttle_ms = violation_ms
+            self._last_ms = now_ms
+            raise ApiError(
+                KafkaError.THROTTLING_QUOTA_EXCEEDED,
+                KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message,
+                throttle_time_ms=violation_ms,
+            )
+        self._sensor.charge(permits, now_ms)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether a mutation was refused with a throttle time above 0."""
+        return self._last_throttle_ms > 0
+
+
+class PermissiveMutationQuota(_BoundedQuota):
+    """Charge, then check: never refuses."""
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """Charge mutations; a violation is only remembered."""
+        self._sensor.charge(permits, now_ms)
+        violation_ms = self._sensor.violation_ms(now_ms)
+        if violation_ms is not None:
+            self._last_throttle_ms = violation_ms
+            self._last_ms = now_ms
+
+
+class ControllerMutationQuotaManager(SensorRegistry[MutationSensor]):
+    """
+    The manager of controller_mutation_rate.
+
+    Args:
+        num_samples: controller.quota.window.num.
+        window_ms: controller.quota.window.size.seconds x 1000.
+        rules, start_ms, expiry_period_ms: as for every manager.
+    """
+
+    type = QuotaType.CONTROLLER_MUTATION_RATE
+
+    def __init__(
+        self,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        rules: Rules = KAFKA_4,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        super().__init__(rules=rules, start_ms=start_ms, expiry_period_ms=expiry_period_ms)
+        self.num_samples = num_samples
+        self.window_ms = window_ms
+
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> MutationSensor:
+        return MutationSensor(tags, bound, now_ms, self.num_samples, self.window_ms)
+
+    def quota_for(
+        self, user: str, client_id: str, api_key: int, api_version: int, now_ms: int
+    ) -> MutationQuota:
+        """Return the quota of one request: strict from its API's STRICT_SINCE version on."""
+        strict = api_version >= STRICT_SINCE.get(api_key, 0)
+        return (self.strict if strict else self.permissive)(user, client_id, now_ms)
+
+    def strict(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
+        """Return a strict quota for one request; unbounded while no quota of the type exists."""
+        sensor = self._find(user, client_id, now_ms)
+        return MutationQuota() if sensor is None else StrictMutationQuota(sensor)
+
+    def permissive(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
+        """Return a permissive quota for one request; unbounded while no quota exists."""
+        sensor = self._find(user, client_id, now_ms)
+        return MutationQuota() if sensor is None else PermissiveMutationQuota(sensor)
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """
+        Charge strictly and return the throttle: above 0 means refused and not charged.
+
+        Source: ControllerMutationQuotaManager.recordAndGetThrottleTimeMs.
+        """
+        sensor = self._find(user, client_id, now_ms)
+        if sensor is None:
+            return UNCHARGED
+        violation_ms = sensor.violation_ms(now_ms)
+        if violation_ms is None:
+            sensor.charge(amount, now_ms)
+        return Throttle(violation_ms or 0, sensor.user_tag, sensor.client_tag, sensor.limit)
+
+    def measure(self, tags: Tags, now_ms: int) -> float | None:
+        """Refill a quota-id's bucket, as reading Kafka's metric does, and return its tokens."""
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        sensor = self.sensor(tags)
+        return None if sensor is None else sensor.measure(now_ms)
+
+    def peek(self, tags: Tags, now_ms: int) -> float:
+        """Return a quota-id's tokens at now without changing anything."""
+        sensor = self.sensor(tags)
+        return UNLIMITED if sensor is None else sensor.peek(now_ms)
+
+    def _find(self, user: str, client_id: str, now_ms: int) -> MutationSensor | None:
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        sensor = self._charged.get((user, client_id))
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            sensor = self._sensor_for(user, client_id, now_ms)
+        return sensor

@@ -1,0 +1,198 @@
+"""
+What every manager has: quotas, one sensor per quota-id, a memory of who is charged where, expiry.
+
+Kafka's task removes sensors every 30 s that had no record for more than an hour. Here each call
+first notes which of these ticks have passed, and a sensor found idle before the last of them is
+made anew, so answers don't depend on when :meth:`SensorRegistry.expire` frees the memory.
+
+Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from headgate.quota.entity import QuotaEntity
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
+from headgate.throttle.sensor import NEVER
+
+EXPIRY_MS: Final = 3_600_000
+"""Idle time after which Kafka removes a client's sensors (SensorAccess: 3600 s)."""
+EXPIRY_PERIOD_MS: Final = 30_000
+"""How often it looks (Metrics: 30 s)."""
+_MOST_REMEMBERED: Final = 1 << 17
+"""Pairs (user, client-id) remembered; many client-ids may share one quota-id, so it needs one."""
+
+
+class Throttle(NamedTuple):
+    """
+    A manager's decision.
+
+    Attributes:
+        throttle_time_ms: how long to mute, unwrapped (Kafka casts it to 32 bits, the wire clamps);
+            0 or less: not throttled.
+        user_tag: the user of the quota-id charged, raw; "" where it isn't part of it.
+        client_tag: its client-id; "" where it isn't part of it.
+        bound: the limit in force; 2^63 - 1 as a double means none.
+    """
+
+    throttle_time_ms: int
+    user_tag: str
+    client_tag: str
+    bound: float
+
+
+UNCHARGED: Final = Throttle(0, "", "", UNLIMITED)
+"""The decision while no quota of the type exists: nothing was recorded. Compare with ``is``."""
+
+
+class SensorState(Protocol):
+    """What the registry needs of a sensor."""
+
+    user_tag: str
+    client_tag: str
+    last_record_ms: int
+
+    def set_bound(self, bound: float) -> None:
+        """Judge by a new bound from now on."""
+
+
+S = TypeVar("S", bound=SensorState)
+
+
+class SensorRegistry(Generic[S]):
+    """
+    Quotas and sensors of one manager. Not thread-safe.
+
+    Args:
+        rules: :data:`KAFKA_4` or :data:`KAFKA_3_9`.
+        static_default: see :class:`Overrides`.
+        start_ms: when Kafka's metrics registry would have started; ticks count from it.
+        expiry_period_ms: ms between ticks.
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: Rules = KAFKA_4,
+        static_default: float | None = None,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        self._overrides = Overrides(rules, static_default)
+        self._sensors: dict[Tags, S] = {}
+        self._charged: dict[Tags, S] = {}  # (user, client-id) of a request -> its sensor
+        self._start_ms = start_ms
+        self._period_ms = expiry_period_ms
+        self._next_tick_ms = start_ms + expiry_period_ms
+        self._idle_before_ms = NEVER
+
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> S:
+        raise NotImplementedError
+
+    # -- quotas
+
+    @property
+    def flags(self) -> int:
+        """Kafka's quotaTypesEnabled: 1 client-id, 2 user, 4 user and client-id."""
+        return self._overrides.flags
+
+    @property
+    def enabled(self) -> bool:
+        """Whether requests are charged at all: a quota of the type exists (or once did, 3.9)."""
+        return self._overrides.flags != 0
+
+    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+        """
+        Set an entity's quota, or remove it with None; samples and tokens are kept.
+
+        Args:
+            entity: users, client-ids or both; others are ignored.
+            value: the quota in the type's own unit.
+            now_ms: the time of the change.
+        """
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        if self._overrides.update(entity, value):
+            self._charged.clear()
+        bound = self._overrides.bound
+        if entity.has_default:
+            for tags, sensor in self._sensors.items():
+                sensor.set_bound(bound(tags))
+        else:
+            # The names are plain text here, so one pair of tags at most is concerned.
+            exact = (str(entity.user or ""), str(entity.client_id or ""))
+            found = self._sensors.get(exact)
+            if found is not None:
+                found.set_bound(bound(exact))
+
+    def load(self, quotas: Mapping[QuotaEntity, float], now_ms: int) -> None:
+        """Set many quotas, as from a first snapshot."""
+        for entity, value in quotas.items():
+            self.update_quota(entity, value, now_ms)
+
+    def tags(self, user: str, client_id: str) -> Tags:
+        """Return the quota-id, as raw tags, that a request is charged to."""
+        return self._overrides.tags(user, client_id)
+
+    def bound(self, tags: Tags) -> float:
+        """Return the limit of tags; 2^63 - 1 as a double where they have none."""
+        return self._overrides.bound(tags)
+
+    # -- sensors
+
+    def sensor(self, tags: Tags) -> S | None:
+        """Return the live sensor of tags, None where there is none."""
+        sensor = self._sensors.get(tags)
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            return None
+        return sensor
+
+    def sensors(self) -> Iterator[S]:
+        """Yield the live sensors, for metrics; reading their ``peek`` changes nothing."""
+        idle_before = self._idle_before_ms
+        return (s for s in self._sensors.values() if s.last_record_ms >= idle_before)
+
+    def expire(self, now_ms: int) -> list[Tags]:
+        """
+        Free the sensors that Kafka's task would have removed by now.
+
+        Returns:
+            Tags of the sensors freed, for metrics to drop their series. Call it every
+            EXPIRY_PERIOD_MS or so; decisions don't depend on it.
+        """
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        idle_before = self._idle_before_ms
+        gone = [t for t, s in self._sensors.items() if s.last_record_ms < idle_before]
+        for tags in gone:
+            del self._sensors[tags]
+        if gone:
+            self._charged.clear()
+        return gone
+
+    def _tick(self, now_ms: int) -> None:
+        """Note that all ticks up to now have passed."""
+        last = now_ms - (now_ms - self._start_ms) % self._period_ms
+        self._next_tick_ms = last + self._period_ms
+        self._idle_before_ms = last - EXPIRY_MS
+
+    def _sensor_of_tags(self, tags: Tags, now_ms: int) -> S:
+        """Find or create the sensor of tags."""
+        sensor = self._sensors.get(tags)
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            sensor = self._make_sensor(tags, self._overrides.bound(tags), now_ms)
+            self._sensors[tags] = sensor
+        return sensor
+
+    def _sensor_for(self, user: str, client_id: str, now_ms: int) -> S | None:
+        """Find or create the sensor a request is charged to; None while quotas aren't enabled."""
+        if not self._overrides.flags:
+            return None
+        sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        if len(self._charged) >= _MOST_REMEMBERED:
+            self._charged.clear()
+        self._charged[user, client_id] = sensor
+        return sensor

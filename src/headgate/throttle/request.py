@@ -1,0 +1,73 @@
+"""
+Request percentage: how much of the broker's threads a client may use (KIP-124).
+
+A request is charged twice to the same sensor: its handler thread's time with a check, its network
+thread's time, known only when the response has been sent, without. One throttle is at most one
+window. Exempt requests (inter-broker ones) are charged to one sensor of their own, never
+throttled.
+
+Source: kafka.server.ClientRequestQuotaManager; ``spec/request-percentage.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.quota.key import QuotaType
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.overrides import KAFKA_4, Rules
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, Throttle
+from headgate.throttle.sensor import SampledRate
+
+PERCENT_PER_NS: Final = 100.0 / 1_000_000_000
+"""Thread time in ns times this is a charge: a rate of 100 means one thread fully busy."""
+
+_LIBRARY_SAMPLES: Final = 2  # metrics.num.samples
+_LIBRARY_WINDOW_MS: Final = 30_000  # metrics.sample.window.ms
+
+
+class RequestQuotaManager(ClientQuotaManager):
+    """
+    The manager of request_percentage; amounts are thread times in ns.
+
+    Args:
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000; also the most one throttle lasts.
+        rules, start_ms, expiry_period_ms: as for every manager.
+
+    Attributes:
+        exempt: the rate of exempt thread time, in percent, over the library's own windows.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        rules: Rules = KAFKA_4,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        super().__init__(
+            QuotaType.REQUEST_PERCENTAGE,
+            num_samples=num_samples,
+            window_ms=window_ms,
+            rules=rules,
+            start_ms=start_ms,
+            expiry_period_ms=expiry_period_ms,
+            max_throttle_ms=window_ms,
+        )
+        self.exempt = SampledRate(_LIBRARY_SAMPLES, _LIBRARY_WINDOW_MS)
+
+    def record_ns(self, user: str, client_id: str, time_ns: int, now_ms: int) -> Throttle:
+        """Charge handler thread time (ns) and decide; see :meth:`ClientQuotaManager.record`."""
+        return self.record(user, client_id, time_ns * PERCENT_PER_NS, now_ms)
+
+    def record_network_ns(self, user: str, client_id: str, time_ns: int, now_ms: int) -> Throttle:
+        """Charge network thread time (ns) without a check; only the next decision sees it."""
+        return self.record_no_throttle(user, client_id, time_ns * PERCENT_PER_NS, now_ms)
+
+    def record_exempt_ns(self, time_ns: int, now_ms: int) -> None:
+        """Charge an exempt request's thread time (ns); nothing while quotas aren't enabled."""
+        if self.enabled:
+            self.exempt.record(time_ns * PERCENT_PER_NS, now_ms)
