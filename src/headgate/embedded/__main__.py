@@ -1,0 +1,44 @@
+"""
+Fetch and verify the jars of every Kafka, or pin them anew: ``python -m headgate.embedded``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from headgate.embedded.jars import VERSIONS, ensure_jars, write_pins
+from headgate.embedded.java import find_java, java_home
+from headgate.embedded.kafka import print_progress
+from headgate.errors import HeadgateError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """
+    Fetch and verify, or with ``--pin`` resolve anew and rewrite the pins.
+
+    Args:
+        argv: the command line without the program's name.
+
+    Returns:
+        0 done, 1 failed (the reason is on stderr).
+    """
+    parser = argparse.ArgumentParser(prog="python -m headgate.embedded", description=__doc__)
+    parser.add_argument("versions", nargs="*", default=VERSIONS, metavar="VERSION")
+    parser.add_argument("--pin", action="store_true", help="resolve anew and rewrite the pins")
+    options = parser.parse_args(argv)
+    try:
+        java = find_java()
+        java_home(java)  # the shim for Spark, where one is needed
+        print_progress(str(java))
+        for version in options.versions:
+            path = write_pins(version) if options.pin else ensure_jars(version)
+            print_progress(f"Kafka {version}: {path}")
+    except HeadgateError as error:
+        print_progress(f"error: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""
+Where fetched things are kept: one folder, found the same way by every part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CACHE_VARIABLE = "HEADGATE_CACHE"
+
+
+def cache_dir() -> Path:
+    """
+    Return the folder for jars and other fetched files; it's made when missing.
+
+    Returns:
+        ``$HEADGATE_CACHE``; else ``.cache/headgate`` in the project when run from a checkout;
+        else ``headgate`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        folder = Path(named).expanduser()
+    else:
+        checkout = Path(__file__).resolve().parents[3]
+        if (checkout / "pyproject.toml").is_file() and (checkout / "Makefile").is_file():
+            folder = checkout / ".cache" / "headgate"
+        else:
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+            folder = Path(base) / "headgate"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """
+    Hold a lock of this name, so that processes side by side don't fetch the same thing twice.
+
+    Args:
+        name: a file name inside the cache folder.
+    """
+    with (cache_dir() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,323 @@
+"""
+Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kept in the package.
+
+``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Ivy gets
+exactly these, each for itself, so nothing is resolved anew; where they come from is Ivy's own
+default (or ``HEADGATE_IVY_SETTINGS``), so no host stands in any file of ours. ``python -m
+headgate.embedded`` fetches, ``--pin`` resolves again and rewrites the pins (``make pins``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.embedded.cache import cache_dir, locked
+from headgate.embedded.java import Java, find_java
+from headgate.embedded.process import EmbeddedError
+from headgate.embedded.truststore import truststore_options
+
+KAFKA_4 = "4.3.1"
+KAFKA_3 = "3.9.2"
+VERSIONS = (KAFKA_4, KAFKA_3)
+
+# What the pins were resolved from: the broker, the console and perf tools, a log binding.
+_ROOTS = {
+    KAFKA_4: (
+        f"org.apache.kafka:kafka_2.13:{KAFKA_4}",
+        f"org.apache.kafka:kafka-tools:{KAFKA_4}",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    ),
+    KAFKA_3: (
+        f"org.apache.kafka:kafka_2.13:{KAFKA_3}",
+        f"org.apache.kafka:kafka-tools:{KAFKA_3}",
+        "ch.qos.reload4j:reload4j:1.2.25",
+        "org.slf4j:slf4j-reload4j:1.7.36",
+    ),
+}
+# kafka-tools draws in the whole of Connect and its web server for one tool that we don't run.
+_LEFT_OUT = (
+    ("org.apache.kafka", "connect-runtime"),
+    ("org.apache.kafka", "connect-api"),
+    ("org.apache.kafka", "connect-json"),
+)
+_PINS = Path(__file__).parent / "pins"
+_PKIX_HINT = (
+    "The Java in use ({java}) doesn't trust the certificate it was shown, as behind a proxy with "
+    "a CA of its own. Name a PEM bundle that holds this CA in HEADGATE_CA_BUNDLE (or "
+    "SSL_CERT_FILE), or set JAVA_HOME to a Java that trusts it"
+)
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One jar: its hash, where it comes from in Maven's terms, its file name."""
+
+    sha256: str
+    coordinates: str
+    file: str
+
+
+def read_pins(version: str) -> tuple[Pin, ...]:
+    """
+    Return the jars that make up a Kafka.
+
+    Args:
+        version: one of `VERSIONS`.
+
+    Raises:
+        EmbeddedError: we have no pins for this version.
+    """
+    path = _PINS / f"kafka-{version}.txt"
+    if not path.is_file():
+        raise EmbeddedError(f"no embedded Kafka {version}; there are {', '.join(VERSIONS)}")
+    lines = path.read_text().splitlines()
+    return tuple(Pin(*line.split()) for line in lines if line and not line.startswith("#"))
+
+
+def ensure_jars(version: str = KAFKA_4, *, progress: Progress | None = None) -> Path:
+    """
+    Return the folder with a Kafka's jars, fetched when missing and verified.
+
+    Hashes are compared after the fetch; later, files whose size and time haven't changed since are
+    taken as they are, and others are hashed again.
+
+    Args:
+        version: one of `VERSIONS`.
+        progress: told what is going on; stderr by default.
+
+    Raises:
+        EmbeddedError: they couldn't be fetched, or a jar isn't what the pins say.
+    """
+    say = progress or _to_stderr
+    pins = read_pins(version)
+    folder = cache_dir() / f"kafka-{version}"
+    if _unchanged(folder, pins):
+        return folder
+    with locked(f"kafka-{version}"):
+        if _unchanged(folder, pins):
+            return folder
+        if folder.is_dir() and not (wrong := _mismatches(folder, pins)):
+            _stamp(folder, pins)
+            return folder
+        if folder.is_dir():
+            say(f"Kafka {version}: {len(wrong)} jars in {folder} are not what they were; again")
+        _fetch(version, pins, folder, say)
+    return folder
+
+
+def classpath(version: str = KAFKA_4) -> str:
+    """
+    Return the class path of a Kafka, fetched when missing.
+
+    Args:
+        version: one of `VERSIONS`.
+    """
+    return f"{ensure_jars(version)}/*"
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - progress of a fetch that takes a minute
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _mismatches(folder: Path, pins: Iterable[Pin]) -> list[str]:
+    """Names of jars that are missing, differ, or don't belong."""
+    expected = {pin.file: pin.sha256 for pin in pins}
+    wrong = [
+        name
+        for name, digest in expected.items()
+        if not (folder / name).is_file() or _sha256(folder / name) != digest
+    ]
+    return wrong + [jar.name for jar in folder.glob("*.jar") if jar.name not in expected]
+
+
+def _state(folder: Path, pins: Iterable[Pin]) -> str:
+    """What the quick check compares: the pins, and each file's size and time."""
+    lines = []
+    for pin in pins:
+        try:
+            stat = (folder / pin.file).stat()
+        except OSError:
+            return ""
+        lines.append(f"{pin.sha256} {pin.file} {stat.st_size} {stat.st_mtime_ns}")
+    return "\n".join(lines)
+
+
+def _unchanged(folder: Path, pins: Iterable[Pin]) -> bool:
+    stamp = folder / ".verified"
+    return stamp.is_file() and stamp.read_text() == _state(folder, pins)
+
+
+def _stamp(folder: Path, pins: Iterable[Pin]) -> None:
+    (folder / ".verified").write_text(_state(folder, pins))
+
+
+def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> None:
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as name:
+        fresh = Path(name) / "lib"
+        module = _ivy_module([pin.coordinates for pin in pins], transitive=False)
+        say(f"Kafka {version}: fetching {len(pins)} jars, about a minute …")
+        started = time.monotonic()
+        _run_ivy(module, Path(name), fresh, say)
+        wrong = _mismatches(fresh, pins)
+        if wrong:
+            raise EmbeddedError(
+                f"Kafka {version}: what was fetched isn't what headgate/embedded/pins says: "
+                f"{', '.join(sorted(wrong))}. Nothing of it is used. If a mirror is in between "
+                "(HEADGATE_IVY_SETTINGS, a proxy), look at what it serves"
+            )
+        if folder.exists():
+            shutil.rmtree(folder)
+        fresh.rename(folder)
+        _stamp(folder, pins)
+        say(f"Kafka {version}: {len(pins)} jars, verified, {time.monotonic() - started:.0f} s")
+
+
+def _ivy_module(coordinates: Iterable[str], *, transitive: bool) -> str:
+    root = ET.Element("ivy-module", version="2.0")
+    ET.SubElement(root, "info", organisation="headgate", module="kafka", revision="1")
+    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
+    dependencies = ET.SubElement(root, "dependencies")
+    for one in coordinates:
+        org, name, rev = one.split(":")
+        ET.SubElement(
+            dependencies,
+            "dependency",
+            org=org,
+            name=name,
+            rev=rev,
+            transitive=str(transitive).lower(),
+            conf="default->default" if transitive else "default->master",
+        )
+    if transitive:
+        for org, name in _LEFT_OUT:
+            ET.SubElement(dependencies, "exclude", org=org, module=name)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _run_ivy(module: str, work: Path, lib: Path, say: Progress) -> None:
+    java = find_java()
+    (work / "ivy.xml").write_text(module)
+    command: list[str | Path] = [
+        java.executable,
+        *truststore_options(java),
+        *_proxy_options(),
+        f"-Divy.default.ivy.user.dir={work}/ivy",
+        "-jar",
+        _ivy_jar(),
+        *_settings(),
+        "-ivy",
+        work / "ivy.xml",
+        "-confs",
+        "default",
+        "-retrieve",
+        f"{lib}/[artifact]-[revision](-[classifier]).[ext]",
+    ]
+    lines: list[str] = []
+    fetched = 0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            lines.append(line.rstrip())
+            if "[SUCCESSFUL ]" in line:
+                fetched += 1
+                if fetched % 10 == 0:
+                    say(f"  {fetched} jars")
+    if ivy.returncode != 0:
+        raise EmbeddedError(_explain(java, lines))
+
+
+def _explain(java: Java, lines: list[str]) -> str:
+    text = "\n".join(lines)
+    shown = [
+        re.sub(r"\bhttps?://\S+", "…", line.strip())
+        for line in lines
+        if re.search(r"Exception|not found|error|FAILED", line, re.IGNORECASE)
+    ]
+    causes = "\n".join(f"  {line}" for line in list(dict.fromkeys(shown))[:8])
+    message = f"Ivy couldn't fetch Kafka's jars:\n{causes or text[-2_000:]}"
+    if re.search(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert", text):
+        return f"{message}\n{_PKIX_HINT.format(java=java)}"
+    if re.search(r"UnknownHost|ConnectException|timed? ?out|unreachable", text, re.IGNORECASE):
+        return (
+            f"{message}\nThe network seems out of reach: set HTTPS_PROXY, or HEADGATE_IVY_SETTINGS "
+            "to an ivysettings file that names a mirror, or copy the cache folder "
+            f"({cache_dir()}) from a machine where `make setup` has run"
+        )
+    return message
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError("PySpark isn't installed, and it brings Ivy: run `make setup`")
+    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise EmbeddedError("this PySpark holds no Ivy (jars/ivy-*.jar); reinstall it")
+    return found[-1]
+
+
+def _settings() -> list[str]:
+    settings = os.environ.get("HEADGATE_IVY_SETTINGS")
+    return ["-settings", settings] if settings else []
+
+
+def _proxy_options() -> list[str]:
+    """Java's spelling of the proxy that HTTPS_PROXY names."""
+    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or ""
+    found = re.fullmatch(r"(?:https?://)?([^:/@]+):(\d+)/?", proxy)
+    if not found:
+        return []
+    return [f"-Dhttps.proxyHost={found[1]}", f"-Dhttps.proxyPort={found[2]}"]
+
+
+def write_pins(version: str) -> Path:
+    """
+    Resolve a Kafka's jars anew and write their pins.
+
+    Args:
+        version: one of `VERSIONS`.
+
+    Returns:
+        The file that was written.
+    """
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
+        lib = Path(name) / "lib"
+        _run_ivy(_ivy_module(_ROOTS[version], transitive=True), Path(name), lib, _to_stderr)
+        report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
+        pins = []
+        for module in report.iterfind("./dependencies/module"):
+            for revision in module.iterfind("revision"):
+                for artifact in revision.iterfind("artifacts/artifact"):
+                    file = f"{artifact.get('name')}-{revision.get('name')}.jar"
+                    org, module_name = module.get("organisation"), module.get("name")
+                    coordinates = f"{org}:{module_name}:{revision.get('name')}"
+                    pins.append(f"{_sha256(lib / file)}  {coordinates}  {file}")
+        extra = {jar.name for jar in lib.glob("*.jar")} - {pin.split()[2] for pin in pins}
+        if extra:
+            raise EmbeddedError(f"jars that no pin names: {', '.join(sorted(extra))}")
+    path = _PINS / f"kafka-{version}.txt"
+    head = (
+        f"# Written by `make pins`: SHA-256, coordinates and file of each jar of Kafka {version}.\n"
+    )
+    path.write_text(head + "".join(f"{pin}\n" for pin in sorted(pins, key=lambda p: p.split()[1])))
+    return path

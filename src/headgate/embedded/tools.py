@@ -1,0 +1,103 @@
+"""
+Kafka's own command line tools, run from the same jars as the brokers.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headgate.embedded.jars import KAFKA_4, classpath
+from headgate.embedded.java import find_java
+from headgate.embedded.process import EmbeddedError
+
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_PERF = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERF = "org.apache.kafka.tools.ConsumerPerformance"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+_LOGGING = Path(__file__).parent / "logging"
+
+
+def tool_command(
+    main_class: str,
+    args: Sequence[str],
+    *,
+    version: str = KAFKA_4,
+    java_options: Sequence[str] = (),
+) -> list[str]:
+    """
+    Return the command line that runs a tool, for callers that need a running process.
+
+    Args:
+        main_class: the tool's main class, such as ``kafka.admin.ConfigCommand``.
+        args: its arguments.
+        version: the Kafka whose tool it is.
+        java_options: further options for its Java.
+    """
+    logging = (
+        f"-Dlog4j.configuration={(_LOGGING / 'tools-log4j.properties').as_uri()}"
+        if version.startswith("3.")
+        else f"-Dlog4j2.configurationFile={(_LOGGING / 'tools-log4j2.xml').as_uri()}"
+    )
+    return [
+        str(find_java().executable),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        logging,
+        *java_options,
+        "-cp",
+        classpath(version),
+        main_class,
+        *args,
+    ]
+
+
+def run_tool(
+    main_class: str,
+    args: Sequence[str],
+    *,
+    version: str = KAFKA_4,
+    timeout_s: float = 60,
+    input: str | None = None,
+    java_options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """
+    Run one of Kafka's tools to its end.
+
+    Args:
+        main_class: such as ``kafka.admin.ConfigCommand`` (constants above).
+        args: its arguments.
+        version: the Kafka whose tool it is.
+        timeout_s: seconds it may take.
+        input: what it reads from stdin.
+        java_options: further options for its Java.
+        env: its environment; this process's by default.
+
+    Returns:
+        Its exit code, stdout and stderr.
+
+    Raises:
+        EmbeddedError: it took too long.
+    """
+    try:
+        return subprocess.run(
+            tool_command(main_class, args, version=version, java_options=java_options),
+            input=input if input is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=None if env is None else dict(env),
+        )
+    except subprocess.TimeoutExpired as late:
+        shown = (late.stderr or b"")[-1_000:]
+        text = shown.decode(errors="replace") if isinstance(shown, bytes) else shown
+        raise EmbeddedError(f"{main_class} took more than {timeout_s:.0f} s\n{text}") from late

@@ -1,0 +1,227 @@
+"""
+A real ZooKeeper on loopback, restartable on the same port and data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+from headgate.embedded import properties
+from headgate.embedded.jars import KAFKA_3, ensure_jars
+from headgate.embedded.java import find_java
+from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+_READY_TIMEOUT_S = 120.0
+
+
+class EmbeddedZooKeeper:
+    """
+    A ZooKeeper of this process; it dies with it.
+
+    Args:
+        dir: folder for data, settings and logs, kept over restarts; by default a temporary one
+            that is removed by `stop`.
+        port: its port; a free one by default, kept over restarts.
+        extra_properties: settings that come on top (zoo.cfg).
+        java_options: further options for its Java, such as system properties for SASL.
+        progress: told what is going on; by default nothing is.
+    """
+
+    def __init__(
+        self,
+        dir: Path | str | None = None,
+        *,
+        port: int | None = None,
+        extra_properties: Mapping[str, str] | None = None,
+        java_options: tuple[str, ...] = (),
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._temporary = dir is None
+        self._dir = None if dir is None else Path(dir).resolve()
+        self._given_port = port
+        self._port = port
+        self._extra = dict(extra_properties or {})
+        self._java_options = java_options
+        self._progress = progress
+        self._child: Child | None = None
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        if self._port is None:
+            raise EmbeddedError("the embedded ZooKeeper hasn't been started")
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._child is not None and self._child.running
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        if self._child is None:
+            raise EmbeddedError("the embedded ZooKeeper hasn't been started")
+        return self._child.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """
+        Start it, or start it again on the same port and data, and wait until it serves.
+
+        Raises:
+            EmbeddedError: it runs already, or didn't start; holds its last log lines.
+        """
+        if self.running:
+            raise EmbeddedError("the embedded ZooKeeper runs already")
+        jars = ensure_jars(KAFKA_3, progress=self._progress)
+        if self._dir is None:
+            self._dir = Path(tempfile.mkdtemp(prefix="headgate-zookeeper-"))
+        try:
+            if self._port is None:
+                self._port = free_ports(1)[0]
+            self._launch(self._dir, self._port, jars)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch(self, folder: Path, port: int, jars: Path) -> None:
+        (folder / "log").mkdir(parents=True, exist_ok=True)
+        settings = {
+            "dataDir": str(folder / "data"),
+            "clientPort": str(port),
+            "clientPortAddress": "127.0.0.1",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "*",
+            "tickTime": "1000",
+        } | self._extra
+        (folder / "zookeeper.properties").write_text(properties.as_text(settings))
+        properties.write_reload4j(folder, request_level="WARN")
+        self._child = child = Child(
+            [
+                find_java().executable,
+                "-Xmx192m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:-UsePerfData",
+                *self._java_options,
+                *properties.logging_options(folder, kraft=False),
+                "-cp",
+                f"{jars}/*",
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                folder / "zookeeper.properties",
+            ],
+            name="ZooKeeper",
+            output=folder / "log" / "stdout.log",
+            log=folder / "log" / "server.log",
+        )
+        child.wait_until(lambda: accepts(port), timeout_s=_READY_TIMEOUT_S, progress=self._progress)
+
+    def kill(self) -> None:
+        """End it at once, as kill -9 does; port and data stay for `start`."""
+        if self._child is not None:
+            self._child.kill()
+
+    def stop_server(self) -> None:
+        """End it in order; port and data stay for `start`."""
+        if self._child is not None:
+            self._child.stop()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): sessions run out, connections stay open."""
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        """Let a frozen one go on."""
+        if self._child is not None:
+            self._child.resume()
+
+    def stop(self) -> None:
+        """End it; a temporary folder goes too."""
+        if self._child is not None and self._child.running:
+            self._child.resume()
+            self._child.stop()
+        self._child = None
+        if self._temporary and self._dir is not None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+            self._dir = None
+            self._port = self._given_port
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[KazooClient]:
+        """Give a connected kazoo client, closed at the end."""
+        # Imported late: the embedded parts work without kazoo as long as ZooKeeper isn't used.
+        from kazoo.client import KazooClient
+
+        client = KazooClient(hosts=self.address)
+        client.start(timeout=30)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def put_user(self, user: str, config: Mapping[str, str]) -> None:
+        """
+        Write a user's entity config, as before a broker's first start; what is there is kept.
+
+        Args:
+            user: the raw name.
+            config: entries to add to those of the user's znode.
+        """
+        # Kafka's Sanitizer is URL encoding with %20 for a blank; quote() with no safe characters
+        # differs from it only in '*' and '~', which no user of ours has.
+        path = f"/config/users/{quote(user, safe='')}"
+        with self.client() as client:
+            client.ensure_path(path)
+            data, _stat = client.get(path)
+            kept = json.loads(data)["config"] if data else {}
+            client.set(path, json.dumps({"version": 1, "config": {**kept, **config}}).encode())
+
+    def wait_gone(self, path: str, timeout_s: float = 60) -> None:
+        """
+        Wait until a znode isn't there, as a killed broker's isn't when its session has run out.
+
+        Args:
+            path: the znode.
+            timeout_s: seconds to wait.
+
+        Raises:
+            EmbeddedError: it's still there.
+        """
+        give_up = time.monotonic() + timeout_s
+        with self.client() as client:
+            while client.exists(path):
+                if time.monotonic() > give_up:
+                    raise EmbeddedError(f"{path} is still in ZooKeeper after {timeout_s:.0f} s")
+                time.sleep(0.2)

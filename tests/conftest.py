@@ -1,0 +1,48 @@
+"""
+What every test may use: Hypothesis profiles, free ports, names that nobody else uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from headgate.embedded.process import free_ports as _free_ports
+
+# dev is quick; ci is what .ci/run uses; nightly is for `make test-all`. No deadline anywhere: the
+# machine is shared, and time has no place in a test.
+_SLOW_MACHINE = [HealthCheck.too_slow]
+settings.register_profile(
+    "dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE
+)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, suppress_health_check=_SLOW_MACHINE
+)
+settings.register_profile(
+    "nightly", max_examples=2_000, deadline=None, suppress_health_check=_SLOW_MACHINE
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A loopback port that nothing listens on."""
+    return _free_ports(1)[0]
+
+
+@pytest.fixture
+def free_ports() -> Callable[..., list[int]]:
+    """``free_ports(count, consecutive=False)``: loopback ports that nothing listens on."""
+    return _free_ports
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """``unique("topic")``: a name that no other test of this run gets, for shared brokers."""
+    return lambda prefix: f"{prefix}-{os.getpid()}-{next(_numbers)}"
