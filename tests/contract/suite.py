@@ -1,0 +1,495 @@
+"""The contract of every quota store, as tests; each home's test module subclasses it."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import (
+    CONNECTION,
+    CONSUMER,
+    CONSUMER_BPS,
+    KEYS,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
+from headgate.quota.table import QuotaTable, alterations_of
+from headgate.store import AuditEvent, QuotaStore
+
+Opener = Callable[[], QuotaStore]
+ALICE = QuotaEntity.of(user="alice")
+BOB = QuotaEntity.of(user="bob")
+ENTITIES = [
+    ALICE,
+    QuotaEntity.of(user=DEFAULT),
+    QuotaEntity.of(user="<default>"),
+    QuotaEntity.of(user="CN=a b,O=*"),
+    QuotaEntity.of(user="ürsüla/π"),
+    QuotaEntity.of(client_id="cl/ient:1 *+%é"),
+    QuotaEntity.of(client_id=DEFAULT),
+    QuotaEntity.of(client_id="clients"),
+    QuotaEntity.of(user="alice", client_id="etl"),
+    QuotaEntity.of(user="alice", client_id=DEFAULT),
+    QuotaEntity.of(user=DEFAULT, client_id="etl"),
+    QuotaEntity.of(user=DEFAULT, client_id=DEFAULT),
+    QuotaEntity.of(user="CN=a b,O=*", client_id="<default>"),
+]
+
+
+def alteration(entity: QuotaEntity, **keys: float | None) -> QuotaAlteration:
+    return QuotaAlteration(entity, tuple(Op(QuotaKey.parse(k), v) for k, v in keys.items()))
+
+
+def set_key(entity: QuotaEntity, key: QuotaKey, value: float | None) -> QuotaAlteration:
+    return QuotaAlteration(entity, (Op(key, value),))
+
+
+def errors(results: Any) -> list[str | None]:
+    return [None if r.error is None else r.error.message for r in results]
+
+
+class Seen:
+    """What a watch was told; waits for a condition, and fails loudly after a long while."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.changed = threading.Condition()
+
+    def __call__(self, *event: Any) -> None:
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, timeout_s), f"never came; seen: {self.events}"
+
+    @property
+    def table(self) -> QuotaTable:
+        table = self.events[-1][0]
+        assert isinstance(table, QuotaTable)
+        return table
+
+
+class StoreContract:
+    """Subclasses give ``open_home``: opens one more store on this test's own empty home."""
+
+    @pytest.fixture
+    def open_home(self) -> Iterator[Opener]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, open_home: Opener) -> QuotaStore:
+        return open_home()
+
+    # --- reading and changing
+
+    def test_a_new_home_is_empty(self, store: QuotaStore) -> None:
+        assert isinstance(store, QuotaStore)
+        assert len(store.snapshot()) == 0
+        assert store.history() == []
+        assert store.audit_log() == []
+        assert dict(store.broker_configs()) == {}
+
+    def test_every_entity_is_kept_apart_under_its_own_name(
+        self, store: QuotaStore, open_home: Opener
+    ) -> None:
+        wanted = {entity: {PRODUCER: 1000.0 + i} for i, entity in enumerate(ENTITIES)}
+        results = store.alter([set_key(e, PRODUCER, v[PRODUCER]) for e, v in wanted.items()])
+        assert errors(results) == [None] * len(ENTITIES)
+        assert [r.entity for r in results] == ENTITIES
+        assert store.snapshot() == QuotaTable.of(wanted)
+        assert open_home().snapshot() == QuotaTable.of(wanted)
+
+    def test_ip_entities(self, store: QuotaStore, open_home: Opener) -> None:
+        wanted = {QuotaEntity.of(ip=ip): {CONNECTION: 7.0} for ip in ("127.0.0.1", "::1", DEFAULT)}
+        assert errors(store.alter([set_key(e, CONNECTION, 7.0) for e in wanted])) == [None] * 3
+        assert open_home().snapshot() == QuotaTable.of(wanted)
+
+    @pytest.mark.parametrize("key", KEYS, ids=str)
+    def test_every_key_can_be_kept(
+        self, store: QuotaStore, open_home: Opener, key: QuotaKey
+    ) -> None:
+        entity = QuotaEntity.of(ip=DEFAULT) if key is CONNECTION else ALICE
+        assert errors(store.alter([set_key(entity, key, 42.0)])) == [None]
+        assert open_home().snapshot().get(entity, key) == 42.0
+        assert errors(store.alter([set_key(entity, key, None)])) == [None]
+        assert len(open_home().snapshot()) == 0
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            (PRODUCER, 9223372036854775807.0),
+            (PRODUCER, 9007199254740993.0),
+            (PRODUCER, 1.0),
+            (CONSUMER_BPS, 123456789012.0),
+            (REQUEST, 12.75),
+            (REQUEST, 0.1),
+            (MUTATION, 1e-4),
+            (MUTATION, 1e22),
+            (PRODUCER_IDS, 0.001),
+            (PRODUCER_SHARES, 3.0),
+        ],
+        ids=str,
+    )
+    def test_values_come_back_to_the_last_bit(
+        self, store: QuotaStore, open_home: Opener, key: QuotaKey, value: float
+    ) -> None:
+        assert errors(store.alter([set_key(ALICE, key, value)])) == [None]
+        assert open_home().snapshot().get(ALICE, key) == value
+
+    def test_an_entity_goes_with_its_last_key(self, store: QuotaStore, open_home: Opener) -> None:
+        store.alter([alteration(ALICE, producer_byte_rate=1.0, consumer_byte_rate=2.0)])
+        store.alter([alteration(ALICE, producer_byte_rate=None)])
+        assert open_home().snapshot() == QuotaTable.of({ALICE: {CONSUMER: 2.0}})
+        store.alter([alteration(ALICE, consumer_byte_rate=None)])
+        assert len(open_home().snapshot()) == 0
+
+    def test_own_changes_are_in_the_next_snapshot(self, store: QuotaStore) -> None:
+        for value in range(1, 6):
+            store.alter([set_key(ALICE, REQUEST, value)])
+            assert store.snapshot().get(ALICE, REQUEST) == value
+
+    def test_versions_grow(self, store: QuotaStore) -> None:
+        versions = [store.snapshot().version]
+        for value in (1.0, 2.0):
+            store.alter([set_key(ALICE, PRODUCER, value)])
+            versions.append(store.snapshot().version)
+        assert versions == sorted(set(versions))
+
+    def test_clearing_what_is_not_set_is_no_error_and_no_change(self, store: QuotaStore) -> None:
+        store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        before = store.snapshot().version
+        unset = [set_key(BOB, PRODUCER, None), set_key(ALICE, CONSUMER, None)]
+        assert errors(store.alter(unset)) == [None, None]
+        assert store.snapshot().version == before
+        assert len(store.history()) == 1
+
+    # --- refusals
+
+    def test_validate_only_changes_nothing(self, store: QuotaStore) -> None:
+        asked = [set_key(ALICE, PRODUCER, 5.0), set_key(BOB, PRODUCER, 0.0)]
+        checked = store.alter(asked, validate_only=True)
+        assert errors(checked) == [None, "Quota producer_byte_rate must be greater than 0"]
+        assert len(store.snapshot()) == 0
+        assert store.history() == []
+
+    def test_one_entity_refused_does_not_spoil_the_others(self, store: QuotaStore) -> None:
+        asked = [
+            set_key(BOB, PRODUCER, -1.0),
+            set_key(ALICE, PRODUCER, 1.0),
+            set_key(QuotaEntity({"GROUP": "internal-group"}), PRODUCER, 1.0),
+            set_key(QuotaEntity({}), PRODUCER, 1.0),
+        ]
+        results = store.alter(asked)
+        assert errors(results) == [
+            "Quota producer_byte_rate must be greater than 0",
+            None,
+            "Unhandled client quota entity type: GROUP",
+            "Invalid empty client quota entity",
+        ]
+        assert {int(r.error.code) for r in results if r.error} == {KafkaError.INVALID_REQUEST}
+        assert store.snapshot() == QuotaTable.of({ALICE: {PRODUCER: 1.0}})
+
+    def test_an_entity_is_altered_whole_or_not_at_all(self, store: QuotaStore) -> None:
+        store.alter([alteration(ALICE, producer_byte_rate=1.0)])
+        half = alteration(ALICE, producer_byte_rate=2.0, consumer_byte_rate=1.5)
+        assert errors(store.alter([half])) == ["consumer_byte_rate cannot be a fractional value."]
+        assert store.snapshot() == QuotaTable.of({ALICE: {PRODUCER: 1.0}})
+
+    @pytest.mark.parametrize("value", [math.nan, 0.0, -3.0, -math.inf], ids=str)
+    def test_what_is_no_quota_is_refused(self, store: QuotaStore, value: float) -> None:
+        results = store.alter([set_key(ALICE, REQUEST, value)])
+        assert errors(results) == ["Quota request_percentage must be greater than 0"]
+        assert len(store.snapshot()) == 0
+
+    def test_a_second_alteration_of_one_entity_is_refused_the_first_holds(
+        self, store: QuotaStore
+    ) -> None:
+        results = store.alter([set_key(ALICE, PRODUCER, 1.0), set_key(ALICE, PRODUCER, 2.0)])
+        assert results[1].error is not None
+        assert store.snapshot().get(ALICE, PRODUCER) == 1.0
+
+    def test_nothing_asked_nothing_answered(self, store: QuotaStore) -> None:
+        assert store.alter([]) == []
+
+    # --- watching
+
+    def test_a_watch_begins_with_the_whole_table(self, store: QuotaStore) -> None:
+        store.alter([set_key(e, PRODUCER, 1.0 + i) for i, e in enumerate(ENTITIES)])
+        seen = Seen()
+        store.watch(seen)
+        table, delta = seen.events[0]
+        assert table == store.snapshot()
+        assert QuotaTable().apply(alterations_of(delta))[0] == table
+        assert delta.to_version == table.version
+
+    def test_deltas_in_order_rebuild_the_table(self, store: QuotaStore, open_home: Opener) -> None:
+        seen = Seen()
+        store.watch(seen)
+        other = open_home()
+        other.alter([alteration(ALICE, producer_byte_rate=1.0, consumer_byte_rate=2.0)])
+        store.alter([set_key(BOB, PRODUCER_IDS, 3.0)])
+        other.alter([set_key(ALICE, PRODUCER, None), set_key(BOB, REQUEST, 4.0)])
+        store.alter([set_key(ALICE, CONSUMER, 5.0)])
+        wanted = {ALICE: {CONSUMER: 5.0}, BOB: {PRODUCER_IDS: 3.0, REQUEST: 4.0}}
+        seen.until(lambda: seen.table == QuotaTable.of(wanted))
+        rebuilt = QuotaTable()
+        version = 0
+        for table, delta in seen.events:
+            rebuilt = rebuilt.apply(alterations_of(delta))[0]
+            assert rebuilt == table
+            assert delta.from_version in (0, version)
+            version = delta.to_version
+            assert version == table.version
+
+    def test_all_who_watch_are_told_even_if_one_raises(self, open_home: Opener) -> None:
+        store, other = open_home(), open_home()
+        first, second, third = Seen(), Seen(), Seen()
+
+        def raises(*event: Any) -> None:
+            first(*event)
+            if len(first.events) > 1:
+                raise ValueError("a watcher's own mistake")
+
+        store.watch(raises)
+        store.watch(second)
+        other.watch(third)
+        store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        wanted = QuotaTable.of({ALICE: {PRODUCER: 1.0}})
+        for seen in (first, second, third):
+            seen.until(lambda seen=seen: seen.table == wanted)
+        store.alter([set_key(ALICE, PRODUCER, 2.0)])
+        wanted = QuotaTable.of({ALICE: {PRODUCER: 2.0}})
+        for seen in (first, second, third):
+            seen.until(lambda seen=seen: seen.table == wanted)
+
+    def test_a_closed_watch_is_silent(self, store: QuotaStore) -> None:
+        closed, open_ = Seen(), Seen()
+        watch = store.watch(closed)
+        store.watch(open_)
+        watch.close()
+        watch.close()
+        store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        open_.until(lambda: len(open_.table) == 1)
+        assert len(closed.events) == 1
+
+    def test_a_watch_may_close_itself(self, store: QuotaStore) -> None:
+        watches: list[Any] = []
+        once, always = Seen(), Seen()
+
+        def closing(*event: Any) -> None:
+            once(*event)
+            if watches:
+                watches[0].close()
+
+        watches.append(store.watch(closing))
+        store.watch(always)
+        for value in (1.0, 2.0):
+            store.alter([set_key(ALICE, PRODUCER, value)])
+            always.until(lambda value=value: always.table.get(ALICE, PRODUCER) == value)
+        assert len(once.events) == 2
+
+    def test_setting_the_same_value_again_is_no_change(self, store: QuotaStore) -> None:
+        seen = Seen()
+        store.watch(seen)
+        for value in (1.0, 1.0, 2.0):
+            store.alter([set_key(ALICE, PRODUCER, value)])
+        seen.until(lambda: seen.table.get(ALICE, PRODUCER) == 2.0)
+        assert [(h.before, h.after) for h in store.history()] == [(None, 1.0), (1.0, 2.0)]
+        assert all(delta.changes for _, delta in seen.events[1:])
+
+    # --- history and audit
+
+    def test_history_says_who_changed_what_from_what_to_what_by_which_tool(
+        self, store: QuotaStore, open_home: Opener
+    ) -> None:
+        store.alter([set_key(ALICE, PRODUCER, 1.0)], who="User:ops", tool="kafka-configs")
+        store.alter([set_key(ALICE, PRODUCER, 2.0)], who="User:eve", tool="console")
+        store.alter([set_key(BOB, PRODUCER_IDS, 9.0)], who="User:ops", tool="apply")
+        store.alter([set_key(ALICE, PRODUCER, None)], who="User:ops", tool="kafka-quotas")
+        entries = open_home().history()
+        assert [(h.who, h.tool, h.entity, h.key, h.before, h.after) for h in entries] == [
+            ("User:ops", "kafka-configs", ALICE, PRODUCER, None, 1.0),
+            ("User:eve", "console", ALICE, PRODUCER, 1.0, 2.0),
+            ("User:ops", "apply", BOB, PRODUCER_IDS, None, 9.0),
+            ("User:ops", "kafka-quotas", ALICE, PRODUCER, 2.0, None),
+        ]
+        times = [h.t_ms for h in entries]
+        assert times == sorted(times)
+        assert [h.entity for h in store.history(entity=BOB)] == [BOB]
+        assert store.history(limit=2) == entries[-2:]
+        assert store.history(entity=ALICE, limit=1) == entries[-1:]
+        assert store.history(limit=0) == []
+
+    def test_refused_attempts_are_kept(self, store: QuotaStore, open_home: Opener) -> None:
+        store.audit(AuditEvent("User:eve", "admin", "alter_client_quotas", "refused", "{user=a}"))
+        store.audit(AuditEvent("User:eve", "admin", "describe_client_quotas", "refused", t_ms=7))
+        kept = open_home().audit_log()
+        assert [(e.who, e.tool, e.action, e.outcome, e.subject) for e in kept] == [
+            ("User:eve", "admin", "alter_client_quotas", "refused", "{user=a}"),
+            ("User:eve", "admin", "describe_client_quotas", "refused", ""),
+        ]
+        assert kept[0].t_ms > 0
+        assert kept[1].t_ms == 7
+        assert store.audit_log(limit=1) == kept[-1:]
+
+    # --- broker settings
+
+    def test_broker_settings_are_set_and_removed_per_broker(
+        self, store: QuotaStore, open_home: Opener
+    ) -> None:
+        store.alter_broker_configs("", {"max.connection.creation.rate": "100"}, who="User:ops")
+        one = {"max.connections": "5", "listener.name.external.max.connections.per.ip": "2"}
+        store.alter_broker_configs("1", one)
+        store.alter_broker_configs("1", {"max.connections.per.ip.overrides": "h:1,127.0.0.1:9"})
+        store.alter_broker_configs("1", {"max.connections": None})
+        wanted = {
+            "": {"max.connection.creation.rate": "100"},
+            "1": {
+                "listener.name.external.max.connections.per.ip": "2",
+                "max.connections.per.ip.overrides": "h:1,127.0.0.1:9",
+            },
+        }
+        assert {b: dict(c) for b, c in open_home().broker_configs().items()} == wanted
+        lines = [(e.who, e.action, e.outcome, e.subject, e.detail) for e in store.audit_log()]
+        assert lines[0] == (
+            "User:ops",
+            "alter_broker_configs",
+            "done",
+            "default of brokers",
+            "max.connection.creation.rate: unset -> 100",
+        )
+        assert lines[-1][4] == "max.connections: 5 -> unset"
+        store.alter_broker_configs("", {"max.connection.creation.rate": None})
+        assert set(open_home().broker_configs()) == {"1"}
+
+    @pytest.mark.parametrize(
+        ("broker", "name", "value", "says"),
+        [
+            ("1", "max.connections", "-1", "Value must be at least 0"),
+            ("1", "max.connections", "many", "Not a number of type INT"),
+            ("1", "max.connections", "3000000000", "Not a number of type INT"),
+            ("1", "max.connections.per.ip.overrides", "host", "isn't of the form host:count"),
+            ("1", "log.retention.ms", "1", "isn't a setting kept here"),
+            ("one", "max.connections", "1", "must be an integer"),
+        ],
+    )
+    def test_broker_settings_that_cannot_be_are_refused_whole(
+        self, store: QuotaStore, broker: str, name: str, value: str, says: str
+    ) -> None:
+        with pytest.raises(ApiError, match=says):
+            store.alter_broker_configs(broker, {"max.connections.per.ip": "1", name: value})
+        assert dict(store.broker_configs()) == {}
+
+    def test_broker_settings_validate_only(self, store: QuotaStore) -> None:
+        store.alter_broker_configs("1", {"max.connections": "1"}, validate_only=True)
+        assert dict(store.broker_configs()) == {}
+        assert store.audit_log() == []
+
+    def test_broker_settings_are_watched(self, store: QuotaStore, open_home: Opener) -> None:
+        seen = Seen()
+        watch = store.watch_broker_configs(seen)
+        assert dict(seen.events[0][0]) == {}
+        open_home().alter_broker_configs("2", {"max.connections": "3"})
+        seen.until(lambda: dict(seen.events[-1][0].get("2", {})) == {"max.connections": "3"})
+        store.alter_broker_configs("2", {"max.connections": None})
+        seen.until(lambda: dict(seen.events[-1][0]) == {})
+        watch.close()
+
+    # --- leases
+
+    def test_one_holder_at_a_time_and_epochs_grow(self, open_home: Opener) -> None:
+        one, two = open_home(), open_home()
+        first = one.lease("broker-1", "worker-a", 60_000)
+        assert first is not None
+        assert first.held()
+        assert two.lease("broker-1", "worker-b", 60_000) is None
+        assert two.lease("broker-2", "worker-b", 60_000) is not None
+        assert first.renew()
+        first.release()
+        assert not first.held()
+        second = two.lease("broker-1", "worker-b", 60_000)
+        assert second is not None
+        assert second.epoch > first.epoch
+        assert not first.renew()
+        first.release()
+        assert second.held()
+
+    def test_a_lease_runs_out_and_its_old_holder_is_fenced(self, open_home: Opener) -> None:
+        one, two = open_home(), open_home()
+        first = one.lease("broker-1", "worker-a", 200)
+        assert first is not None
+        second = None
+        for _ in range(600):
+            second = two.lease("broker-1", "worker-b", 60_000)
+            if second is not None:
+                break
+            threading.Event().wait(0.05)
+        assert second is not None
+        assert not first.held()
+        assert not first.renew()
+        assert second.epoch > first.epoch
+
+    def test_a_restarted_owner_fences_its_former_self(self, open_home: Opener) -> None:
+        before = open_home().lease("broker-1", "worker-a", 60_000)
+        after = open_home().lease("broker-1", "worker-a", 60_000)
+        assert before is not None
+        assert after is not None
+        assert after.epoch > before.epoch
+        assert not before.renew()
+        assert after.renew()
+
+    # --- several at once
+
+    def test_several_writers_at_once_lose_nothing(self, open_home: Opener) -> None:
+        stores = [open_home() for _ in range(3)]
+        keys = [PRODUCER, CONSUMER, REQUEST]
+        failures: list[BaseException] = []
+
+        def write(store: QuotaStore, key: QuotaKey) -> None:
+            try:
+                for value in range(1, 9):
+                    asked = [set_key(ALICE, key, value)]
+                    asked.append(set_key(QuotaEntity.of(user=f"{key.type}-{value}"), key, value))
+                    assert errors(store.alter(asked, who=key.type)) == [None, None]
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [
+            threading.Thread(target=write, args=pair) for pair in zip(stores, keys, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        table = open_home().snapshot()
+        assert dict(table.entities[ALICE]) == dict.fromkeys(keys, 8.0)
+        assert len(table) == 1 + 3 * 8
+        entries = stores[0].history(entity=ALICE)
+        for key in keys:
+            mine = [(h.before, h.after) for h in entries if h.key == key]
+            assert mine == [(None, 1.0)] + [(v, v + 1.0) for v in range(1, 8)]
+            assert {h.who for h in entries if h.key == key} == {key.type}
+
+    # --- closing
+
+    def test_a_closed_store_says_so(self, store: QuotaStore) -> None:
+        seen = Seen()
+        store.watch(seen)
+        store.close()
+        store.close()
+        with pytest.raises(StoreError, match="closed"):
+            store.snapshot()
+        with pytest.raises(StoreError, match="closed"):
+            store.alter([set_key(ALICE, PRODUCER, 1.0)])

@@ -1,0 +1,184 @@
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from contract.suite import Seen, alteration, set_key
+from headgate.errors import ConfigError, StoreError
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.quota.table import QuotaTable, alterations_of
+from headgate.store import open_store, sqlite
+from headgate.store.migrations import MIGRATIONS, migrate, pending
+from headgate.store.place import NETWORK_FILE_SYSTEMS, file_system, refuse_network_file_system
+from headgate.store.sqlite import SqliteStore
+
+ALICE = QuotaEntity.of(user="alice")
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 0:25 / /home rw - nfs4 files:/home rw
+31 30 8:2 / /home/me/my\\040disk rw - xfs /dev/sdb rw
+40 22 0:40 / /mnt/a rw - ext4 /dev/sdc rw
+41 22 0:41 / /mnt/a rw - cifs //host/share rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/q.db", "ext4"),
+        ("/home/me/q.db", "nfs4"),
+        ("/home2/q.db", "ext4"),
+        ("/home/me/my disk/q.db", "xfs"),
+        ("/mnt/a/q.db", "cifs"),
+    ],
+)
+def test_the_mount_nearest_above_a_path_says_its_file_system(path: str, kind: str) -> None:
+    assert file_system(Path(path), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused_with_the_way_out() -> None:
+    with pytest.raises(StoreError, match=r"network file system \(nfs4\).*use a local disk"):
+        refuse_network_file_system(Path("/home/me/q.db"), MOUNTS)
+    refuse_network_file_system(Path("/var/q.db"), MOUNTS)
+    assert "ext4" not in NETWORK_FILE_SYSTEMS
+
+
+def test_a_store_asks_where_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:1 / / rw - fuse.sshfs host: rw\n")
+    monkeypatch.setattr("headgate.store.place._MOUNTS", mounts)
+    with pytest.raises(StoreError, match="network file system"):
+        SqliteStore(tmp_path / "q.db")
+    assert not (tmp_path / "q.db").exists()
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:", "mysql://x", "q.db", "zookeeper:", "kafka://"])
+def test_a_url_that_names_no_store_is_a_config_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="names no store; use sqlite:PATH"):
+        open_store(url)
+
+
+def test_a_missing_folder_and_a_file_that_is_no_store_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no folder .*nowhere"):
+        open_store(f"sqlite:{tmp_path}/nowhere/q.db")
+    (tmp_path / "text.db").write_text("not a database at all, but long enough to be read as one")
+    with pytest.raises(StoreError, match=r"text\.db: file is not a database"):
+        open_store(f"sqlite:{tmp_path}/text.db")
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    open_store(f"sqlite:{tmp_path}/q.db").close()
+    with sqlite3.connect(tmp_path / "q.db") as db:
+        db.execute("INSERT INTO migration VALUES ('m999_from_the_future', 0)")
+    db.close()
+    with pytest.raises(StoreError, match=r"newer Headgate \(m999_from_the_future\)"):
+        open_store(f"sqlite:{tmp_path}/q.db")
+
+
+def test_migrations_run_once_and_one_by_one(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
+    names = [name for name, _ in MIGRATIONS]
+    assert names == sorted(names)
+    assert pending(db) == names
+    migrate(db, now_ms=5)
+    migrate(db, now_ms=6)
+    assert pending(db) == []
+    assert db.execute("SELECT name, applied_ms FROM migration ORDER BY name").fetchall() == [
+        (name, 5) for name in names
+    ]
+    db.close()
+
+
+def test_a_failed_migration_leaves_nothing_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def m003_bad(db: sqlite3.Connection) -> None:
+        db.execute("CREATE TABLE half (x)")
+        db.execute("no sql at all")
+
+    monkeypatch.setattr("headgate.store.migrations.MIGRATIONS", [*MIGRATIONS, ("m003", m003_bad)])
+    with pytest.raises(StoreError, match="syntax error"):
+        SqliteStore(tmp_path / "q.db")
+    db = sqlite3.connect(tmp_path / "q.db")
+    assert db.execute("SELECT name FROM sqlite_master WHERE name = 'half'").fetchall() == []
+    assert pending(db) == ["m003"]
+    db.close()
+
+
+def test_a_commit_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "q.db") as store:
+        assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> None:
+    # Polled once an hour: the other store's work is read in one go, after the log was cut.
+    with SqliteStore(tmp_path / "q.db", poll_ms=3_600_000) as watching:
+        seen = Seen()
+        watching.watch(seen)
+        with SqliteStore(tmp_path / "q.db") as other:
+            for value in (1.0, 2.0, 3.0):
+                other.alter([set_key(ALICE, PRODUCER, value)])
+            other.alter([alteration(QuotaEntity.of(user="bob"), producer_byte_rate=9.0)])
+            assert other.prune_history(1) == 3
+            assert [h.after for h in other.history()] == [9.0]
+            assert other.prune_history(1) == 0
+        watching._poke.set()
+        seen.until(lambda: len(seen.events) == 2)
+        table, delta = seen.events[-1]
+        assert delta.to_version == table.version == 4
+        assert QuotaTable().apply(alterations_of(delta))[0] == table == watching.snapshot()
+
+
+def test_a_long_log_is_read_as_a_whole_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "MAX_LOG_ROWS", 3)
+    with SqliteStore(tmp_path / "q.db", poll_ms=3_600_000) as watching:
+        seen = Seen()
+        watching.watch(seen)
+        with SqliteStore(tmp_path / "q.db") as other:
+            for value in range(1, 6):
+                other.alter([set_key(ALICE, PRODUCER, value)])
+            other.alter([set_key(QuotaEntity.of(user="gone"), PRODUCER, 1.0)])
+            other.alter([set_key(QuotaEntity.of(user="gone"), PRODUCER, None)])
+        watching._poke.set()
+        seen.until(lambda: len(seen.events) == 2)
+        assert [(c.entity, c.new) for c in seen.events[-1][1].changes] == [(ALICE, 5.0)]
+        assert seen.table == QuotaTable.of({ALICE: {PRODUCER: 5.0}})
+
+
+def test_ten_thousand_entities_in_one_request(tmp_path: Path) -> None:
+    asked = [set_key(QuotaEntity.of(user=f"u{i}"), PRODUCER, i + 1.0) for i in range(10_000)]
+    asked[4_999] = set_key(asked[4_999].entity, PRODUCER, 0.0)
+    with SqliteStore(tmp_path / "q.db") as store:
+        results = store.alter(asked)
+        assert [i for i, r in enumerate(results) if r.error is not None] == [4_999]
+        assert len(store.snapshot()) == 9_999
+
+
+def test_a_store_is_not_used_across_a_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SqliteStore(tmp_path / "q.db") as store:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(StoreError, match="opened before a fork"):
+            store.snapshot()
+        monkeypatch.undo()
+        assert len(store.snapshot()) == 0
+
+
+def test_a_locked_file_is_a_retriable_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MS", 1)
+    with SqliteStore(tmp_path / "q.db") as store:
+        blocker = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked") as raised:
+            store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        assert raised.value.retriable
+        blocker.execute("ROLLBACK")
+        blocker.close()
+        store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        assert store.snapshot().get(ALICE, PRODUCER) == 1.0
