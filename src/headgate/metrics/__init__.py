@@ -1,0 +1,25 @@
+"""
+What a gateway shows of itself: Kafka's own quota metrics under one naming rule, and a few of ours.
+
+`table.py` lists every metric; `meters.py` counts what isn't in a sensor; `samples.py` reads meters
+and sensors into plain samples, which travel between processes and change nothing; `expose.py`
+prints them for Prometheus; `reference.py` writes the reference page.
+"""
+
+from __future__ import annotations
+
+from headgate.metrics.meters import ListenerMeters, Meters
+from headgate.metrics.samples import BrokerView, Sample, read_samples
+from headgate.metrics.table import BY_NAME, METRICS, Metric, prometheus_name
+
+__all__ = [
+    "BY_NAME",
+    "METRICS",
+    "BrokerView",
+    "ListenerMeters",
+    "Meters",
+    "Metric",
+    "Sample",
+    "prometheus_name",
+    "read_samples",
+]

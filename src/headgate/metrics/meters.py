@@ -1,0 +1,152 @@
+"""Count what isn't in a quota sensor: throttle times told, connections, bytes, closes, the journal.
+
+Plain attributes, added to by the gateway as it works; no clock, no lock, no library. A worker has
+one `Meters`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from headgate.quota.key import QuotaType
+
+SAMPLES: Final = 2
+WINDOW_MS: Final = 30_000
+"""Kafka's library windows (metrics.num.samples, metrics.sample.window.ms): means cover a minute."""
+
+
+class Mean:
+    """
+    The mean of what was recorded in the last samples; None where nothing was.
+
+    Unlike Kafka's ``Avg`` it is never purged by reading, so a scrape changes nothing.
+    """
+
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        # (start_ms, sum, count), oldest first.
+        self._slots: list[tuple[int, float, int]] = []
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add a value."""
+        if not self._slots or now_ms - self._slots[-1][0] >= WINDOW_MS:
+            self._slots = [*self._slots[-SAMPLES:], (now_ms, value, 1)]
+            return
+        start, total, count = self._slots[-1]
+        self._slots[-1] = (start, total + value, count + 1)
+
+    def peek(self, now_ms: int) -> float | None:
+        """Return the mean at now; changes nothing."""
+        live = [slot for slot in self._slots if now_ms - slot[0] < SAMPLES * WINDOW_MS]
+        count = sum(slot[2] for slot in live)
+        return sum(slot[1] for slot in live) / count if count else None
+
+
+class BlockedTime:
+    """Nanoseconds spent blocked, as a share of the last minute (AcceptorBlockedPercent)."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+
+    def mark(self, start_ms: int, end_ms: int) -> None:
+        """Note that accepting was blocked from start to end, epoch ms."""
+        self._spans = [span for span in self._spans if end_ms - span[1] < SAMPLES * WINDOW_MS]
+        self._spans.append((start_ms, end_ms))
+
+    def peek(self, now_ms: int) -> float:
+        """Return the percentage of the last minute; changes nothing."""
+        since = now_ms - SAMPLES * WINDOW_MS
+        blocked = sum(max(0, min(end, now_ms) - max(start, since)) for start, end in self._spans)
+        return 100.0 * blocked / (SAMPLES * WINDOW_MS)
+
+
+class ListenerMeters:
+    """
+    One listener's counts. The gateway adds to the attributes directly.
+
+    Attributes:
+        connections: open now.
+        muted: of these, muted now.
+        accepted, requests: so far.
+        bytes_in, bytes_out: relayed from and to clients.
+        closed: by reason.
+        throttle_time, ip_throttle_time: delays of accepting, ms.
+        blocked: when accepting was blocked.
+    """
+
+    __slots__ = (
+        "accepted",
+        "blocked",
+        "bytes_in",
+        "bytes_out",
+        "closed",
+        "connections",
+        "ip_throttle_time",
+        "muted",
+        "requests",
+        "throttle_time",
+    )
+
+    def __init__(self) -> None:
+        self.connections = self.muted = self.accepted = self.requests = 0
+        self.bytes_in = self.bytes_out = 0
+        self.closed: defaultdict[str, int] = defaultdict(int)
+        self.throttle_time = Mean()
+        self.ip_throttle_time = Mean()
+        self.blocked = BlockedTime()
+
+
+class Meters:
+    """
+    One worker's counts.
+
+    Attributes:
+        listeners: by name, made on first use.
+        queue: muted channels by quota type.
+        upstream_failures: by reason.
+        usage_events, usage_dropped: of the journal.
+        store_up: whether the store answers.
+        store_version: of the table in force.
+        split_expired: whether cluster-wide splits are out of date.
+    """
+
+    def __init__(self) -> None:
+        self.listeners: defaultdict[str, ListenerMeters] = defaultdict(ListenerMeters)
+        self.queue: defaultdict[QuotaType, int] = defaultdict(int)
+        self.upstream_failures: defaultdict[str, int] = defaultdict(int)
+        self.usage_events = self.usage_dropped = 0
+        self.store_up = True
+        self.store_version = 0
+        self.split_expired = False
+        self.throttle_times: dict[tuple[QuotaType, str, str], Mean] = {}
+        self.throttled: dict[tuple[QuotaType, str, str], tuple[int, int]] = {}
+
+    def throttle(
+        self, quota_type: QuotaType, user_tag: str, client_tag: str, ms: int, now_ms: int
+    ) -> None:
+        """
+        Note a throttle that was told.
+
+        Args:
+            quota_type: the manager whose throttle won; only its mean is updated, as in Kafka.
+            user_tag: the quota-id's user, raw; "" where it isn't part of it.
+            client_tag: its client-id likewise.
+            ms: what the client was told.
+            now_ms: epoch ms.
+        """
+        key = (quota_type, user_tag, client_tag)
+        mean = self.throttle_times.get(key)
+        if mean is None:
+            mean = self.throttle_times[key] = Mean()
+        mean.record(ms, now_ms)
+        count, total = self.throttled.get(key, (0, 0))
+        self.throttled[key] = (count + 1, total + ms)
+
+    def forget(self, quota_type: QuotaType, user_tag: str, client_tag: str) -> None:
+        """Drop the series of a quota-id whose sensors have expired."""
+        self.throttle_times.pop((quota_type, user_tag, client_tag), None)
+        self.throttled.pop((quota_type, user_tag, client_tag), None)

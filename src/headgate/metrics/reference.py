@@ -1,0 +1,51 @@
+"""Write the metrics' reference page from the table: `python -m headgate.metrics.reference FILE`."""
+
+# ruff: noqa: E501 - the page wraps where its readers do
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headgate.metrics.table import METRICS, Metric
+
+_HEAD = """\
+# Metrics
+
+A gateway serves them at `http://<headgate.http.listener>/metrics` in Prometheus' text form. Every series has the label
+`broker` (the id of the upstream broker), because in Kafka each broker measures for itself. Reading a metric never
+changes a sensor (in Kafka a scrape empties old samples, and so changes later decisions).
+
+**One rule names what Kafka has too**: `kafka_<domain>_<group>_<metric>`, lower case, `-` becomes `_`. A series carries
+only the tags that apply: `user` alone where a user's quota applies, `client_id` alone where a client-id's does, both where
+a pair's does. `user` is percent-encoded as Kafka does it, `client_id` is as the client sent it.
+
+This page is generated from `headgate.metrics.table` (`python -m headgate.metrics.reference docs/reference/metrics.md`).
+"""
+
+
+def metrics_page() -> str:
+    """Return the reference page as Markdown."""
+    kafka = [metric for metric in METRICS if metric.kafka]
+    own = [metric for metric in METRICS if not metric.kafka]
+    parts = [
+        _HEAD,
+        "## Kafka's\n",
+        "| metric | labels | unit | in Kafka | meaning |\n|---|---|---|---|---|",
+        *(_row(metric, metric.kafka) for metric in kafka),
+        "\n## Headgate's\n",
+        "| metric | labels | unit | type | meaning |\n|---|---|---|---|---|",
+        *(_row(metric, metric.kind) for metric in own),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _row(metric: Metric, fourth: str) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    shown = f"`{fourth}`" if metric.kafka else fourth
+    source = f" *{metric.source}*" if metric.kafka else ""
+    return f"| `{metric.name}` | {labels} | {metric.unit} | {shown} | {metric.doc}{source} |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(metrics_page(), encoding="utf-8")

@@ -1,0 +1,221 @@
+"""Names, labels, values: what a scrape shows, and that showing it changes nothing."""
+
+import random
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name, read_samples
+from headgate.metrics.expose import expose
+from headgate.metrics.meters import BlockedTime, Mean
+from headgate.metrics.reference import metrics_page
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, REQUEST, QuotaType
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.request import RequestQuotaManager
+
+ROOT = Path(__file__).parents[3]
+T0 = 1_795_262_069_485
+
+
+def producer(**quotas: float) -> ClientQuotaManager:
+    manager = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE, start_ms=T0)
+    for user, value in quotas.items():
+        manager.update_quota(QuotaEntity.of(user=user), value, T0)
+    return manager
+
+
+def shown(view: BrokerView, now_ms: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (s.name, tuple(label for label in s.labels if label[0] != "broker")): s.value
+        for s in read_samples(view, now_ms)
+    }
+
+
+@pytest.mark.parametrize(
+    ("group", "metric", "name"),
+    [
+        ("Produce", "byte-rate", "kafka_server_produce_byte_rate"),
+        ("ControllerMutation", "tokens", "kafka_server_controllermutation_tokens"),
+        ("ProducerIds", "throttle-time", "kafka_server_producerids_throttle_time"),
+        (
+            "socket-server-metrics",
+            "connection-accept-rate",
+            "kafka_server_socket_server_metrics_connection_accept_rate",
+        ),
+    ],
+)
+def test_55_6_one_rule_names_kafkas_metrics(group: str, metric: str, name: str) -> None:
+    assert prometheus_name("kafka.server", group, metric) == name
+    assert name in BY_NAME
+
+
+def test_55_6_a_series_carries_only_the_tags_that_apply_user_encoded_client_id_raw() -> None:
+    manager = producer(alice=1000)
+    manager.update_quota(QuotaEntity.of(user="CN=a b,O=*", client_id="x/y"), 500, T0)
+    manager.update_quota(QuotaEntity.of(client_id=DEFAULT), 700, T0)
+    manager.record("alice", "any", 10, T0)
+    manager.record("CN=a b,O=*", "x/y", 10, T0)
+    manager.record("bob", "c d", 10, T0)
+    rates = {
+        labels
+        for name, labels in shown(BrokerView(1, {PRODUCER: manager}), T0)
+        if name == "kafka_server_produce_byte_rate"
+    }
+    assert rates == {
+        (("user", "alice"),),
+        (("user", "CN%3Da%20b%2CO%3D%2A"), ("client_id", "x/y")),
+        (("client_id", "c d"),),
+    }
+
+
+def test_936_7_producer_ids_have_kafkas_style_of_names_and_the_tag_user() -> None:
+    for metric in ("rate", "tokens", "throttle_time"):
+        assert BY_NAME[f"kafka_server_producerids_{metric}"].labels == ("user",)
+
+
+def test_612_8_kafkas_released_connection_metrics_are_exported() -> None:
+    meters = Meters()
+    meters.listeners["PLAINTEXT"].throttle_time.record(400, T0)
+    meters.listeners["PLAINTEXT"].ip_throttle_time.record(100, T0)
+    meters.listeners["PLAINTEXT"].blocked.mark(T0 - 6_000, T0)
+    rates = {
+        ("broker", ""): (3.0, None),
+        ("listener", "PLAINTEXT"): (2.0, 5.0),
+        ("ip", "127.0.0.1"): (1.0, 4.0),
+    }
+    found = shown(BrokerView(1, meters=meters, connection_rates=rates), T0)
+    server = "kafka_server_socket_server_metrics"
+    at = (("listener", "PLAINTEXT"),)
+    assert found[f"{server}_broker_connection_accept_rate", ()] == 3.0
+    assert found[f"{server}_connection_accept_rate", at] == 2.0
+    assert found[f"{server}_connection_accept_rate", (("ip", "127.0.0.1"),)] == 1.0
+    assert found[f"{server}_connection_accept_throttle_time", at] == 400
+    assert found[f"{server}_ip_connection_accept_throttle_time", at] == 100
+    assert found["kafka_network_acceptor_acceptorblockedpercent", at] == 10.0
+    ip = (("quota_type", "connection_creation_rate"), ("unit", "per_s"), ("ip", "127.0.0.1"))
+    assert found["headgate_quota_utilisation", ip] == 0.25
+
+
+def test_values_are_the_managers() -> None:
+    manager = producer(alice=1000)
+    manager.record("alice", "c", 5_000, T0)
+    labels = (("quota_type", "producer_byte_rate"), ("unit", "broker_bps"), ("user", "alice"))
+    found = shown(BrokerView(1, {PRODUCER: manager}), T0)
+    assert found["kafka_server_produce_byte_rate", (("user", "alice"),)] == 500.0
+    assert found["headgate_quota_value", labels] == 1000.0
+    assert found["headgate_quota_utilisation", labels] == 0.5
+
+
+def test_no_limit_shows_no_quota_and_no_utilisation() -> None:
+    manager = producer(alice=1000)
+    manager.record("bob", "c", 5_000, T0)
+    found = shown(BrokerView(1, {PRODUCER: manager}), T0)
+    assert found["kafka_server_produce_byte_rate", (("user", "bob"),)] == 500.0
+    assert not [name for name, _ in found if name.startswith("headgate_quota")]
+
+
+def test_a_cluster_wide_quota_shows_beside_the_brokers_own() -> None:
+    own, cluster = producer(alice=1000), producer(alice=4000)
+    for manager in (own, cluster):
+        manager.record("alice", "c", 5_000, T0)
+    samples = read_samples(BrokerView(1, {PRODUCER: own, PRODUCER_BPS: cluster}), T0)
+    assert len({(s.name, s.labels) for s in samples}) == len(samples)
+    units = {dict(s.labels)["unit"] for s in samples if s.name == "headgate_quota_value"}
+    assert units == {"broker_bps", "bps"}
+
+
+def test_request_and_mutation_managers_show_kafkas_metrics() -> None:
+    request, mutation = RequestQuotaManager(start_ms=T0), ControllerMutationQuotaManager()
+    request.update_quota(QuotaEntity.of(user="u"), 50, T0)
+    mutation.update_quota(QuotaEntity.of(user="u"), 2, T0)
+    request.record_ns("u", "c", 1_000_000_000, T0)
+    request.record_exempt_ns(3_000_000_000, T0)
+    mutation.record("u", "c", 30, T0)
+    found = shown(BrokerView(1, {REQUEST: request, MUTATION: mutation}), T0)
+    user = (("user", "u"),)
+    assert found["kafka_server_request_request_time", user] == pytest.approx(10.0)
+    assert found["kafka_server_request_exempt_request_time", ()] == pytest.approx(10.0)
+    assert found["kafka_server_controllermutation_mutation_rate", user] == 1.0
+    assert found["kafka_server_controllermutation_tokens", user] == -8.0
+
+
+def test_reading_never_changes_a_decision() -> None:
+    rng = random.Random(7)
+    read, unread = producer(alice=1000), producer(alice=1000)
+    now = T0
+    for _ in range(2_000):
+        now += rng.choice((0, 1, 40, 900, 5_000, 11_000))
+        amount = rng.randrange(20_000)
+        read_samples(BrokerView(1, {PRODUCER: read}), now)
+        assert read.record("alice", "c", amount, now) == unread.record("alice", "c", amount, now)
+
+
+def test_a_mean_covers_a_minute_and_reading_leaves_it() -> None:
+    mean = Mean()
+    assert mean.peek(T0) is None
+    mean.record(100, T0)
+    mean.record(300, T0 + 20_000)
+    mean.record(800, T0 + 35_000)
+    assert mean.peek(T0 + 35_000) == mean.peek(T0 + 35_000) == 400
+    assert mean.peek(T0 + 61_000) == 800
+    assert mean.peek(T0 + 200_000) is None
+
+
+def test_blocked_time_counts_only_the_last_minute() -> None:
+    blocked = BlockedTime()
+    blocked.mark(T0, T0 + 30_000)
+    assert blocked.peek(T0 + 30_000) == 50.0
+    assert blocked.peek(T0 + 75_000) == 25.0
+    assert blocked.peek(T0 + 200_000) == 0.0
+
+
+def test_throttles_are_counted_by_quota_id_and_forgotten_with_it() -> None:
+    meters = Meters()
+    meters.throttle(QuotaType.PRODUCER_BYTE_RATE, "alice", "", 100, T0)
+    meters.throttle(QuotaType.PRODUCER_BYTE_RATE, "alice", "", 300, T0)
+    user = (("user", "alice"),)
+    own = (("quota_type", "producer_byte_rate"), *user)
+    found = shown(BrokerView(1, meters=meters), T0)
+    assert found["kafka_server_produce_throttle_time", user] == 200
+    assert found["headgate_throttled_total", own] == 2
+    assert found["headgate_throttle_ms_total", own] == 400
+    meters.forget(QuotaType.PRODUCER_BYTE_RATE, "alice", "")
+    assert ("headgate_throttled_total", own) not in shown(BrokerView(1, meters=meters), T0)
+
+
+def test_the_text_is_prometheus_own_and_every_family_is_in_the_table() -> None:
+    manager = producer(alice=1000)
+    manager.record("alice", "c", 5_000, T0)
+    meters = Meters()
+    meters.listeners["PLAINTEXT"].closed["idle"] += 1
+    meters.throttle(QuotaType.PRODUCER_BYTE_RATE, "alice", "", 100, T0)
+    views = [
+        BrokerView(1, {PRODUCER: manager}, meters, info={"version": "1"}),
+        BrokerView(2, {CONSUMER: producer(bob=1)}),
+    ]
+    text = expose([s for view in views for s in read_samples(view, T0)]).decode()
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    assert {s.name for s in samples} <= set(BY_NAME)
+    assert 'kafka_server_produce_byte_rate{broker="1",user="alice"} 500.0' in text.splitlines()
+    closed = 'headgate_connections_closed_total{broker="1",listener="PLAINTEXT",reason="idle"} 1.0'
+    assert closed in text.splitlines()
+    assert {s.labels["broker"] for s in samples} == {"1", "2"}
+    allowed = {name: {"broker", *BY_NAME[name].labels} for name in BY_NAME}
+    assert all(set(s.labels) <= allowed[s.name] for s in samples)
+
+
+def test_every_metric_of_the_table_is_complete() -> None:
+    assert len(BY_NAME) == len(METRICS)
+    for metric in METRICS:
+        assert metric.doc.endswith(".")
+        assert metric.name.startswith(("kafka_", "headgate_"))
+        assert bool(metric.kafka) == metric.name.startswith("kafka_")
+        assert (metric.kind == "counter") == metric.name.endswith("_total")
+
+
+def test_the_reference_page_is_the_tables() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert page == metrics_page()
