@@ -21,6 +21,7 @@ from headgate.errors import ApiError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.sanitizer import sanitize
+from headgate.throttle.connection import ConnectionQuotas
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import to_int32
 from headgate.throttle.manager import ClientQuotaManager
@@ -238,7 +239,40 @@ def _tags_into(
         answer["q"] = sensor.bound
 
 
+def connection_player(header: Event) -> Player:
+    """Play ConnectionQuotas: each connection is a slot event and an ip event."""
+    quotas = ConnectionQuotas(
+        header["listeners"],
+        header.get("inter_broker_listener"),
+        {key: str(value) for key, value in header.get("config", {}).items()},
+        num_samples=int(header["num_samples"]),
+        window_ms=window_ms_of(header),
+        start_ms=int(header["start_ms"]),
+        expiry_period_ms=int(header.get("expiry_period_ms", 30_000)),
+    )
+
+    def play(event: Event) -> Answer:
+        op, now = event["op"], event["t"]
+        if op == "slot":
+            return {"ms": to_int32(quotas.reserve(event["l"], now))}
+        if op == "ip":
+            admission = quotas.admit(event["l"], event["ip"], now)
+            return {"ms": to_int32(admission.throttle_time_ms)}
+        if op == "ip_rate":
+            quotas.set_ip_rate(event["ip"], event["value"])
+        elif op == "broker_rate":
+            quotas.set_broker_rate(event["value"])
+        elif op == "listener_rate":
+            quotas.set_listener_rate(event["l"], event["value"])
+        else:
+            raise ValueError(f"unknown op {op!r}")
+        return {}
+
+    return play
+
+
 PLAYERS: dict[str, Callable[[Event], Player]] = {
+    "connection": connection_player,
     "stat": stat_player,
     "client_quota": client_quota_player,
 }
