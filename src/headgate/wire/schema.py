@@ -1,0 +1,196 @@
+"""
+Messages as data: a message is a dataclass and a list of its fields, for every version at once.
+
+For what is off the hot path. One description serves both directions and all versions, so encoder
+and decoder can't drift apart::
+
+    ENTITY = Struct(Entity, Field("entity_type", STRING), Field("entity_name", NULLABLE_STRING))
+
+A field that a version lacks keeps the dataclass's default when read and is left out when written.
+Unlike kio's, the float64 here takes infinities and NaN: a quota may be infinite.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.wire import fields as f
+from headgate.wire.fields import Buffer
+
+T = TypeVar("T")
+
+
+class Type(Protocol):
+    """How one kind of value is read and written; ``flexible`` is the version's encoding."""
+
+    def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[Any, int]:
+        """Return the value and the next offset."""
+
+    def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
+        """Append the value's bytes."""
+
+
+class _Fixed(NamedTuple):
+    reader: Callable[[Buffer, int], tuple[Any, int]]
+    pack: Callable[[Any], bytes]
+
+    def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[Any, int]:
+        return self.reader(buffer, offset)
+
+    def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
+        out.append(self.pack(value))
+
+
+class _Sized(NamedTuple):
+    reader: Callable[[Buffer, int, bool], tuple[Any, int]]
+    writer: Callable[[Any, bool], bytes]
+    nullable: bool
+
+    def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[Any, int]:
+        return self.reader(buffer, offset, flexible)
+
+    def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
+        if value is None and not self.nullable:
+            raise LocalProtocolError("null where the protocol has none")
+        out.append(self.writer(value, flexible))
+
+
+BOOL = _Fixed(f.read_bool, lambda value: b"\x01" if value else b"\x00")
+INT8 = _Fixed(f.read_int8, f.INT8.pack)
+INT16 = _Fixed(f.read_int16, f.INT16.pack)
+INT32 = _Fixed(f.read_int32, f.INT32.pack)
+INT64 = _Fixed(f.read_int64, f.INT64.pack)
+FLOAT64 = _Fixed(f.read_float64, f.FLOAT64.pack)
+UUID = _Fixed(f.read_uuid, lambda value: value.bytes)
+STRING = _Sized(f.read_string, f.write_nullable_string, False)
+NULLABLE_STRING = _Sized(f.read_nullable_string, f.write_nullable_string, True)
+BYTES = _Sized(f.read_bytes, f.write_nullable_bytes, False)
+NULLABLE_BYTES = _Sized(f.read_nullable_bytes, f.write_nullable_bytes, True)
+
+
+class Array(NamedTuple):
+    """An array of one type, read as a tuple; None when null."""
+
+    element: Type
+    nullable: bool = False
+
+    def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[Any, int]:
+        """Return the elements and the next offset."""
+        count, offset = f.read_array_length(buffer, offset, flexible)
+        if count < 0:
+            if not self.nullable:
+                raise RemoteProtocolError(f"null array at byte {offset} where one must stand")
+            return None, offset
+        values = []
+        read = self.element.read
+        for _ in range(count):
+            value, offset = read(buffer, offset, version, flexible)
+            values.append(value)
+        return tuple(values), offset
+
+    def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
+        """Append the count and the elements."""
+        if value is None:
+            if not self.nullable:
+                raise LocalProtocolError("null array where the protocol has none")
+            out.append(f.write_array_length(-1, flexible))
+            return
+        out.append(f.write_array_length(len(value), flexible))
+        for item in value:
+            self.element.write(item, out, version, flexible)
+
+
+class Field(NamedTuple):
+    """
+    One field of a struct.
+
+    Attributes:
+        name: the dataclass's attribute.
+        type: how it is read and written.
+        since, until: first and last version that has it.
+        tag: its number where it is a tagged field (flexible versions only); None otherwise.
+        default: for tagged fields, the value that isn't written.
+    """
+
+    name: str
+    type: Type
+    since: int = 0
+    until: int = f.MAX_INT16
+    tag: int | None = None
+    default: Any = None
+
+
+class Struct(Generic[T]):
+    """
+    A struct of one or many versions.
+
+    Args:
+        factory: the dataclass; called with keywords.
+        fields: its fields in wire order.
+    """
+
+    __slots__ = ("factory", "fields", "tagged")
+
+    def __init__(self, factory: Callable[..., T], *fields: Field) -> None:
+        self.factory = factory
+        self.fields: Sequence[Field] = tuple(x for x in fields if x.tag is None)
+        self.tagged: dict[int, Field] = {x.tag: x for x in fields if x.tag is not None}
+
+    def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[T, int]:
+        """Return the value and the next offset; unknown tags are dropped."""
+        values: dict[str, Any] = {}
+        for name, kind, since, until, _, _ in self.fields:
+            if since <= version <= until:
+                values[name], offset = kind.read(buffer, offset, version, flexible)
+        if flexible:
+            tags, offset = f.read_tags(buffer, offset)
+            for tag, raw in tags.items():
+                field = self.tagged.get(tag)
+                if field is not None and field.since <= version <= field.until:
+                    values[field.name], _ = field.type.read(raw, 0, version, flexible)
+        return self.factory(**values), offset
+
+    def write(self, value: T, out: list[bytes], version: int, flexible: bool) -> None:
+        """Append the value's bytes."""
+        for name, kind, since, until, _, _ in self.fields:
+            if since <= version <= until:
+                try:
+                    kind.write(getattr(value, name), out, version, flexible)
+                except (struct.error, TypeError, AttributeError) as exc:
+                    raise LocalProtocolError(f"{name} can't be written: {exc}") from exc
+        if flexible:
+            tags: dict[int, bytes] = {}
+            for tag, field in self.tagged.items():
+                item = getattr(value, field.name)
+                if field.since <= version <= field.until and item != field.default:
+                    parts: list[bytes] = []
+                    field.type.write(item, parts, version, flexible)
+                    tags[tag] = b"".join(parts)
+            out.append(f.write_tags(tags))
+
+    def decode(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> T:
+        """
+        Read a whole body.
+
+        Args:
+            body: a buffer that ends where the message ends.
+            version: the API version.
+            flexible: whether that version is flexible.
+            offset: where the body begins.
+
+        Raises:
+            RemoteProtocolError: it doesn't parse, or something is left over.
+        """
+        value, end = self.read(body, offset, version, flexible)
+        if end != len(body):
+            raise RemoteProtocolError(f"{len(body) - end} bytes left over after the message")
+        return value
+
+    def encode(self, value: T, version: int, flexible: bool) -> bytes:
+        """Return the body's bytes."""
+        out: list[bytes] = []
+        self.write(value, out, version, flexible)
+        return b"".join(out)
