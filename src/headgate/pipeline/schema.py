@@ -3,7 +3,7 @@ Say what every table of the pipeline holds: columns, types, units, grain.
 
 One constant per table. ``Table.struct`` is the Spark schema, ``Table.arrow`` the Arrow one (for
 workers and for readers without Spark), ``Table.markdown()`` the reference page's section. Tables
-are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC, unless a column says otherwise.
+are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC, unless a column says so.
 """
 
 from __future__ import annotations

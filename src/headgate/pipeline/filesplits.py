@@ -1,0 +1,301 @@
+"""
+Find the files behind ``--requests`` and cut them into pieces that workers read by themselves.
+
+A piece is (path, start, end): it owns the lines that begin in it, so every line has exactly one
+owner whatever the cuts. Compressed files are one piece each. Paths are local, or any URI that
+``pyarrow.fs`` reads.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.errors import ConfigError
+
+SPLIT_BYTES: Final = 8 << 20  # 8 MB: measured best for two cores, and thousands of tasks per TB
+# A request line holds names and counts, no records; the broker's own largest is far below this.
+MAX_LINE_BYTES: Final = 64 << 20
+_COMPRESSION: Final = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bz2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+)
+_JOURNAL_SUFFIXES: Final = (".arrow", ".open", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """
+    One piece of work.
+
+    ``kind`` is ``log`` or ``journal``; ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
+    unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file.
+    """
+
+    path: str
+    start: int
+    end: int
+    kind: str = "log"
+    compression: str = ""
+    broker_id: int = -1
+    nanos: bool = False
+
+
+def filesystem(path: str) -> tuple[Any, str]:
+    """Return (pyarrow filesystem, path on it) of a local path or a URI."""
+    from pyarrow import fs
+
+    if "://" in path:
+        found: tuple[Any, str] = fs.FileSystem.from_uri(path)
+        return found
+    return fs.LocalFileSystem(), str(Path(path).absolute())
+
+
+def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
+    """
+    List the files under ``paths``, each once, with their sizes in bytes, in order of name.
+
+    Directories are walked; hidden files, ``_SUCCESS`` and the like are left out, and a pattern
+    with ``*`` is expanded for local paths.
+
+    Raises:
+        ConfigError: for each path that doesn't exist or holds no file, all at once.
+    """
+    from pyarrow import fs
+
+    found: dict[str, int] = {}
+    wrong: list[str] = []
+    for given in paths:
+        expanded = [given]
+        if "://" not in given and any(c in given for c in "*?["):
+            anchor = Path(given).anchor or "."
+            relative = given[len(anchor) :] if Path(given).anchor else given
+            expanded = sorted(str(p) for p in Path(anchor).glob(relative)) or [given]
+        for path in expanded:
+            try:
+                system, inner = filesystem(path)
+                info = system.get_file_info(inner)
+                if info.type == fs.FileType.NotFound:
+                    wrong.append(f"--requests {path}: there is no such file or directory")
+                    continue
+                infos = [info]
+                if info.type == fs.FileType.Directory:
+                    infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
+            except (OSError, ValueError) as exc:
+                wrong.append(f"--requests {path}: {exc}")
+                continue
+            scheme = path.partition("://")[0] + "://" if "://" in path else ""
+            files = [i for i in infos if i.is_file and not _hidden(i.path, inner)]
+            if not files:
+                wrong.append(f"--requests {path}: holds no file")
+            for i in files:
+                real = str(Path(i.path).resolve()) if not scheme else scheme + i.path
+                if scheme == "file://":
+                    real = str(Path(i.path).resolve())
+                found[real] = int(i.size)
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return sorted(found.items())
+
+
+def _hidden(path: str, root: str) -> bool:
+    inside = path[len(root) :] if path != root else path.rsplit("/", 1)[-1]
+    return any(part.startswith((".", "_")) for part in inside.split("/"))
+
+
+def cut(
+    files: Sequence[tuple[str, int]],
+    *,
+    broker_id: int | None = None,
+    broker_id_pattern: str | None = None,
+    split_bytes: int = SPLIT_BYTES,
+) -> list[Split]:
+    """
+    Cut files into splits.
+
+    Args:
+        files: (path, size in bytes).
+        broker_id: of all logs here; None = unknown.
+        broker_id_pattern: regex on the path whose first group is the broker's id; wins over
+            ``broker_id`` where it matches.
+        split_bytes: size of a piece.
+
+    Raises:
+        ConfigError: if the pattern isn't a regex with a group, or its group isn't a number.
+    """
+    pattern = _pattern(broker_id_pattern)
+    splits: list[Split] = []
+    sniffed: dict[str, bool] = {}
+    for path, size in files:
+        if path.endswith(_JOURNAL_SUFFIXES):
+            splits.append(Split(path, 0, -1, "journal"))
+            continue
+        broker = -1 if broker_id is None else broker_id
+        match = pattern.search(path) if pattern else None
+        if match:
+            try:
+                broker = int(match[1])
+            except ValueError as exc:
+                msg = f"--broker-id-pattern gives {match[1]!r} for {path}, which isn't a number"
+                raise ConfigError(msg) from exc
+        head, compression = _head(path)
+        folder = path.rsplit("/", 1)[0]
+        # A rolled file too short to tell is read like its neighbours.
+        sniffed[folder] = nanos = _nanos(head) or sniffed.get(folder, False)
+        if compression:
+            splits.append(Split(path, 0, -1, "log", compression, broker, nanos))
+            continue
+        splits.extend(
+            Split(path, start, min(start + split_bytes, size), "log", "", broker, nanos)
+            for start in range(0, size, split_bytes)
+        )
+    return splits
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        pattern = re.compile(text)
+    except re.error as exc:
+        raise ConfigError(f"--broker-id-pattern {text!r} isn't a regex: {exc}") from exc
+    if pattern.groups < 1:
+        msg = f"--broker-id-pattern {text!r} has no group; write e.g. 'broker-(\\d+)/'"
+        raise ConfigError(msg)
+    return pattern
+
+
+def _nanos(head: bytes) -> bool:
+    from headgate.pipeline.stamps import sniff_nanos
+
+    return sniff_nanos(head)
+
+
+def _head(path: str) -> tuple[bytes, str]:
+    """Return (the first 64 KB of text, compression) of a file."""
+    system, inner = filesystem(path)
+    with system.open_input_file(inner) as file:
+        head: bytes = file.read(65536)
+    for magic, name in _COMPRESSION:
+        if head.startswith(magic):
+            pieces = _decompressed(system, inner, name)
+            try:
+                return next(pieces, b""), name
+            except OSError:
+                return b"", name
+    return head, ""
+
+
+def _decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
+    """
+    Yield the text of a compressed file.
+
+    Raises:
+        OSError: where the stream ends early or is broken, after all that came before it (gzip),
+            or nearly all (others, whose streams give whole blocks).
+    """
+    if compression != "gzip":
+        with system.open_input_stream(inner, compression=compression) as stream:
+            while data := stream.read(65536):
+                yield data
+        return
+    with system.open_input_stream(inner, compression=None) as stream:
+        unzip, fed = zlib.decompressobj(31), b""
+        while data := fed or stream.read(1 << 20):
+            try:
+                text = unzip.decompress(data)
+            except zlib.error as exc:
+                raise OSError(str(exc)) from exc
+            if text:
+                yield text
+            fed = unzip.unused_data.lstrip(b"\0")
+            if unzip.eof:  # another member may follow
+                unzip = zlib.decompressobj(31)
+                fed = fed or stream.read(1 << 20).lstrip(b"\0")
+                if not fed:
+                    return
+        msg = "the gzip stream ends early"
+        raise OSError(msg)
+
+
+def read_lines(split: Split) -> Iterator[tuple[int, list[bytes]]]:
+    """
+    Yield the lines that ``split`` owns, in chunks of (byte offset of the first line, lines).
+
+    Raises:
+        OSError: if the file can't be read, or its compressed stream ends early; lines before
+            that are yielded first.
+    """
+    system, inner = filesystem(split.path)
+    if split.compression:
+        yield from _chunks(_decompressed(system, inner, split.compression))
+        return
+    with system.open_input_file(inner) as file:
+        yield from _range(file, split.start, split.end)
+
+
+def _chunks(pieces: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the lines of a stream; the last one need not end in a newline."""
+    rest, offset = b"", 0
+    failure: OSError | None = None
+    while failure is None:
+        data = []
+        length = 0
+        try:
+            while length < SPLIT_BYTES // 8:
+                data.append(next(pieces))
+                length += len(data[-1])
+        except StopIteration:
+            if not data:
+                break
+        except OSError as exc:
+            failure = exc
+        lines = b"".join([rest, *data]).split(b"\n")
+        rest = lines.pop()
+        if len(rest) > MAX_LINE_BYTES:
+            lines.append(rest)
+            rest = b""
+        if lines:
+            yield offset, lines
+            offset += sum(map(len, lines)) + len(lines)
+    if rest:
+        yield offset, [rest]
+    if failure is not None:
+        raise failure
+
+
+def _range(file: Any, start: int, end: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the lines that begin in [start, end)."""
+    begin = max(start - 1, 0)
+    file.seek(begin)
+    data: bytes = file.read(end - begin)
+    if start > 0:  # the line that is under way at `start` belongs to the piece before
+        newline = data.find(b"\n")
+        if newline < 0:
+            return
+        data = data[newline + 1 :]
+        begin += newline + 1
+    if not data:
+        return
+    parts = [data]
+    length = len(data)
+    while not parts[-1].endswith(b"\n"):  # finish the last line, which runs on past `end`
+        more: bytes = file.read(65536)
+        if not more:
+            break
+        newline = more.find(b"\n")
+        parts.append(more if newline < 0 else more[: newline + 1])
+        length += len(parts[-1])
+        if newline >= 0 or length > MAX_LINE_BYTES + (end - start):
+            break
+    lines = b"".join(parts).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if lines:
+        yield begin, lines

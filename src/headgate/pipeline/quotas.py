@@ -1,0 +1,136 @@
+"""
+Resolve who shares which quota, for one table or for a history of tables.
+
+One ``Quotas`` is what ``--quotas`` (or ``--store``) gave: the table in force from each moment on.
+It travels to the workers, which resolve each distinct (principal, client-id) once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.file import QuotaEvent, read_quotas_file
+from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_IDS, REQUEST, QuotaKey
+from headgate.quota.precedence import EffectiveQuota, Resolver
+from headgate.quota.table import QuotaTable
+
+# The key each broker enforces for a quota type (Kafka's own unit).
+KEY_OF_TYPE: Final[dict[str, QuotaKey]] = {
+    "producer_byte_rate": PRODUCER,
+    "consumer_byte_rate": CONSUMER,
+    "request_percentage": REQUEST,
+    "controller_mutation_rate": MUTATION,
+    "producer_ids_rate": PRODUCER_IDS,
+}
+
+
+class Resolved(NamedTuple):
+    """Who shares the quota, the limit (None = unlimited) and the entity it comes from."""
+
+    quota_id: str
+    quota_user: str
+    quota_client_id: str
+    quota: float | None
+    quota_source: str | None
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """
+    The quotas assumed for a log.
+
+    Args:
+        starts_ms: from when each table holds, epoch ms, ascending; the first is -infinity.
+        tables: as many tables.
+        name: the file's stem, for what-if's ``plan`` column.
+    """
+
+    starts_ms: tuple[float, ...]
+    tables: tuple[QuotaTable, ...]
+    name: str = "quotas"
+
+    @classmethod
+    def of(cls, table: QuotaTable, name: str = "quotas") -> Quotas:
+        """One table for all time."""
+        return cls((float("-inf"),), (table,), name)
+
+    @classmethod
+    def with_history(
+        cls, table: QuotaTable, history: Sequence[QuotaEvent], name: str = "quotas"
+    ) -> Quotas:
+        """
+        Tables over time.
+
+        Args:
+            table: in force before the first event.
+            history: changes, oldest first.
+            name: see the class.
+        """
+        starts, tables = [float("-inf")], [table]
+        for event in sorted(history, key=lambda e: e.t_ms):
+            alteration = QuotaAlteration(event.entity, (Op(event.key, event.value),))
+            after, _ = tables[-1].apply([alteration])
+            if starts[-1] == event.t_ms:
+                tables[-1] = after
+            else:
+                starts.append(float(event.t_ms))
+                tables.append(after)
+        return cls(tuple(starts), tuple(tables), name)
+
+    def resolver(self) -> TimedResolver:
+        """Return a resolver with its own memory (one per worker)."""
+        return TimedResolver(self)
+
+
+class TimedResolver:
+    """Resolve at a moment; answers are remembered per (moment's table, user, client, type)."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._starts = quotas.starts_ms
+        self._resolvers = [Resolver(t) for t in quotas.tables]
+        self._known: list[dict[tuple[str, str, str], Resolved]] = [{} for _ in quotas.tables]
+
+    def effective(self, user: str, client_id: str, key: QuotaKey, at_ms: float) -> EffectiveQuota:
+        """Return what applied at ``at_ms``, with what it overrides."""
+        return self._resolvers[bisect_right(self._starts, at_ms) - 1](user, client_id, key)
+
+    def __call__(self, user: str, client_id: str, quota_type: str, at_ms: float) -> Resolved:
+        """
+        Return who shares the quota of ``quota_type``, and the limit, at ``at_ms``.
+
+        Types without a key of their own (journals may hold any) resolve to the whole user.
+        """
+        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        known = self._known[epoch]
+        at = (user, client_id, quota_type)
+        answer = known.get(at)
+        if answer is None:
+            found = self._resolvers[epoch](user, client_id, KEY_OF_TYPE.get(quota_type, REQUEST))
+            source = None if found.source is None else str(found.source)
+            answer = Resolved(found.quota_id, *found.tags, found.value, source)
+            if len(known) > 200_000:
+                known.clear()
+            known[at] = answer
+        return answer
+
+
+def load(path: str) -> Quotas:
+    """
+    Read a quotas file, or a history export.
+
+    Raises:
+        ConfigError: if it can't be read; names the file, and each mistake with its line.
+    """
+    try:
+        file = read_quotas_file(path)
+    except OSError as exc:
+        raise ConfigError(f"--quotas {path}: {exc.strerror or exc}") from exc
+    except HeadgateError as exc:
+        raise ConfigError(f"--quotas {path}:\n{exc}") from exc
+    return Quotas.with_history(file.table, file.history, Path(path).stem)

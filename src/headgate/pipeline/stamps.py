@@ -1,0 +1,177 @@
+"""
+Read the time stamp in front of a request-log line, whatever the layout's pattern.
+
+Understood: ``yyyy-MM-dd HH:mm:ss`` with ``,`` or ``.`` and any fraction (log4j's DEFAULT, ISO8601
+with ``T``, a zone such as ``Z`` or ``+0200`` if printed), ``dd MMM yyyy HH:mm:ss,SSS`` (DATE),
+``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with the date from the file's name) and
+epoch seconds, milliseconds, microseconds or nanoseconds. Where several stand in a prefix, the last
+one is the logger's own; collectors add theirs in front.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+}
+_STAMP: Final = re.compile(
+    rb"(?<!\d)(?:"
+    rb"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T]"
+    rb"|(?P<d2>\d\d?)[ /-](?P<mon>[A-Za-z]{3})[a-z]*[ /-](?P<y2>\d{4})[ T:]"
+    rb"|(?P<cy>(?:19|20)\d\d)(?P<cmo>\d\d)(?P<cd>\d\d)T?(?=\d{6})"
+    rb")?"
+    rb"(?P<h>[0-2]\d):?(?P<mi>[0-5]\d):?(?P<s>[0-6]\d)(?:[.,:]?(?P<f>\d{1,9}))?"
+    rb"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d)(?!\d))?(?!\d)"
+)
+_EPOCH: Final = re.compile(
+    rb"(?<![\d.,:-])(?P<e>\d{10}|\d{13}|\d{16}|\d{19})(?:[.,](?P<f>\d{1,9}))?(?![\d:])"
+)
+_FILE_DATE: Final = re.compile(r"(?<!\d)(\d{4})[-_.]?(\d\d)[-_.]?(\d\d)(?!\d{3})")
+# A fraction this wide can only be nanoseconds: log4j2's `n` prints them unpadded (",7142551").
+_NANOS_WIDTH: Final = 7
+
+
+class StampError(ValueError):
+    """A prefix without a time stamp that we can read; the text says why."""
+
+
+def zone_of(name: str) -> tzinfo:
+    """
+    Return the time zone called ``name``: an IANA name, ``UTC``, or an offset such as ``+02:00``.
+
+    Raises:
+        ValueError: if there is no such zone; the text names the way out.
+    """
+    match = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d\d):?(\d\d)", name)
+    if match:
+        sign = -1 if match[1] == "-" else 1
+        return timezone(sign * timedelta(hours=int(match[2]), minutes=int(match[3])))
+    if name.upper() in ("UTC", "Z", "GMT"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as exc:
+        msg = f"{name!r} isn't a time zone; give a name such as Europe/Berlin, or +02:00"
+        raise ValueError(msg) from exc
+
+
+class StampReader:
+    """
+    Turn prefixes into epoch milliseconds, for one file.
+
+    Args:
+        zone: the broker's time zone, used where the stamp prints none.
+        nanos: fractions are log4j2's unpadded nanoseconds (see ``sniff_nanos``).
+        file: the file's name, which gives the date where the pattern has none.
+
+    An hour that a clock change repeats is taken as its first pass (a log can't tell).
+    """
+
+    def __init__(self, zone: tzinfo = UTC, *, nanos: bool = False, file: str = "") -> None:
+        self._zone = zone
+        self._nanos = nanos
+        self._seconds: dict[bytes, float] = {}
+        match = _FILE_DATE.search(file.rsplit("/", 1)[-1])
+        self._file_date = (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+    def read(self, prefix: bytes) -> float:
+        """
+        Return the epoch milliseconds of the time stamp in ``prefix``.
+
+        Raises:
+            StampError: if it holds none, or an impossible one.
+        """
+        # The stock pattern, by position: "[2024-10-25 10:15:30,123] ..."; most lines end here.
+        second = self._seconds.get(prefix[1:20])
+        if second is not None and prefix[20:21] in (b",", b"."):
+            fraction = prefix[21 : prefix.find(b"]", 21, 31)]
+            if fraction.isdigit():
+                if len(fraction) == 3 and not self._nanos:
+                    return second + int(fraction)
+                return second + self._fraction_ms(fraction)
+        return self._read_any(prefix)
+
+    def _read_any(self, prefix: bytes) -> float:
+        found = None
+        for found in _STAMP.finditer(prefix):  # noqa: B007 - the last one counts
+            pass
+        if found is None or found["y"] is found["y2"] is found["cy"] is None:
+            epoch = self._epoch(prefix)
+            if epoch is not None:
+                return epoch
+        if found is None:
+            msg = "no time stamp in front of the request"
+            raise StampError(msg)
+        try:
+            base = self._second(found, prefix)
+        except StampError:
+            raise
+        except (ValueError, KeyError, OverflowError) as exc:
+            raise StampError(f"impossible time stamp {found[0].decode('ascii')!r}") from exc
+        return base + self._fraction_ms(found["f"])
+
+    def _fraction_ms(self, digits: bytes | None) -> float:
+        if not digits:
+            return 0.0
+        if self._nanos or len(digits) >= _NANOS_WIDTH:
+            return int(digits) / 1e6
+        return int(digits) / 10.0 ** (len(digits) - 3)
+
+    def _second(self, found: re.Match[bytes], prefix: bytes) -> float:
+        """Return epoch ms of the whole second; remembered, for lines come many to a second."""
+        h, mi, s = int(found["h"]), int(found["mi"]), int(found["s"])
+        if found["y"]:
+            date = (int(found["y"]), int(found["mo"]), int(found["d"]))
+        elif found["y2"]:
+            date = (int(found["y2"]), _MONTHS[found["mon"].lower()], int(found["d2"]))
+        elif found["cy"]:
+            date = (int(found["cy"]), int(found["cmo"]), int(found["cd"]))
+        elif self._file_date is not None:
+            date = self._file_date
+        else:
+            msg = "the time stamp has no date, and neither has the file's name"
+            raise StampError(msg)
+        zone = self._zone
+        if found["z"]:
+            zone = UTC if found["z"] == b"Z" else zone_of(found["z"].decode("ascii"))
+        leap = s == 60
+        moment = datetime(*date, h, mi, 59 if leap else s, tzinfo=zone)
+        ms = moment.timestamp() * 1000.0 + (1000.0 if leap else 0.0)
+        if found.start() == 1 and found["y"] and not found["z"] and not leap:
+            if len(self._seconds) > 8192:
+                self._seconds.clear()
+            self._seconds[prefix[1:20]] = ms
+        return ms
+
+    @staticmethod
+    def _epoch(prefix: bytes) -> float | None:
+        found = None
+        for found in _EPOCH.finditer(prefix):  # noqa: B007
+            pass
+        if found is None:
+            return None
+        value = int(found["e"]) * {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
+        if found["f"]:
+            unit = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
+            value += int(found["f"]) / 10.0 ** len(found["f"]) * unit
+        return value
+
+
+def sniff_nanos(head: bytes) -> bool:
+    """
+    Say whether the fractions in ``head`` (a file's first lines) are log4j2's nanoseconds ``n``.
+
+    Nine in ten such fractions have nine digits, so a shorter one among them isn't a decimal
+    fraction; fractions that are all of three or six digits are.
+    """
+    for line in head.split(b"\n")[:500]:
+        prefix = line.split(b"{", 1)[0]
+        for found in _STAMP.finditer(prefix):
+            if found["f"] and len(found["f"]) >= _NANOS_WIDTH and found["z"] is None:
+                return True
+    return False

@@ -1,0 +1,128 @@
+"""Every line has exactly one owner, whatever the cuts and the compression."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import ConfigError
+from headgate.pipeline.filesplits import Split, cut, find_files, read_lines
+
+LOG = b"".join(b"[2024-10-25 10:15:30,%03d] line %d\n" % (i % 1000, i) for i in range(500))
+
+
+def lines_of(splits: list[Split]) -> list[bytes]:
+    return [line for s in splits for _, lines in read_lines(s) for line in lines if line]
+
+
+@pytest.mark.parametrize("split_bytes", [1, 7, 33, 34, 35, 1000, 10**6])
+def test_every_line_once_whatever_the_cut(tmp_path: Path, split_bytes: int) -> None:
+    (tmp_path / "a.log").write_bytes(LOG)
+    splits = cut(find_files([str(tmp_path)]), split_bytes=split_bytes)
+    assert lines_of(splits) == LOG.split(b"\n")[:-1]
+
+
+@given(
+    body=st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_size=20),
+    split_bytes=st.integers(1, 100),
+    ends=st.booleans(),
+)
+def test_any_lines_any_cut(
+    tmp_path_factory: pytest.TempPathFactory, body: list[bytes], split_bytes: int, ends: bool
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "x.log"
+    path.write_bytes(b"x" + b"\n".join(body) + (b"\n" if ends else b""))
+    splits = [
+        Split(str(path), start, min(start + split_bytes, path.stat().st_size))
+        for start in range(0, path.stat().st_size, split_bytes)
+    ]
+    want = [line for line in path.read_bytes().split(b"\n") if line]
+    assert lines_of(splits) == want
+    for split in splits:  # offsets point at the lines
+        for base, lines in read_lines(split):
+            offset = base
+            for line in lines:
+                assert path.read_bytes()[offset : offset + len(line)] == line
+                offset += len(line) + 1
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [("a.gz", gzip.compress), ("a.zst", zstd), ("a.bz2", bz2.compress), ("a", gzip.compress)],
+)
+def test_compressed_files_are_one_piece(tmp_path: Path, name: str, pack: object) -> None:
+    assert callable(pack)
+    (tmp_path / name).write_bytes(pack(LOG))
+    splits = cut(find_files([str(tmp_path)]), split_bytes=100)
+    assert len(splits) == 1
+    assert lines_of(splits) == LOG.split(b"\n")[:-1]
+
+
+def test_gzip_of_several_members_is_read_to_the_end(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(LOG[:5000]) + gzip.compress(LOG[5000:]))
+    assert lines_of(cut(find_files([str(tmp_path)]))) == LOG.split(b"\n")[:-1]
+
+
+def test_a_truncated_gzip_gives_its_lines_and_then_fails(tmp_path: Path) -> None:
+    whole = gzip.compress(LOG * 200)
+    (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
+    got = []
+    with pytest.raises(OSError, match=r"."):
+        for _, lines in read_lines(cut(find_files([str(tmp_path)]))[0]):
+            got += lines
+    assert len(got) > 10
+
+
+def test_files_are_listed_once_and_hidden_ones_left_out(tmp_path: Path) -> None:
+    (tmp_path / "2024").mkdir()
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".hidden").touch()
+    (tmp_path / "2024" / "b.log").write_bytes(b"b\n")
+    (tmp_path / "a.log").write_bytes(b"a\n")
+    (tmp_path / "link.log").symlink_to(tmp_path / "a.log")
+    found = find_files([str(tmp_path), str(tmp_path / "a.log"), f"{tmp_path}/*.log"])
+    assert [p.removeprefix(str(tmp_path)) for p, _ in found] == ["/2024/b.log", "/a.log"]
+    assert find_files([f"file://{tmp_path}"]) == found
+
+
+def test_all_missing_paths_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        find_files([f"{tmp_path}/x", f"{tmp_path}/y", f"{tmp_path}"])
+    assert f"{tmp_path}/x" in str(error.value)
+    assert f"{tmp_path}/y" in str(error.value)
+    assert "holds no file" in str(error.value)
+
+
+def test_broker_ids_come_from_the_path_or_the_flag(tmp_path: Path) -> None:
+    for n in (1, 22):
+        (tmp_path / f"broker-{n}").mkdir()
+        (tmp_path / f"broker-{n}" / "a.log").write_bytes(b"a\n")
+    (tmp_path / "a.log").write_bytes(b"a\n")
+    splits = cut(find_files([str(tmp_path)]), broker_id=7, broker_id_pattern=r"broker-(\d+)/[^/]*$")
+    assert [s.broker_id for s in splits] == [7, 1, 22]
+    assert [s.broker_id for s in cut(find_files([str(tmp_path)]))] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"), [("(", "isn't a regex"), ("broker", "no group"), ("([a-z]+)", "a number")]
+)
+def test_bad_broker_patterns_say_why(tmp_path: Path, pattern: str, words: str) -> None:
+    (tmp_path / "a.log").write_bytes(b"a\n")
+    with pytest.raises(ConfigError, match=words):
+        cut(find_files([str(tmp_path)]), broker_id_pattern=pattern)
+
+
+def test_nanoseconds_are_found_at_the_head_and_in_the_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"[2024-10-25 10:15:30,123456789] {\n" * 3)
+    (tmp_path / "b.log").write_bytes(b"[2024-10-25 10:15:30,123] {\n")
+    assert [s.nanos for s in cut(find_files([str(tmp_path)]))] == [True, True]

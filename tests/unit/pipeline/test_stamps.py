@@ -1,0 +1,86 @@
+"""Time stamps of every layout we know, and those that can't be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.pipeline.stamps import StampError, StampReader, sniff_nanos, zone_of
+
+SECOND = 1_729_851_330_000.0  # 2024-10-25T10:15:30Z
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ms"),
+    [
+        (b"[2024-10-25 10:15:30,123] DEBUG ", 123.0),
+        (b"[2024-10-25 10:15:30.123] DEBUG ", 123.0),
+        (b"[2024-10-25T10:15:30,123] DEBUG ", 123.0),
+        (b"2024-10-25T10:15:30.123456Z DEBUG ", 123.456),
+        (b"2024-10-25 12:15:30,123+0200 ", 123.0),
+        (b"2024-10-25T05:15:30.123-05:00 [x] ", 123.0),
+        (b"[2024-10-25 10:15:30] ", 0.0),
+        (b"[2024-10-25 10:15:30,123456789] ", 123.456789),
+        (b"25 Oct 2024 10:15:30,123 DEBUG ", 123.0),
+        (b"25/Oct/2024:10:15:30,123 ", 123.0),
+        (b"2024/10/25 10:15:30.5 ", 500.0),
+        (b"20241025101530123 DEBUG ", 123.0),
+        (b"20241025T101530,123 DEBUG ", 123.0),
+        (b"1729851330123 DEBUG ", 123.0),
+        (b"1729851330 DEBUG ", 0.0),
+        (b"1729851330.123 DEBUG ", 123.0),
+        (b"1729851330123456 ", 123.456),
+        (b"1729851330123456789 ", 123.456789),
+        # a container runtime's own stamp stands in front of the logger's
+        (b"2024-10-25T11:11:11.000000001Z stdout F [2024-10-25 10:15:30,123] DEBUG ", 123.0),
+        (b"Oct 25 10:15:31 host kafka[7]: [2024-10-25 10:15:30,123] ", 123.0),
+    ],
+)
+def test_layouts(prefix: bytes, ms: float) -> None:
+    reader = StampReader()
+    assert reader.read(prefix) - SECOND == pytest.approx(ms, abs=1e-3)
+    assert reader.read(prefix) - SECOND == pytest.approx(ms, abs=1e-3)  # and from memory
+
+
+def test_unpadded_nanoseconds_of_log4j2() -> None:
+    head = b"[2024-10-25 10:15:30,7142551] DEBUG {\n[2024-10-25 10:15:30,224459177] DEBUG {\n"
+    assert sniff_nanos(head)
+    reader = StampReader(nanos=True)
+    for digits, ms in ((b"7142551", 7.142551), (b"712", 0.000712), (b"224459177", 224.459177)):
+        got = reader.read(b"[2024-10-25 10:15:30,%s] " % digits)
+        assert got - SECOND == pytest.approx(ms, abs=1e-3)
+
+
+def test_three_and_six_digits_are_decimal_fractions() -> None:
+    assert not sniff_nanos(b"[2024-10-25 10:15:30,123] DEBUG {\n" * 20)
+    assert not sniff_nanos(b"[2024-10-25 10:15:30.123456] DEBUG {\n" * 20)
+    assert not sniff_nanos(b"2024-10-25T10:15:30.123456789Z stdout F [2024-10-25 10:15:30,1] {")
+
+
+def test_the_brokers_zone_counts_where_the_stamp_has_none() -> None:
+    berlin = StampReader(zone_of("Europe/Berlin"))
+    assert berlin.read(b"[2024-10-25 12:15:30,123] ") == SECOND + 123
+    assert StampReader(zone_of("+02:00")).read(b"[2024-10-25 12:15:30,123] ") == SECOND + 123
+    assert berlin.read(b"[2024-10-25T10:15:30,123Z] ") == SECOND + 123
+
+
+def test_times_without_a_date_take_it_from_the_files_name() -> None:
+    reader = StampReader(file="/var/log/kafka/kafka-request.log.2024-10-25-10")
+    assert reader.read(b"10:15:30,123 DEBUG ") == SECOND + 123
+    with pytest.raises(StampError, match="no date"):
+        StampReader(file="kafka-request.log").read(b"10:15:30,123 DEBUG ")
+
+
+@pytest.mark.parametrize("prefix", [b"", b"DEBUG ", b"[garbage] "])
+def test_a_prefix_without_a_time_says_so(prefix: bytes) -> None:
+    with pytest.raises(StampError, match="no time stamp"):
+        StampReader().read(prefix)
+
+
+def test_impossible_times_say_so() -> None:
+    with pytest.raises(StampError, match="impossible"):
+        StampReader().read(b"[2024-13-45 10:15:30,123] ")
+
+
+def test_unknown_zones_name_the_way_out() -> None:
+    with pytest.raises(ValueError, match="Europe/Berlin"):
+        zone_of("Mars/Olympus")
