@@ -1,0 +1,50 @@
+# `make demo` and `make test` do everything on a machine with Python 3.11+ (with venv), make and a
+# C compiler; both start with `make setup`, which does its work once. docs/howto/setup.md says more.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+# The first Python that is new enough and can make environments.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+VENV := .venv/bin
+
+.PHONY: help setup demo test test-all bench fuzz lint pins browser clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
+
+setup:  ## environment in .venv, Kafka jars, all that later commands need; quick the second time
+	@[ -n "$(PYTHON)" ] || { echo "error: no Python 3.11 or newer with venv and ensurepip found" \
+		"as python3.13, python3.12, python3.11 or python3; install one (Debian: python3-venv)" \
+		"or name it: make PYTHON=/path/to/python $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) scripts/setup.py
+
+demo: setup  ## quotas set, enforced and accounted on a real Kafka, in about two minutes
+	@$(VENV)/headgate demo $(DEMO_ARGS)
+
+test: setup browser  ## all tests but the slow ones; GROUP=fast|kafka4|kafka3|spark|browser for one
+	@$(VENV)/python scripts/run_tests.py $(GROUP)
+
+test-all: setup browser  ## all tests with full counts; writes date and result to bench/test-all.md
+	@HYPOTHESIS_PROFILE=nightly $(VENV)/python scripts/run_tests.py --all $(GROUP)
+
+bench: setup  ## measure; results go to bench/
+	@$(VENV)/python scripts/run_each.py bench
+
+fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=60 for each target
+	@$(VENV)/python scripts/run_each.py fuzz
+
+lint: setup  ## style, format, strict types, import rules, spelling
+	@$(VENV)/python scripts/lint.py
+
+browser: setup  ## a Chromium for tests in a browser, installed when there is none
+	@$(VENV)/python scripts/chromium.py
+
+pins: setup  ## resolve all requirements and jars anew and pin them with hashes
+	@$(VENV)/python scripts/pins.py
+
+clean:  ## remove the environment and everything fetched or built
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,51 @@
+"""
+Resolve the requirements and Kafka's jars anew and pin them with hashes: `make pins`.
+
+The requirements files name packages, versions and hashes and record no address; uv, itself pinned
+in requirements/pins.txt, resolves them for every platform and Python from 3.11 on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("build", "runtime", "dev", "pins")
+OPTIONS = [
+    "--quiet",
+    "--universal",
+    "--python-version=3.11",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--no-emit-find-links",
+    "--no-annotate",
+    "--no-header",
+]
+
+
+def main() -> int:
+    """Pin everything; what is pinned already stays unless ``--upgrade`` is given."""
+    folder = ROOT / "requirements"
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "-r",
+        str(folder / "pins.txt"),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    for name in FILES:
+        print(f"requirements/{name}.txt", flush=True)
+        command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, *sys.argv[1:]]
+        command += [f"requirements/{name}.in", "--output-file", f"requirements/{name}.txt"]
+        subprocess.run(command, cwd=ROOT, check=True)
+    return subprocess.run(
+        [sys.executable, "-m", "headgate.embedded", "--pin"], check=False
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
