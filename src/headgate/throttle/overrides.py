@@ -67,8 +67,10 @@ class Overrides:
     __slots__ = ("_counts", "_pairs", "flags", "rules", "static_default")
 
     def __init__(self, rules: Rules = KAFKA_4, static_default: float | None = None) -> None:
-        if static_default is not None and static_default >= UNLIMITED:
-            static_default = None
+        if static_default is not None:
+            static_default = float(static_default)
+            if static_default >= UNLIMITED:
+                static_default = None
         self.rules = rules
         self.static_default = static_default
         self._pairs: dict[_Pair, float] = {}
