@@ -254,6 +254,18 @@ def resolvable(host: str) -> bool:
     return True
 
 
+def broker_event(
+    broker: str, before: Mapping[str, str], ops: Mapping[str, str | None], who: str, tool: str
+) -> AuditEvent:
+    """Return the audit line of a change of broker settings."""
+    detail = ", ".join(
+        f"{key}: {before.get(key, 'unset')} -> {'unset' if value is None else value}"
+        for key, value in ops.items()
+    )
+    subject = f"broker {broker}" if broker else "default of brokers"
+    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
+
+
 #: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server): least value, or
 #: None for a list of host:count.
 BROKER_SETTINGS: Mapping[str, int | None] = {

@@ -9,7 +9,6 @@ syncs the log before COMMIT returns, so what is acknowledged survives a kill and
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sqlite3
 import threading
@@ -24,22 +23,17 @@ from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
     AuditEvent,
-    BrokerCallback,
     BrokerConfigs,
     HistoryEntry,
-    QuotaCallback,
-    Watch,
+    broker_event,
     now_ms,
     resolvable,
     validate_broker_configs,
-    whole,
 )
-from headgate.store.hub import Hub
 from headgate.store.migrations import migrate, newer
 from headgate.store.place import refuse_network_file_system
 from headgate.store.sqlite_lease import SqliteLease, take
-
-log = logging.getLogger("headgate.store")
+from headgate.store.watched import WatchedStore
 
 #: How often a watch asks whether another process wrote; a change is seen in well under 1 s.
 POLL_MS = 200
@@ -64,7 +58,7 @@ def translated(path: Path) -> Iterator[None]:
         ) from exc
 
 
-class SqliteStore:
+class SqliteStore(WatchedStore):
     """
     Quotas in an SQLite file.
 
@@ -84,17 +78,14 @@ class SqliteStore:
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
         self.path = Path(path)
-        self.url = f"sqlite:{self.path}"
-        self._poll_s = poll_ms / 1000
+        super().__init__(f"sqlite:{self.path}", poll_ms / 1000)
         self._clock_ms = clock_ms
         self._resolve = resolve
         self._pid = os.getpid()
-        self._closed = False
         refuse_network_file_system(self.path)
         if not self.path.parent.is_dir():
             raise StoreError(f"the quota store {self.path}: there is no folder {self.path.parent}")
         self._write_lock = threading.Lock()
-        self._read_lock = threading.RLock()
         with translated(self.path), contextlib.ExitStack() as opened:
             self._writer = self._connect()
             opened.callback(self._writer.close)
@@ -108,13 +99,6 @@ class SqliteStore:
             self._reader = self._connect()
             opened.pop_all()
         self._data_version = -1
-        self._table: QuotaTable | None = None
-        self._brokers: BrokerConfigs = {}
-        self._brokers_version = 0
-        self._quota_hub: Hub[tuple[QuotaTable, TableDelta]] = Hub()
-        self._broker_hub: Hub[BrokerConfigs] = Hub()
-        self._poke = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(
@@ -147,7 +131,7 @@ class SqliteStore:
         """Return who changed what, oldest first."""
         self._check_open()
         where, args = ("", []) if entity is None else ("WHERE path = ?", [entity.path])
-        with self._read_lock, translated(self.path):
+        with self._state_lock, translated(self.path):
             rows = self._reader.execute(
                 "SELECT t_ms, who, tool, path, key, before, after FROM change "
                 f"{where} ORDER BY seq DESC LIMIT ?",
@@ -163,7 +147,7 @@ class SqliteStore:
     def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
         """Return refused attempts and changes of broker settings, oldest first."""
         self._check_open()
-        with self._read_lock, translated(self.path):
+        with self._state_lock, translated(self.path):
             rows = self._reader.execute(
                 "SELECT who, tool, action, outcome, subject, detail, t_ms FROM audit "
                 "ORDER BY seq DESC LIMIT ?",
@@ -173,7 +157,7 @@ class SqliteStore:
 
     def _refresh(self) -> QuotaTable:
         """Catch up with the file; queue what changed for the watches."""
-        with self._read_lock, translated(self.path):
+        with self._state_lock, translated(self.path):
             version = self._reader.execute("PRAGMA data_version").fetchone()[0]
             if self._table is not None and version == self._data_version:
                 return self._table
@@ -185,10 +169,7 @@ class SqliteStore:
                 self._reader.execute("COMMIT")
             # Read before BEGIN: a commit in between shows as a new version next time.
             self._data_version = version
-            if brokers != self._brokers:
-                self._brokers = brokers
-                self._brokers_version += 1
-                self._broker_hub.push(self._brokers_version, brokers)
+            self._publish_brokers(brokers)
             return table
 
     def _catch_up(self) -> QuotaTable:
@@ -205,23 +186,11 @@ class SqliteStore:
                 return old
             if len(rows) <= MAX_LOG_ROWS and pruned <= old.version:
                 table, delta = old.apply(_alterations(rows))
-                table = table.with_version(rows[-1][0])
-                return self._set_table(old, table, delta)
+                return self._publish(table.with_version(rows[-1][0]), delta)
         # The first time, or the log was cut or is long: a whole snapshot.
         table = self._load()
-        unchanged = TableDelta((), table.version, table.version)
-        return self._set_table(
-            old, table, table_delta(old, table) if old is not None else unchanged
-        )
-
-    def _set_table(
-        self, old: QuotaTable | None, table: QuotaTable, delta: TableDelta
-    ) -> QuotaTable:
-        self._table = table
-        if old is not None and delta.changes:
-            delta = TableDelta(delta.changes, old.version, table.version)
-            self._quota_hub.push(table.version, (table, delta))
-        return table
+        delta = TableDelta((), 0, 0) if old is None else table_delta(old, table)
+        return self._publish(table, delta)
 
     def _load(self) -> QuotaTable:
         seq = self._reader.execute("SELECT seq FROM sqlite_sequence WHERE name = 'change'")
@@ -352,96 +321,20 @@ class SqliteStore:
             return None
         return SqliteLease(self._transaction, self._clock_ms, name, owner, epoch, ttl_ms)
 
-    # --- watching
+    # --- the end
 
-    def watch(self, callback: QuotaCallback) -> Watch:
-        """Call back with the table and what changed, now and after every change."""
-        self._check_open()
-
-        def first() -> tuple[int, tuple[QuotaTable, TableDelta]]:
-            table = self._refresh()
-            return table.version, (table, whole(table))
-
-        watch = self._quota_hub.add(lambda event: callback(*event), first)
-        self._start()
-        return watch
-
-    def watch_broker_configs(self, callback: BrokerCallback) -> Watch:
-        """Call back with all broker settings, now and after every change."""
-        self._check_open()
-
-        def first() -> tuple[int, BrokerConfigs]:
-            with self._read_lock:
-                self._refresh()
-                return self._brokers_version, self._brokers
-
-        watch = self._broker_hub.add(callback, first)
-        self._start()
-        return watch
-
-    def _start(self) -> None:
-        with self._write_lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="headgate-store-watch", daemon=True
-                )
-                self._thread.start()
-
-    def _run(self) -> None:
-        troubled = False
-        while True:
-            self._poke.wait(self._poll_s)
-            self._poke.clear()
-            if self._closed:
-                return
-            try:
-                self._refresh()
-                troubled = False
-            except StoreError as exc:
-                if not troubled:
-                    log.warning("watching goes on, but: %s", exc)
-                troubled = True
-            self._quota_hub.deliver()
-            self._broker_hub.deliver()
-
-    def close(self) -> None:
-        """Stop watches and close the file."""
-        if self._closed:
-            return
-        self._closed = True
-        self._poke.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+    def _release(self) -> None:
         if self._pid != os.getpid():
             return
-        with self._write_lock, self._read_lock:
+        with self._write_lock, self._state_lock:
             self._reader.close()
             self._writer.close()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError(f"the quota store {self.path} is closed")
+        super()._check_open()
         if self._pid != os.getpid():
             # SQLite forbids carrying a connection across a fork.
             raise StoreError(f"the quota store {self.path} was opened before a fork; open it again")
-
-    def __enter__(self) -> SqliteStore:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
-
-
-def broker_event(
-    broker: str, before: Mapping[str, str], ops: Mapping[str, str | None], who: str, tool: str
-) -> AuditEvent:
-    """Return the audit line of a change of broker settings."""
-    detail = ", ".join(
-        f"{key}: {before.get(key, 'unset')} -> {'unset' if value is None else value}"
-        for key, value in ops.items()
-    )
-    subject = f"broker {broker}" if broker else "default of brokers"
-    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
 
 
 def _into_wal(db: sqlite3.Connection) -> None:

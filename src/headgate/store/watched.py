@@ -1,0 +1,143 @@
+"""
+What every home shares: the table it last knew, those who watch it, and the thread that tells them.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import threading
+from typing import Self
+
+from headgate.errors import StoreError
+from headgate.quota.table import QuotaTable, TableDelta
+from headgate.store.base import BrokerCallback, BrokerConfigs, QuotaCallback, Watch, whole
+from headgate.store.hub import Hub
+
+log = logging.getLogger("headgate.store")
+
+
+class WatchedStore(abc.ABC):
+    """
+    Keeps the last known table, and calls back when ``_refresh`` finds another.
+
+    Args:
+        url: what errors call the store.
+        poll_s: how often the thread looks for changes that nothing announced, in seconds.
+    """
+
+    def __init__(self, url: str, poll_s: float) -> None:
+        self.url = url
+        self._poll_s = poll_s
+        self._closed = False
+        # Held while the table is read anew; a change and its version belong together.
+        self._state_lock = threading.RLock()
+        self._thread_lock = threading.Lock()
+        self._table: QuotaTable | None = None
+        self._brokers: BrokerConfigs = {}
+        self._brokers_version = 0
+        self._quota_hub: Hub[tuple[QuotaTable, TableDelta]] = Hub()
+        self._broker_hub: Hub[BrokerConfigs] = Hub()
+        self._poke = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abc.abstractmethod
+    def _refresh(self) -> QuotaTable:
+        """Catch up with the home under ``_state_lock``; publish what changed; return the table."""
+
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """Let go of the home; called once."""
+
+    def _after_delivery(self) -> None:  # noqa: B027 - a home that needs it overrides it
+        """Do what may wait until watchers have been told."""
+
+    def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
+        """Make a table the known one; queue the delta for the watches if it has changes."""
+        old, self._table = self._table, table
+        if old is not None and delta.changes:
+            delta = TableDelta(delta.changes, old.version, table.version)
+            self._quota_hub.push(table.version, (table, delta))
+        return table
+
+    def _publish_brokers(self, brokers: BrokerConfigs) -> None:
+        """Make broker settings the known ones; queue them for the watches if they differ."""
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._brokers_version += 1
+            self._broker_hub.push(self._brokers_version, brokers)
+
+    def watch(self, callback: QuotaCallback) -> Watch:
+        """Call back with the table and what changed, now and after every change."""
+        self._check_open()
+
+        def first() -> tuple[int, tuple[QuotaTable, TableDelta]]:
+            table = self._refresh()
+            return table.version, (table, whole(table))
+
+        watch = self._quota_hub.add(lambda event: callback(*event), first)
+        self._start()
+        return watch
+
+    def watch_broker_configs(self, callback: BrokerCallback) -> Watch:
+        """Call back with all broker settings, now and after every change."""
+        self._check_open()
+
+        def first() -> tuple[int, BrokerConfigs]:
+            with self._state_lock:
+                self._refresh()
+                return self._brokers_version, self._brokers
+
+        watch = self._broker_hub.add(callback, first)
+        self._start()
+        return watch
+
+    def _start(self) -> None:
+        with self._thread_lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="headgate-store-watch", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        troubled = False
+        while True:
+            self._poke.wait(self._poll_s)
+            self._poke.clear()
+            if self._closed:
+                return
+            try:
+                self._refresh()
+                troubled = False
+            except StoreError as exc:
+                if not troubled and not self._closed:
+                    log.warning("watching goes on, but: %s", exc)
+                troubled = True
+            except Exception:
+                # The thread must outlive what nobody thought of: without it no change is seen.
+                log.exception("watching %s goes on after an unexpected error", self.url)
+            self._quota_hub.deliver()
+            self._broker_hub.deliver()
+            self._after_delivery()
+
+    def close(self) -> None:
+        """Stop watches and let go of the home."""
+        with self._thread_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._poke.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"the quota store {self.url} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

@@ -1,0 +1,240 @@
+"""
+What ZooKeeper holds and how it is spelled: KIP-55's paths, JSON and notifications, byte for byte.
+
+Pure. Quotas that Kafka knows are under ``/config``, where a ZooKeeper-mode broker reads them; the
+others under ``/headgate/quotas`` in the same layout, because a key it doesn't know in an entity's
+own znode makes Kafka's tool fail on that entity (tried on 3.9.2).
+
+Source: KIP-55; ZkData.scala, AdminZkClient.scala and ZkAdminManager.scala of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from headgate.errors import InvalidQuota
+from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
+from headgate.quota.key import KEYS, QuotaKey
+
+KAFKA_HOME = "/config"
+OWN_ROOT = "/headgate"
+OWN_HOME = "/headgate/quotas"
+CHANGES = {KAFKA_HOME: "/config/changes", OWN_HOME: "/headgate/changes"}
+CHANGE_PREFIX = "config_change_"
+BROKERS = "/config/brokers"
+HISTORY = "/headgate/history"
+AUDIT = "/headgate/audit"
+LEASES = "/headgate/leases"
+CLOCK = "/headgate/clock"
+HOMES = (KAFKA_HOME, OWN_HOME)
+
+#: The layout of defaults in KIP-55's first draft, which may still hold data: read, never written.
+OLDER: Mapping[QuotaEntity, str] = {
+    QuotaEntity.of(user=DEFAULT): "/config/users",
+    QuotaEntity.of(client_id=DEFAULT): "/config/clients",
+    QuotaEntity.of(user=DEFAULT, client_id=DEFAULT): "/config/users/<default>/clients",
+}
+
+_LONG_MAX = 2**63 - 1
+
+
+def home_of(key: QuotaKey) -> str:
+    """Return under which root a key lives."""
+    return KAFKA_HOME if key.known_to_kafka else OWN_HOME
+
+
+def chain(home: str, path: str) -> list[str]:
+    """
+    Return the znodes from an entity's type down to its own.
+
+    ``/config/users/u``, ``/config/users/u/clients``, ``/config/users/u/clients/c``.
+    """
+    words = path.split("/")
+    return [f"{home}/{'/'.join(words[:n])}" for n in range(2, len(words) + 1)]
+
+
+def node_name_error(entity: QuotaEntity) -> str | None:
+    """Return why an entity can't be a znode: ``.`` and ``..`` mean other things in a path."""
+    for entity_type, name in entity:
+        if name in (".", ".."):
+            return f"{name} can't be a {entity_type} quota in ZooKeeper, where it is no node name"
+    return None
+
+
+def history_node(path: str) -> str:
+    """Return where an entity's history is; ``+`` occurs in no sanitised name."""
+    return f"{HISTORY}/{path.replace('/', '+')}"
+
+
+# --- entity configuration
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """
+    Return an entity's znode as Kafka writes it: compact JSON, keys in java.util.Properties' order.
+
+    Source: ConfigEntityZNode.encode; Json.encodeAsBytes (Jackson).
+    """
+    ordered = {key: config[key] for key in properties_order(config)}
+    return _json({"version": 1, "config": ordered})
+
+
+def decode_config(data: bytes | None) -> dict[str, str]:
+    """
+    Return what an entity's znode says; empty where it holds nothing.
+
+    Raises:
+        InvalidQuota: the data isn't a version 1 configuration.
+    """
+    if not data:
+        return {}
+    try:
+        found = json.loads(data)
+        config = found["config"]
+        if found["version"] != 1 or not isinstance(config, dict):
+            raise ValueError("not version 1")
+    except (ValueError, KeyError, TypeError) as exc:
+        text = data[:80].decode("utf-8", "replace")
+        raise InvalidQuota(f'not of the form {{"version":1,"config":{{…}}}}: {text!r}') from exc
+    return {str(key): str(value) for key, value in config.items()}
+
+
+def properties_order(keys: Iterable[str]) -> list[str]:
+    """
+    Return keys in the order in which Java's Properties yields them.
+
+    A ConcurrentHashMap of capacity 8 has 16 bins, and doubles when three quarters are used; within
+    a bin the earlier stays first.
+
+    Source: java.util.Properties; ConcurrentHashMap.spread, tableSizeFor.
+    """
+    listed = list(dict.fromkeys(keys))
+    bins = 16
+    while len(listed) >= bins * 3 // 4:
+        bins *= 2
+    return sorted(listed, key=lambda key: _spread(key) & (bins - 1))
+
+
+def _spread(text: str) -> int:
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value ^ (value >> 16)
+
+
+def encode_value(key: QuotaKey, value: float) -> str:
+    """
+    Return a value's text: whole types as integers, others as Java's Double.toString.
+
+    Source: ZkAdminManager.alterClientQuotaConfigs; 2^63 as a double is Long.MAX_VALUE.
+    """
+    if KEYS[key].value_type == "DOUBLE":
+        return java_double(value)
+    return str(min(int(value + 1e-6), _LONG_MAX))
+
+
+def java_double(value: float) -> str:
+    """Return a double as Double.toString prints it: ``33.0``, ``1.0E-4``, ``1.048576E7``."""
+    if not math.isfinite(value):
+        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    digits_text, _, exponent_text = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = digits_text.partition(".")
+    digits = (whole + fraction).lstrip("0") or "0"
+    # The number is 0.DIGITS times ten to the power of `point`.
+    leading = len(whole + fraction) - len((whole + fraction).lstrip("0"))
+    point = len(whole) - leading + int(exponent_text or 0)
+    digits = digits.rstrip("0") or "0"
+    if value == 0:
+        return f"{sign}0.0"
+    if 1e-3 <= abs(value) < 1e7:
+        if point <= 0:
+            return f"{sign}0.{'0' * -point}{digits}"
+        padded = digits.ljust(point, "0")
+        return f"{sign}{padded[:point]}.{padded[point:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def decode_values(home: str, config: Mapping[str, str]) -> tuple[dict[QuotaKey, float], list[str]]:
+    """
+    Return the quotas among an entity's settings.
+
+    Args:
+        home: the root it was read under; keys that belong to the other root don't count.
+        config: what the znode says; SCRAM credentials and the like are passed over.
+
+    Returns:
+        Values by key, and a sentence for every quota that can't be read.
+    """
+    values: dict[QuotaKey, float] = {}
+    problems: list[str] = []
+    for name, text in config.items():
+        key = QuotaKey.parse(name)
+        if not key.is_known or home_of(key) != home or name != key.name:
+            continue
+        try:
+            value = float(text)
+            if math.isnan(value):
+                raise ValueError(text)
+        except ValueError:
+            problems.append(f"{name} is {text!r}, which is no number")
+            continue
+        values[key] = value
+    return values, problems
+
+
+# --- notifications
+
+
+class Notice(NamedTuple):
+    """A change to look at: ``users/alice``, ``brokers/1``, ``users`` (older layout)."""
+
+    entity_path: str
+
+
+def encode_notice(entity_path: str) -> bytes:
+    """Return a notification of version 2. Source: ConfigEntityChangeNotificationZNode.encode."""
+    return _json({"version": 2, "entity_path": entity_path})
+
+
+def decode_notice(data: bytes | None) -> Notice | None:
+    """
+    Read a notification of version 2 or 1 (SEEDS 55-23); None for anything else.
+
+    Source: KIP-55 "Quota Persistence in Zookeeper"; ZkConfigManager.processNotification.
+    """
+    try:
+        found = json.loads(data or b"null")
+        if found["version"] == 1:
+            return Notice(f"{found['entity_type']}/{found['entity_name']}")
+        if found["version"] == 2:
+            return Notice(str(found["entity_path"]))
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def noticed_entity(notice: Notice) -> QuotaEntity | None:
+    """Return the entity a notification is about; None when it is about something else."""
+    path = notice.entity_path.strip("/")
+    for entity, older in OLDER.items():
+        if f"{KAFKA_HOME}/{path}" == older:
+            return entity
+    try:
+        entity = entity_from_path(path)
+    except InvalidQuota:
+        return None
+    # Kafka finds a quota by the sanitised name alone: another spelling of it is never enforced.
+    return entity if entity.path == path else None
+
+
+def sequence(name: str) -> int:
+    """Return a sequential znode's number."""
+    return int(name[-10:])
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
