@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from headgate.embedded.jars import VERSIONS, ensure_jars, write_pins
 from headgate.embedded.java import find_java, java_home
@@ -31,9 +32,13 @@ def main(argv: list[str] | None = None) -> int:
         java = find_java()
         java_home(java)  # the shim for Spark, where one is needed
         print_progress(str(java))
-        for version in options.versions:
-            path = write_pins(version) if options.pin else ensure_jars(version)
-            print_progress(f"Kafka {version}: {path}")
+        work = write_pins if options.pin else ensure_jars
+        # Ivy mostly waits for answers, so the versions come side by side.
+        with ThreadPoolExecutor() as pool:
+            for version, path in zip(
+                options.versions, pool.map(work, options.versions), strict=True
+            ):
+                print_progress(f"Kafka {version}: {path}")
     except HeadgateError as error:
         print_progress(f"error: {error}")
         return 1

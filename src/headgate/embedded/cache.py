@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +47,21 @@ def locked(name: str) -> Iterator[None]:
     with (cache_dir() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """
+    Write a file such that others, reading or writing it too, see it whole or not at all.
+
+    Args:
+        path: the file.
+        content: what it holds.
+        mode: its permissions.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    fresh = Path(name)
+    fresh.chmod(mode)
+    fresh.replace(path)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir, locked
+from headgate.embedded.cache import cache_dir, locked, write_whole
 from headgate.embedded.java import Java, find_java
 from headgate.embedded.process import EmbeddedError
 from headgate.embedded.truststore import truststore_options
@@ -166,7 +166,7 @@ def _unchanged(folder: Path, pins: Iterable[Pin]) -> bool:
 
 
 def _stamp(folder: Path, pins: Iterable[Pin]) -> None:
-    (folder / ".verified").write_text(_state(folder, pins))
+    write_whole(folder / ".verified", _state(folder, pins).encode())
 
 
 def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> None:
@@ -175,7 +175,7 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
         module = _ivy_module([pin.coordinates for pin in pins], transitive=False)
         say(f"Kafka {version}: fetching {len(pins)} jars, about a minute …")
         started = time.monotonic()
-        _run_ivy(module, Path(name), fresh, say)
+        _run_ivy(version, module, Path(name), fresh, say)
         wrong = _mismatches(fresh, pins)
         if wrong:
             raise EmbeddedError(
@@ -212,7 +212,7 @@ def _ivy_module(coordinates: Iterable[str], *, transitive: bool) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _run_ivy(module: str, work: Path, lib: Path, say: Progress) -> None:
+def _run_ivy(name: str, module: str, work: Path, lib: Path, say: Progress) -> None:
     java = find_java()
     (work / "ivy.xml").write_text(module)
     command: list[str | Path] = [
@@ -241,7 +241,7 @@ def _run_ivy(module: str, work: Path, lib: Path, say: Progress) -> None:
             if "[SUCCESSFUL ]" in line:
                 fetched += 1
                 if fetched % 10 == 0:
-                    say(f"  {fetched} jars")
+                    say(f"  Kafka {name}: {fetched} jars")
     if ivy.returncode != 0:
         raise EmbeddedError(_explain(java, lines))
 
@@ -302,14 +302,15 @@ def write_pins(version: str) -> Path:
     """
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
         lib = Path(name) / "lib"
-        _run_ivy(_ivy_module(_ROOTS[version], transitive=True), Path(name), lib, _to_stderr)
+        module = _ivy_module(_ROOTS[version], transitive=True)
+        _run_ivy(version, module, Path(name), lib, _to_stderr)
         report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
         pins = []
-        for module in report.iterfind("./dependencies/module"):
-            for revision in module.iterfind("revision"):
+        for resolved in report.iterfind("./dependencies/module"):
+            for revision in resolved.iterfind("revision"):
                 for artifact in revision.iterfind("artifacts/artifact"):
                     file = f"{artifact.get('name')}-{revision.get('name')}.jar"
-                    org, module_name = module.get("organisation"), module.get("name")
+                    org, module_name = resolved.get("organisation"), resolved.get("name")
                     coordinates = f"{org}:{module_name}:{revision.get('name')}"
                     pins.append(f"{_sha256(lib / file)}  {coordinates}  {file}")
         extra = {jar.name for jar in lib.glob("*.jar")} - {pin.split()[2] for pin in pins}

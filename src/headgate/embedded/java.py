@@ -10,13 +10,12 @@ import importlib.util
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir
+from headgate.embedded.cache import cache_dir, write_whole
 from headgate.errors import ConfigError
 
 MIN_JAVA = 17  # Kafka 4.x brokers and Spark 4 both ask for it
@@ -145,12 +144,8 @@ def java_home(java: Java | None = None) -> Path:
     program = shim / "bin" / "java"
     text = _SPARK_SHIM.format(java=java.executable)
     if not program.is_file() or program.read_text() != text:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        (shim / ".headgate-shim").touch()
-        fresh = program.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        fresh.replace(program)  # whole or not at all, with others reading it
+        write_whole(shim / ".headgate-shim", b"")
+        write_whole(program, text.encode(), mode=0o755)
     return shim
 
 

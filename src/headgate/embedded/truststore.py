@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 
-from headgate.embedded.cache import cache_dir
+from headgate.embedded.cache import cache_dir, write_whole
 from headgate.embedded.java import Java
+from headgate.errors import ConfigError
 
+_BEGIN = b"-----BEGIN CERTIFICATE-----"
 _PASSWORD = "changeit"  # Java's own customary one; a trust store holds nothing secret
 _NAMED = ("HEADGATE_CA_BUNDLE", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 _SYSTEM = (
@@ -79,15 +82,16 @@ def _store(bundle: Path) -> Path | None:
     if path.is_file():
         return path
     certificates = []
-    for number, part in enumerate(pem.split(b"-----BEGIN CERTIFICATE-----")[1:]):
-        try:
-            certificate = x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part)
-        except ValueError:  # bundles hold the odd certificate that a strict parser refuses
-            continue
-        certificates.append(PKCS12Certificate(certificate, f"ca-{number}".encode()))
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(
-        serialize_java_truststore(certificates, BestAvailableEncryption(_PASSWORD.encode()))
-    )
-    fresh.replace(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on old CAs' serial numbers; Java takes them
+        for number, part in enumerate(pem.split(_BEGIN)[1:]):
+            try:
+                certificate = x509.load_pem_x509_certificate(_BEGIN + part)
+            except ValueError:  # bundles hold the odd certificate that a strict parser refuses
+                continue
+            certificates.append(PKCS12Certificate(certificate, f"ca-{number}".encode()))
+    if not certificates:
+        raise ConfigError(f"{bundle} holds no certificates; it's named as the CA bundle to trust")
+    secret = BestAvailableEncryption(_PASSWORD.encode())
+    write_whole(path, serialize_java_truststore(certificates, secret))
     return path
