@@ -1,0 +1,193 @@
+"""
+One connection to a Kafka broker or a gateway: TLS, SASL, what it can do, requests and answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from headgate.admin import protocol as p
+from headgate.admin.sasl import Exchange
+from headgate.admin.security import Security
+from headgate.errors import (
+    ApiError,
+    HeadgateError,
+    KafkaError,
+    RemoteProtocolError,
+    StoreError,
+)
+from headgate.wire.header import build_request, correlation_id, is_flexible, response_body_offset
+
+# 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
+MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+CLIENT_ID: Final = "headgate-admin"
+
+
+class Connection:
+    """
+    An open, authenticated connection. One request at a time.
+
+    Args:
+        reader, writer: asyncio's pair.
+        address: ``host:port``, for messages.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.address = address
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        self._correlation_id = 0
+        self._lock = asyncio.Lock()
+        self._broken = False
+
+    @classmethod
+    async def open(cls, host: str, port: int, security: Security) -> Connection:
+        """
+        Connect, authenticate, and ask which APIs there are.
+
+        Raises:
+            StoreError: nobody there (retriable).
+            ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM.
+        """
+        address = f"{host}:{port}"
+        name = host if security.check_hostname else ""
+        try:
+            reader, writer = await asyncio.open_connection(
+                host,
+                port,
+                ssl=security.tls,
+                server_hostname=name if security.tls is not None else None,
+            )
+        except ssl.SSLError as exc:
+            raise StoreError(f"TLS with {address} failed: {exc}") from exc
+        except OSError as exc:
+            raise StoreError(f"can't reach {address}: {exc}", retriable=True) from exc
+        connection = cls(reader, writer, address)
+        try:
+            await connection._greet()
+            if security.login is not None:
+                await connection._authenticate(security.mechanism, security.login())
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests can still be sent."""
+        return not self._broken and not self._writer.is_closing()
+
+    def version(self, api_key: int, newest: int, oldest: int = 0) -> int:
+        """
+        Return the newest version of an API that both sides speak.
+
+        Raises:
+            ApiError: UNSUPPORTED_VERSION, when there is none.
+        """
+        low, high = self.versions.get(api_key, (0, -1))
+        best = min(newest, high)
+        if best < max(low, oldest):
+            raise ApiError(
+                KafkaError.UNSUPPORTED_VERSION,
+                f"{self.address} doesn't offer API {api_key} in a version between {oldest} and "
+                f"{newest}",
+            )
+        return best
+
+    async def exchange(self, make_frame: Callable[[int], bytes]) -> bytes:
+        """
+        Send a request frame and return the frame of its answer.
+
+        Args:
+            make_frame: builds the request for a correlation id.
+
+        Raises:
+            StoreError: the connection broke (retriable).
+            RemoteProtocolError: what came back is no answer to it.
+        """
+        async with self._lock:
+            if not self.usable:
+                raise StoreError(f"the connection to {self.address} is closed", retriable=True)
+            self._correlation_id += 1
+            expected = self._correlation_id
+            request = make_frame(expected)
+            # Until the answer is read whole the stream is nobody's: a timeout in between must
+            # not leave it for the next request.
+            self._broken = True
+            try:
+                self._writer.write(request)
+                await self._writer.drain()
+                prefix = await self._reader.readexactly(4)
+                size = int.from_bytes(prefix, "big", signed=True)
+                if not 4 <= size <= MAX_RESPONSE_BYTES:
+                    raise RemoteProtocolError(f"{self.address} sent a frame of {size} bytes")
+                frame = prefix + await self._reader.readexactly(size)
+            except (OSError, EOFError) as exc:
+                reason = "it closed the connection" if isinstance(exc, EOFError) else str(exc)
+                raise StoreError(f"{self.address}: {reason}", retriable=True) from exc
+            if correlation_id(frame) != expected:
+                raise RemoteProtocolError(
+                    f"{self.address} answered request {correlation_id(frame)}, not {expected}"
+                )
+            self._broken = False
+        return frame
+
+    async def ask(self, api_key: int, version: int, message: object) -> Any:
+        """
+        Send a message and return the answer's.
+
+        Args:
+            api_key: an API that :mod:`headgate.admin.protocol` describes.
+            version: one that both sides speak.
+            message: its request dataclass.
+        """
+        flexible = is_flexible(api_key, version)
+        body = p.REQUESTS[api_key].encode(message, version, flexible)
+        frame = await self.exchange(
+            lambda cid: build_request(api_key, version, cid, CLIENT_ID, body)
+        )
+        at = response_body_offset(api_key, version, frame)
+        return p.RESPONSES[api_key].decode(frame, version, flexible, at)
+
+    async def _greet(self) -> None:
+        # Version 0 is understood by every broker there is.
+        found: p.ApiVersionsResponse = await self.ask(p.API_VERSIONS, 0, p.ApiVersionsRequest())
+        if found.error_code:
+            raise ApiError(found.error_code, f"{self.address} refuses ApiVersions")
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in found.api_keys}
+
+    async def _authenticate(self, mechanism: str, exchange: Exchange) -> None:
+        handshake: p.SaslHandshakeResponse = await self.ask(
+            p.SASL_HANDSHAKE, 1, p.SaslHandshakeRequest(mechanism)
+        )
+        if handshake.error_code:
+            raise ApiError(
+                handshake.error_code,
+                f"{self.address} doesn't take SASL {mechanism}; it offers "
+                f"{', '.join(handshake.mechanisms) or 'none'}",
+            )
+        message = next(exchange)
+        while True:
+            answer: p.SaslAuthenticateResponse = await self.ask(
+                p.SASL_AUTHENTICATE, 0, p.SaslAuthenticateRequest(message)
+            )
+            if answer.error_code:
+                raise ApiError(answer.error_code, answer.error_message or "authentication failed")
+            try:
+                message = exchange.send(answer.auth_bytes)
+            except StopIteration:
+                return
+
+    async def close(self) -> None:
+        """Close it; errors on the way out are nobody's news."""
+        self._broken = True
+        self._writer.close()
+        with contextlib.suppress(OSError, HeadgateError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 5)

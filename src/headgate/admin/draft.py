@@ -1,0 +1,269 @@
+"""
+The admin client over KIP-546's own APIs, on a gateway's admin listener.
+
+The draft has no null: the default's name is ``QUOTA_ENTITY_NAME_DEFAULT``. Its values are int64;
+where that can't hold one (``request_percentage`` 12.75) the released APIs are used instead, if one
+of the bootstrap addresses speaks them (SEEDS 546-14, 546-32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from headgate.admin.api import (
+    QUOTA_ENTITY_NAME_DEFAULT,
+    ConfigEntry,
+    Entities,
+    Entry,
+    ScramUpsertion,
+    Value,
+    Values,
+    unsupported,
+)
+from headgate.admin.backend import Query, effective_values
+from headgate.admin.connection import CLIENT_ID, Connection
+from headgate.admin.nodes import Address, Nodes
+from headgate.admin.protocol import METADATA
+from headgate.admin.released import ReleasedBackend, api_error, cut
+from headgate.admin.security import Security
+from headgate.errors import ApiError, HeadgateError, KafkaError
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, Default, QuotaEntity, canonical_entity_type
+from headgate.quota.filter import FilterComponent, MatchType, matches
+from headgate.quota.key import QuotaKey, canonical_type, canonical_units
+from headgate.quota.table import QuotaTable
+from headgate.store.base import MAX_RECORDS_PER_REQUEST
+from headgate.wire.messages import draft as d
+
+_ELSEWHERE = "use the gateway's data listener (--bootstrap-server with a port of a broker)"
+
+
+class DraftBackend:
+    """
+    Talks to an admin listener.
+
+    Args:
+        nodes: keeps the connection.
+        addresses: all bootstrap addresses; one of them may speak the released APIs.
+        security: how to connect to those.
+    """
+
+    def __init__(self, nodes: Nodes, addresses: Sequence[Address], security: Security) -> None:
+        self._nodes = nodes
+        self._addresses = tuple(addresses)
+        self._security = security
+        self._released: ReleasedBackend | None = None
+
+    async def describe(self, query: Query) -> Entities:
+        """Return the entities that match; ask again in the released words for fractions."""
+        connection = await self._nodes.any()
+        filters, exact = _for_the_wire(query)
+        answer: d.DescribeQuotasResponse = await _ask(
+            connection, d.DESCRIBE_QUOTAS, d.DescribeQuotasRequest(filters)
+        )
+        found: Entities = {}
+        for entry in answer.entries:
+            error = api_error(entry.error_code, entry.error_message)
+            if error is not None:
+                released = await self._other() if _is_fraction(error) else None
+                if released is None:
+                    raise error
+                return await released.describe(query)
+            entity = entity_from_draft(entry.entity)
+            found.setdefault(entity, {})[_key(entry.type, entry.units)] = float(entry.value)
+        if exact:
+            return found
+        return {e: v for e, v in found.items() if matches(query.components, e, query.strict)}
+
+    async def effective(
+        self, entities: Collection[QuotaEntity], omit_overridden: bool
+    ) -> Mapping[QuotaEntity, Values | ApiError]:
+        """Ask what applies to each entity; the draft takes one at a time."""
+        results: dict[QuotaEntity, Values | ApiError] = {}
+        for entity in entities:
+            request = d.DescribeEffectiveQuotasRequest(entity_to_draft(entity), omit_overridden)
+            answer: d.DescribeEffectiveQuotasResponse = await _ask(
+                await self._nodes.any(), d.DESCRIBE_EFFECTIVE_QUOTAS, request
+            )
+            results[entity] = {}
+            for entry in answer.entries:
+                error = api_error(entry.error_code, entry.error_message)
+                results[entity] = error or _values(entry.values, omit_overridden)
+                if error is not None and _is_fraction(error):
+                    released = await self._other()
+                    if released is not None:
+                        table = QuotaTable(await released.describe(Query(())))
+                        results[entity] = effective_values(table, entity, omit_overridden)
+        return results
+
+    async def alter(
+        self, alterations: Sequence[QuotaAlteration], validate_only: bool
+    ) -> list[AlterResult]:
+        """Change quotas; entities with a fraction go by the released API or are refused."""
+        whole = [a for a in alterations if not _fractions(a.ops)]
+        broken = [a for a in alterations if _fractions(a.ops)]
+        results: dict[int, AlterResult] = {}
+        for part in cut(whole, MAX_RECORDS_PER_REQUEST):
+            request = d.AlterQuotasRequest(tuple(map(_alter_entry, part)), validate_only)
+            answer: d.AlterQuotasResponse = await _ask(
+                await self._nodes.any(), d.ALTER_QUOTAS, request
+            )
+            # Answers stand in the order of the request; entities may repeat.
+            for alteration, entry in zip(part, answer.entries, strict=False):
+                error = api_error(entry.error_code, entry.error_message)
+                results[id(alteration)] = AlterResult(alteration.entity, error)
+        if broken:
+            released = await self._other()
+            if released is not None:
+                told = await released.alter(broken, validate_only)
+            else:
+                told = [AlterResult(a.entity, _fraction_error(a)) for a in broken]
+            results.update(
+                (id(alteration), result) for alteration, result in zip(broken, told, strict=False)
+            )
+        return [results[id(a)] for a in alterations if id(a) in results]
+
+    async def _other(self) -> ReleasedBackend | None:
+        """Return a backend over the first bootstrap address that speaks the released APIs."""
+        if self._released is not None:
+            return self._released
+        for address in self._addresses:
+            try:
+                connection = await Connection.open(*address, self._security)
+            except HeadgateError:
+                continue
+            if METADATA in connection.versions:
+                self._released = ReleasedBackend(Nodes([address], self._security, connection))
+                return self._released
+            await connection.close()
+        return None
+
+    async def names(self, resource: str) -> list[str]:
+        """Refuse: an admin listener speaks of quotas alone."""
+        raise unsupported(f"an admin listener doesn't list {resource}", _ELSEWHERE)
+
+    async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
+        """Refuse: an admin listener speaks of quotas alone."""
+        raise unsupported(f"an admin listener doesn't describe {resource}", _ELSEWHERE)
+
+    async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
+        """Refuse: an admin listener speaks of quotas alone."""
+        raise unsupported(f"an admin listener doesn't alter {resource}", _ELSEWHERE)
+
+    async def describe_scram(
+        self, users: Sequence[str]
+    ) -> dict[str, list[tuple[str, int]] | ApiError]:
+        """Return nothing: an admin listener knows no credentials."""
+        return {}
+
+    async def alter_scram(
+        self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
+    ) -> None:
+        """Refuse: an admin listener speaks of quotas alone."""
+        raise unsupported("an admin listener keeps no SCRAM credentials", _ELSEWHERE)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._nodes.close()
+        if self._released is not None:
+            await self._released.close()
+
+
+async def _ask(connection: Connection, api_key: int, request: object) -> Any:
+    connection.version(api_key, 0)
+    frame = await connection.exchange(
+        lambda cid: d.encode_request(api_key, 0, cid, CLIENT_ID, request)
+    )
+    return d.decode_response(api_key, 0, frame)
+
+
+def entity_from_draft(parts: Sequence[d.EntityPart]) -> QuotaEntity:
+    """Read an entity as the draft wire has it."""
+    return QuotaEntity(
+        {
+            canonical_entity_type(part.entity_type): DEFAULT
+            if part.entity_name == QUOTA_ENTITY_NAME_DEFAULT
+            else part.entity_name
+            for part in parts
+        }
+    )
+
+
+def entity_to_draft(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
+    """Write an entity as the draft wire has it."""
+    return tuple(
+        d.EntityPart(kind, QUOTA_ENTITY_NAME_DEFAULT if isinstance(name, Default) else name)
+        for kind, name in entity
+    )
+
+
+def _key(quota_type: str, units: str) -> QuotaKey:
+    return QuotaKey(canonical_type(quota_type), canonical_units(units))
+
+
+def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
+    """Return the draft's filters, and whether they say all that the query does."""
+    filters = []
+    exact = not query.strict
+    for component in query.components:
+        if component.match_type is MatchType.ANY:
+            # The draft can't ask for "any name, the default included": ask wider, narrow here.
+            exact = False
+        else:
+            filters.append(_filter(component))
+    return tuple(filters), exact
+
+
+def _filter(component: FilterComponent) -> d.Filter:
+    kind = component.entity_type
+    if component.match_type is MatchType.PREFIX:
+        return d.Filter(kind, "PREFIX", component.match or "")
+    name = component.match if component.match_type is MatchType.EXACT else None
+    return d.Filter(kind, "EXACT", QUOTA_ENTITY_NAME_DEFAULT if name is None else name)
+
+
+def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values:
+    found: Values = {}
+    for value in values:
+        entries = [Entry(entity_from_draft(e.entity), float(e.value)) for e in value.entries]
+        if entries:
+            overridden = None if omit_overridden else tuple(entries[1:])
+            found[_key(value.type, value.units)] = Value(entries[0], overridden)
+    return found
+
+
+def _alter_entry(alteration: QuotaAlteration) -> d.AlterEntry:
+    return d.AlterEntry(
+        entity_to_draft(alteration.entity),
+        tuple(
+            d.AlterOp(
+                str(op.key.type),
+                str(op.key.units),
+                0 if op.value is None else _int64(op.value),
+                op.value is None,
+            )
+            for op in alteration.ops
+        ),
+    )
+
+
+def _int64(value: float) -> int:
+    # 2**63 - 1 as a double is 2**63; Kafka's "unlimited" must fit.
+    return min(int(value), 2**63 - 1)
+
+
+def _fractions(ops: Collection[Op]) -> list[Op]:
+    return [op for op in ops if op.value is not None and not op.value.is_integer()]
+
+
+def _fraction_error(alteration: QuotaAlteration) -> ApiError:
+    told = ", ".join(f"{op.key}={op.value}" for op in _fractions(alteration.ops))
+    return ApiError(
+        KafkaError.INVALID_REQUEST,
+        f"{told} of {alteration.entity}: the draft APIs hold whole numbers only; {_ELSEWHERE}",
+    )
+
+
+def _is_fraction(error: ApiError) -> bool:
+    return error.code == KafkaError.INVALID_REQUEST

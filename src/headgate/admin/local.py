@@ -1,0 +1,184 @@
+"""
+The admin client over a store in this process: SQLite, ZooKeeper, or a Kafka as a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from headgate.admin.api import (
+    ConfigEntry,
+    ConfigSynonym,
+    Entities,
+    ScramUpsertion,
+    Values,
+    unsupported,
+)
+from headgate.admin.backend import Query, effective_values
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.alteration import AlterResult, QuotaAlteration, entity_error
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.filter import matches, validate_filter
+from headgate.store.base import BrokerConfigs, QuotaStore, base_setting
+
+_BUILT_IN: Final[Mapping[str, str]] = {
+    "max.connection.creation.rate": "2147483647",
+    "max.connections": "2147483647",
+    "max.connections.per.ip": "2147483647",
+    "max.connections.per.ip.overrides": "",
+}
+"""Kafka's own defaults of the settings a store keeps (SocketServerConfigs)."""
+
+
+class LocalBackend:
+    """
+    Calls a store from worker threads, so that a slow one doesn't hold the event loop.
+
+    Args:
+        store: an open store.
+        who: the principal, for the history.
+        tool: the program, for the history.
+        owned: whether closing the client closes the store.
+    """
+
+    def __init__(self, store: QuotaStore, *, who: str, tool: str, owned: bool) -> None:
+        self.store = store
+        self._who = who
+        self._tool = tool
+        self._owned = owned
+
+    async def describe(self, query: Query) -> Entities:
+        """Return the entities that match, with their quotas."""
+        if query.draft:
+            _check_types(component.entity_type for component in query.components)
+        else:
+            validate_filter(query.components)
+        table = await asyncio.to_thread(self.store.snapshot)
+        if not query.strict and not query.components:
+            return {entity: dict(values) for entity, values in table.entities.items()}
+        return {
+            entity: dict(values)
+            for entity, values in table.entities.items()
+            if matches(query.components, entity, query.strict)
+        }
+
+    async def effective(
+        self, entities: Collection[QuotaEntity], omit_overridden: bool
+    ) -> Mapping[QuotaEntity, Values | ApiError]:
+        """Return what applies to each entity."""
+        table = await asyncio.to_thread(self.store.snapshot)
+        # Any host name may be asked about; only those that are set must resolve.
+        return {
+            entity: entity_error(entity, resolvable=lambda _: True)
+            or effective_values(table, entity, omit_overridden)
+            for entity in entities
+        }
+
+    async def alter(
+        self, alterations: Sequence[QuotaAlteration], validate_only: bool
+    ) -> list[AlterResult]:
+        """Change quotas, each entity all or nothing."""
+        return await asyncio.to_thread(
+            self.store.alter,
+            alterations,
+            validate_only=validate_only,
+            who=self._who,
+            tool=self._tool,
+        )
+
+    async def names(self, resource: str) -> list[str]:
+        """Return the brokers that have settings here."""
+        _only_brokers(resource, self.store.url)
+        configs = await asyncio.to_thread(self.store.broker_configs)
+        return sorted((broker for broker in configs if broker), key=int)
+
+    async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
+        """Return the settings the store has for a broker, or for all ("")."""
+        _only_brokers(resource, self.store.url)
+        configs = await asyncio.to_thread(self.store.broker_configs)
+        return broker_entries(configs, name)
+
+    async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
+        """Set or remove settings of a broker."""
+        _only_brokers(resource, self.store.url)
+        await asyncio.to_thread(
+            self.store.alter_broker_configs, name, ops, who=self._who, tool=self._tool
+        )
+
+    async def describe_scram(
+        self, users: Sequence[str]
+    ) -> dict[str, list[tuple[str, int]] | ApiError]:
+        """Return nothing: a store keeps no credentials."""
+        return {}
+
+    async def alter_scram(
+        self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
+    ) -> None:
+        """Refuse: a store keeps no credentials."""
+        raise unsupported(
+            f"SCRAM credentials are kept by Kafka, not by the store {self.store.url}",
+            "alter them with --bootstrap-server",
+        )
+
+    async def close(self) -> None:
+        """Close the store if the client opened it."""
+        if self._owned:
+            await asyncio.to_thread(self.store.close)
+
+
+def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
+    """
+    Return a broker's settings as DescribeConfigs tells them: source and synonyms, by name.
+
+    Args:
+        configs: all brokers' settings; "" is the cluster's default.
+        broker: the id as text, or "".
+    """
+    own = configs.get(broker, {})
+    default = configs.get("", {})
+    entries = []
+    for name in sorted(own if not broker else {**default, **own}):
+        synonyms = []
+        # A listener's setting falls back to the broker's own of that name.
+        for spelling in dict.fromkeys((name, base_setting(name))):
+            if broker and spelling in own:
+                synonyms.append(ConfigSynonym("DYNAMIC_BROKER_CONFIG", spelling, own[spelling]))
+            if spelling in default:
+                synonyms.append(
+                    ConfigSynonym("DYNAMIC_DEFAULT_BROKER_CONFIG", spelling, default[spelling])
+                )
+        base = base_setting(name)
+        if base in _BUILT_IN:
+            synonyms.append(ConfigSynonym("DEFAULT_CONFIG", base, _BUILT_IN[base]))
+        entries.append(
+            ConfigEntry(name, synonyms[0].value, synonyms[0].source, False, tuple(synonyms))
+        )
+    return entries
+
+
+def principal() -> str:
+    """Return who runs this process, for the history: ``alice@host``."""
+    import getpass
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "unknown"
+    return f"{name}@{socket.gethostname()}"
+
+
+def _check_types(types: Iterable[str]) -> None:
+    for entity_type in types:
+        if entity_type not in ("user", "client-id", "ip"):
+            raise ApiError(KafkaError.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
+
+
+def _only_brokers(resource: str, url: str) -> None:
+    if resource != "brokers":
+        raise unsupported(
+            f"the store {url} keeps settings of brokers, not of {resource}",
+            "use --bootstrap-server",
+        )

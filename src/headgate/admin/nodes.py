@@ -1,0 +1,147 @@
+"""
+Finds the brokers of a cluster and keeps a connection to each that was needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from headgate.admin import protocol as p
+from headgate.admin.connection import Connection
+from headgate.admin.security import Security
+from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
+
+T = TypeVar("T")
+Address = tuple[str, int]
+
+_ADDRESS: Final = re.compile(r"(?:.*://)?(?:\[([0-9a-fA-F:%.]+)\]|([^\[\]:/\s]+)):(\d{1,5})")
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    """
+    Read ``host:port,[::1]:port``.
+
+    Raises:
+        ConfigError: every address that makes no sense.
+    """
+    found: list[Address] = []
+    problems = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        match = _ADDRESS.fullmatch(part)
+        if match is None or not 0 < int(match[3]) < 65536:
+            problems.append(f"Invalid url in bootstrap.servers: {part}")
+        else:
+            found.append((match[1] or match[2], int(match[3])))
+    if not found and not problems:
+        problems.append("No bootstrap urls given in bootstrap.servers")
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+class Nodes:
+    """
+    The brokers that an admin client may need.
+
+    Args:
+        bootstrap: addresses to begin with, tried in order.
+        security: how to connect.
+        first: a connection that is open already.
+    """
+
+    def __init__(
+        self, bootstrap: Sequence[Address], security: Security, first: Connection | None = None
+    ) -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._security = security
+        self._first = first
+        self._by_id: dict[int, Connection] = {}
+
+    async def any(self) -> Connection:
+        """
+        Return a connection to some bootstrap address.
+
+        Raises:
+            StoreError: none can be reached; says why for each.
+            ApiError: one refused the credentials.
+        """
+        if self._first is not None and self._first.usable:
+            return self._first
+        self._first = await connect_first(self._bootstrap, self._security)
+        return self._first
+
+    async def _metadata(self, topics: tuple[str, ...] | None) -> p.MetadataResponse:
+        connection = await self.any()
+        version = connection.version(p.METADATA, 1, 1)
+        answer: p.MetadataResponse = await connection.ask(
+            p.METADATA, version, p.MetadataRequest(topics)
+        )
+        return answer
+
+    async def brokers(self) -> dict[int, Address]:
+        """Return every live broker's address by id."""
+        found = await self._metadata(())
+        return {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+
+    async def topics(self) -> list[str]:
+        """Return every topic's name."""
+        return sorted(topic.name for topic in (await self._metadata(None)).topics)
+
+    async def node(self, node_id: int) -> Connection:
+        """
+        Return a connection to one broker.
+
+        Raises:
+            StoreError: there is no such broker, or it can't be reached.
+        """
+        connection = self._by_id.get(node_id)
+        if connection is not None and connection.usable:
+            return connection
+        brokers = await self.brokers()
+        if node_id not in brokers:
+            known = ", ".join(map(str, sorted(brokers)))
+            raise StoreError(f"there is no broker {node_id}; the brokers are {known}")
+        connection = await Connection.open(*brokers[node_id], self._security)
+        self._by_id[node_id] = connection
+        return connection
+
+    async def controlling(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+        """
+        Do something that a ZooKeeper-mode cluster lets only its controller do.
+
+        KRaft brokers forward it; others answer NOT_CONTROLLER, and then it is done there.
+        """
+        try:
+            return await action(await self.any())
+        except ApiError as exc:
+            if exc.code != KafkaError.NOT_CONTROLLER:
+                raise
+        controller = (await self._metadata(())).controller_id
+        return await action(await self.node(controller))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for connection in (self._first, *self._by_id.values()):
+            if connection is not None:
+                await connection.close()
+
+
+async def connect_first(addresses: Sequence[Address], security: Security) -> Connection:
+    """
+    Connect to the first address that answers.
+
+    Raises:
+        StoreError: none does.
+        ApiError: one refused the credentials; the others would too.
+    """
+    problems: list[str] = []
+    for host, port in addresses:
+        try:
+            return await Connection.open(host, port, security)
+        except ApiError:
+            raise
+        except HeadgateError as exc:
+            problems.append(str(exc))
+    raise StoreError("; ".join(problems), retriable=True)

@@ -1,0 +1,81 @@
+"""
+Finds out what an admin client was pointed at, and opens the right backend for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.admin.backend import Backend
+from headgate.errors import ConfigError
+from headgate.store.base import QuotaStore
+
+
+class Target(NamedTuple):
+    """
+    What an admin client was pointed at.
+
+    Args:
+        bootstrap: ``host:port,…``, or "" with a store.
+        store: a store or its URL, or None.
+        config: Kafka's client settings.
+        who: the principal in a store's history.
+        tool: the program in a store's history.
+    """
+
+    bootstrap: str
+    store: str | QuotaStore | None
+    config: Mapping[str, str]
+    who: str
+    tool: str
+
+    @classmethod
+    def of(
+        cls,
+        bootstrap_servers: str | None,
+        store: str | QuotaStore | None,
+        config: Mapping[str, str],
+        who: str,
+        tool: str,
+    ) -> Target:
+        """
+        Check what was given.
+
+        Raises:
+            ConfigError: neither or both of servers and store.
+        """
+        bootstrap = bootstrap_servers or (
+            "" if store is not None else config.get("bootstrap.servers", "")
+        )
+        if bool(bootstrap) == (store is not None):
+            raise ConfigError(
+                "an admin client needs bootstrap servers (host:port) or a store "
+                "(sqlite:PATH, zookeeper://…, kafka://…), one of them"
+            )
+        return cls(bootstrap, store, dict(config), who, tool)
+
+
+async def open_backend(target: Target) -> Backend:
+    """
+    Open the store, or connect to the servers and find what they are.
+
+    Raises:
+        StoreError: the store or servers can't be reached.
+        ConfigError: settings that make no sense.
+    """
+    store = target.store
+    if store is not None:
+        from headgate.admin.local import LocalBackend, principal
+
+        owned = isinstance(store, str)
+        if isinstance(store, str):
+            from headgate.store import open_store
+
+            store = await asyncio.to_thread(open_store, store, target.config)
+        who = target.who or await asyncio.to_thread(principal)
+        return LocalBackend(store, who=who, tool=target.tool, owned=owned)
+    from headgate.admin.remote import open_remote
+
+    return await open_remote(target.bootstrap, target.config)

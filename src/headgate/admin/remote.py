@@ -1,0 +1,48 @@
+"""
+Connects to servers and finds out whether they speak the released quota APIs or KIP-546's draft.
+
+Draft 48 and 49 (version 0) and released 48 and 49 (version 0) have the same key and version. A
+gateway's admin listener advertises only 17, 18, 36, 48, 49 and 50; the absence of Metadata, with
+48 there, is what tells them apart (SEEDS 546-35). A KRaft controller has no Metadata either, but
+no 48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.admin import protocol as p
+from headgate.admin.backend import Backend
+from headgate.admin.connection import Connection
+from headgate.admin.nodes import Nodes, connect_first, parse_bootstrap
+from headgate.admin.security import Security
+
+
+def is_admin_listener(connection: Connection) -> bool:
+    """Whether the peer is a gateway's admin listener, which speaks the draft."""
+    return p.METADATA not in connection.versions and p.DESCRIBE_CLIENT_QUOTAS in connection.versions
+
+
+async def open_remote(bootstrap: str, config: Mapping[str, str]) -> Backend:
+    """
+    Connect.
+
+    Args:
+        bootstrap: ``host:port,…``.
+        config: Kafka's client settings.
+
+    Raises:
+        ConfigError: settings that make no sense.
+        StoreError: nobody can be reached.
+        ApiError: the credentials were refused.
+    """
+    addresses = parse_bootstrap(bootstrap)
+    security = Security.of(config)
+    first = await connect_first(addresses, security)
+    if is_admin_listener(first):
+        from headgate.admin.draft import DraftBackend
+
+        return DraftBackend(Nodes(addresses, security, first), addresses, security)
+    from headgate.admin.released import ReleasedBackend
+
+    return ReleasedBackend(Nodes(addresses, security, first))

@@ -1,0 +1,486 @@
+"""
+kafka-configs: Kafka's tool for users, clients, ips and brokers, on any home of quotas.
+
+``kafka_configs_options`` is its command line, ``kafka_configs_values`` its values,
+``kafka_configs_zookeeper`` what ``--zookeeper`` does. Output and exit status are the real tool's.
+
+Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli import exit_codes
+from headgate.cli.joptsimple import OptionError
+from headgate.cli.kafka_configs_options import (
+    BROKERS,
+    CLIENTS,
+    GROUPS,
+    HELP,
+    IP_QUOTA_NAMES,
+    IPS,
+    LOGGERS,
+    METRICS,
+    QUOTA_NAMES,
+    SCRAM_NAMES,
+    TOPICS,
+    USERS,
+    BadUsage,
+    ConfigsOptions,
+    IllegalArgument,
+    is_java_int,
+    usage,
+)
+from headgate.cli.kafka_configs_values import (
+    configs_to_add,
+    configs_to_delete,
+    load_properties,
+    quota_value,
+)
+from headgate.cli.output import complain, java_double, printable, say
+from headgate.errors import ApiError, HeadgateError, InvalidQuota, KafkaError
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.filter import FilterComponent, MatchType
+from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey, keys_for
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+
+TOOL: Final = "kafka-configs"
+KAFKA_VERSION: Final = "4.3.1"
+"""The Kafka whose tool this is, for --version."""
+
+_WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+_TIMEOUT_S: Final = 60.0
+
+_SCRAM_DEFAULT_ITERATIONS: Final = 4096
+_SCRAM_MIN_ITERATIONS: Final = 4096
+_SCRAM = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
+
+
+class InvalidConfiguration(Exception):
+    """A refusal whose text is all that is printed (InvalidConfigurationException)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run kafka-configs.
+
+    Args:
+        argv: the words after the program's name; those of the process by default.
+
+    Returns:
+        0 when done, 1 when refused or failed.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except BadUsage as exc:
+        complain(printable(str(exc)))
+        complain(usage())
+    except (IllegalArgument, InvalidConfiguration, InvalidQuota, OptionError) as exc:
+        complain(printable(str(exc)))
+    except (HeadgateError, OSError) as exc:
+        complain(printable(f"Error while executing config command with args '{' '.join(words)}'"))
+        for line in _java_text(exc).splitlines():
+            complain(printable(line))
+    return exit_codes.FAILED
+
+
+def _run(words: Sequence[str]) -> int:
+    options = ConfigsOptions(words)
+    if not words or options.has("help"):
+        raise BadUsage(HELP)
+    if options.has("version"):
+        say(KAFKA_VERSION)
+        return exit_codes.DONE
+    from headgate.store.base import resolvable
+
+    options.check(resolvable)
+    if options.zookeeper:
+        from headgate.cli.kafka_configs_zookeeper import run
+
+        run(options)
+        return exit_codes.DONE
+    with open_client(options) as client:
+        # ConfigCommand connects first and checks this then.
+        if options.has("alter") and len(options.entity_types) != len(options.entity_names):
+            raise IllegalArgument("An entity name must be specified for every entity type")
+        if options.has("alter"):
+            alter(client, options)
+        else:
+            describe(client, options)
+    return exit_codes.DONE
+
+
+def open_client(options: ConfigsOptions) -> AdminClient:
+    """Make the admin client that the flags ask for."""
+    from headgate.admin import AdminClient
+
+    file = options.value("command-config")
+    config = load_properties(file) if file is not None else {}
+    store = options.value("store")
+    if store is not None:
+        return AdminClient(store=store, config=config, tool=TOOL)
+    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
+    return AdminClient(servers, config=config, tool=TOOL)
+
+
+# --- alter
+
+
+def alter(client: AdminClient, options: ConfigsOptions) -> None:
+    """Set and remove configs of one entity."""
+    types, names = options.entity_types, options.entity_names
+    kind, name = types[0], names[0]
+    kafka3 = (options.value("store") or "").startswith("zookeeper")
+    add = configs_to_add(options, kafka3=kafka3)
+    delete = configs_to_delete(options)
+    if kind in (USERS, CLIENTS):
+        _alter_client(client, types, names, add, delete)
+    elif kind == IPS:
+        unknown = [key for key in (*add, *delete) if key not in IP_QUOTA_NAMES]
+        if unknown:
+            raise IllegalArgument(
+                "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
+                f"Unexpected config names: {','.join(unknown)}"
+            )
+        alter_quotas(client, types, names, add, delete)
+    else:
+        _alter_resource(client, kind, name, add, delete)
+    say(done_line(kind, name))
+
+
+def done_line(kind: str, name: str) -> str:
+    """Return what a successful alter prints; only the first type and name count."""
+    if name:
+        return printable(f"Completed updating config for {kind[:-1]} {name}.")
+    return f"Completed updating default config for {kind} in the cluster."
+
+
+def _alter_client(
+    client: AdminClient,
+    types: Sequence[str],
+    names: Sequence[str],
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
+    scram_delete = [key for key in delete if key in SCRAM_NAMES]
+    is_quota = _quota_names(types)
+    unknown_add = [key for key in add if key not in SCRAM_NAMES and not is_quota(key)]
+    unknown_delete = [key for key in delete if key not in SCRAM_NAMES and not is_quota(key)]
+    if types[0] == CLIENTS or len(types) == 2:
+        _refuse_unexpected("Only quota configs", CLIENTS, "added", [*unknown_add, *scram_add])
+        _refuse_unexpected(
+            "Only quota configs", CLIENTS, "deleted", [*unknown_delete, *scram_delete]
+        )
+    else:
+        both = "Only quota and SCRAM credential configs"
+        _refuse_unexpected(both, USERS, "added", unknown_add)
+        _refuse_unexpected(both, USERS, "deleted", unknown_delete)
+        if scram_add or scram_delete:
+            if "" in names:
+                raise IllegalArgument(
+                    "The use of --entity-default or --user-defaults is not allowed with User "
+                    "SCRAM Credentials using --bootstrap-server."
+                )
+            if any(map(is_quota, (*add, *delete))):
+                raise IllegalArgument(
+                    "Cannot alter both quota and SCRAM credential configs simultaneously for "
+                    "'users' using --bootstrap-server."
+                )
+            _alter_scram(client, names[0], scram_add, scram_delete)
+            return
+    alter_quotas(client, types, names, add, delete)
+
+
+def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
+    """Return the test of which keys are quotas here: Kafka's, and those only Headgate has."""
+    shape = "+".join(t for t in ("user", "client-id") if _TYPE_OF[t] in types)
+    known = {key.name for key in keys_for(shape)} | set(QUOTA_NAMES)
+
+    def is_quota(name: str) -> bool:
+        return name in known or (":" in name and QuotaKey.parse(name).name in known)
+
+    return is_quota
+
+
+_TYPE_OF: Final = {"user": USERS, "client-id": CLIENTS}
+
+
+def _refuse_unexpected(what: str, kind: str, done: str, names: Sequence[str]) -> None:
+    if names:
+        # The collections as Scala prints them, which scripts have matched for years.
+        collection = "Set" if done == "added" else "ArrayBuffer"
+        raise IllegalArgument(
+            f"{what} can be {done} for '{kind}' using --bootstrap-server. Unexpected config "
+            f"names: {collection}({', '.join(names)})"
+        )
+
+
+def alter_quotas(
+    client: AdminClient,
+    types: Sequence[str],
+    names: Sequence[str],
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    """
+    Set and remove quotas of one entity.
+
+    Raises:
+        IllegalArgument: a value is no number.
+        InvalidConfiguration: a key to be removed isn't set; nothing is sent.
+        ApiError: the home refused it.
+    """
+    if len(types) != len(names):
+        raise IllegalArgument("Exactly one entity name must be specified for every entity type")
+    entity = entity_of(types, names)
+    old = _find(client, components_of(types, names)).get(entity, {})
+    present = {key.name for key in old}
+    missing = [key for key in delete if QuotaKey.parse(key).name not in present]
+    if missing:
+        raise InvalidConfiguration(f"Invalid config(s): {','.join(missing)}")
+    ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
+    ops += [Op(QuotaKey.parse(key), None) for key in delete]
+    result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
+    try:
+        result.all().result(_TIMEOUT_S)
+    except ApiError as exc:
+        raise with_way_out(exc, [op.key for op in ops]) from exc
+
+
+def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
+    """
+    Add to a plain Kafka's refusal of a key it lacks where such a key can be kept.
+
+    Args:
+        error: the refusal.
+        keys: those that were asked for.
+    """
+    for key in keys:
+        ours = key in KEYS and not key.known_to_kafka
+        if ours and (error.message or "").startswith(f"Invalid configuration key {key.name}"):
+            kept = "producer ids per user" if key == PRODUCER_IDS else f"{key.units} quotas"
+            return ApiError(
+                error.code,
+                f"{error.message}: Apache Kafka has no {kept}; keep {key} in a Headgate store "
+                "(--store URL, or the gateway in front of this cluster), which enforces it",
+            )
+    return error
+
+
+def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
+    """Pair types and names by position; "" is the default."""
+    entries: dict[str, EntityName] = {
+        _WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
+    }
+    return QuotaEntity(entries)
+
+
+def components_of(types: Sequence[str], names: Sequence[str]) -> list[FilterComponent]:
+    """
+    Return the strict filter that describe uses: a missing name means any, default included.
+
+    Raises:
+        IllegalArgument: more names than types.
+    """
+    components = []
+    for position, kind in enumerate(types):
+        wire = _WIRE_TYPES[kind]
+        if position >= len(names):
+            components.append(FilterComponent(wire, MatchType.ANY))
+        else:
+            components.append(FilterComponent.of_name(wire, names[position] or DEFAULT))
+    if len(names) > len(types):
+        raise IllegalArgument("More entity names specified than entity types")
+    return components
+
+
+def _find(
+    client: AdminClient, components: Sequence[FilterComponent]
+) -> dict[QuotaEntity, dict[QuotaKey, float]]:
+    found = client.describe_client_quotas(components, strict=True)
+    return found.entities().result(_TIMEOUT_S)
+
+
+def _alter_scram(
+    client: AdminClient, user: str, add: Mapping[str, str], delete: Sequence[str]
+) -> None:
+    from headgate.admin.api import ScramUpsertion
+
+    upsertions = []
+    for mechanism, text in add.items():
+        match = _SCRAM.fullmatch(text)
+        if match is None:
+            raise IllegalArgument(
+                f"Invalid credential property {mechanism.replace('-', '_')}={text}"
+            )
+        given, password = match.groups()
+        iterations = _SCRAM_DEFAULT_ITERATIONS if given in (None, "-1") else int(given or "0")
+        if iterations < _SCRAM_MIN_ITERATIONS:
+            raise IllegalArgument(
+                f"Iterations {iterations} is less than the minimum {_SCRAM_MIN_ITERATIONS} "
+                f"required for {mechanism}"
+            )
+        upsertions.append(ScramUpsertion(mechanism, iterations, password.encode()))
+    client.alter_user_scram_credentials(user, upsertions, delete)
+
+
+def _alter_resource(
+    client: AdminClient,
+    kind: str,
+    name: str,
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    _check_resource_name(kind, name)
+    old = {entry.name for entry in _dynamic(client, kind, name)}
+    strangers = [key for key in delete if key not in old]
+    if kind == LOGGERS:
+        strangers += [key for key in add if key not in old]
+    if strangers:
+        what = "broker logger" if kind == LOGGERS else "config"
+        raise InvalidConfiguration(f"Invalid {what}(s): {','.join(strangers)}")
+    ops: dict[str, str | None] = dict(add)
+    ops.update(dict.fromkeys(delete))
+    client.alter_configs(name, ops, kind)
+
+
+# --- describe
+
+
+def describe(client: AdminClient, options: ConfigsOptions) -> None:
+    """Print the configs of the entities asked for."""
+    types, names = options.entity_types, options.entity_names
+    kind = types[0]
+    if kind in _WIRE_TYPES:
+        for line in quota_lines(_find(client, components_of(types, names))):
+            say(line)
+        if kind == USERS and CLIENTS not in types and "" not in names:
+            _describe_scram(client, names)
+        return
+    found = names[:1] or client.names(kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
+    for name in found:
+        _check_resource_name(kind, name)
+        everything = options.has("all")
+        if name:
+            say(
+                printable(
+                    f"{'All' if everything else 'Dynamic'} configs for {kind[:-1]} {name} are:"
+                )
+            )
+        else:
+            say(f"Default configs for {kind} in the cluster are:")
+        entries = client.describe_configs(name, kind) if everything else None
+        for entry in entries if entries is not None else _dynamic(client, kind, name):
+            synonyms = ", ".join(
+                f"{s.source}:{s.name}={'null' if s.value is None else s.value}"
+                for s in entry.synonyms
+            )
+            value = "null" if entry.value is None else entry.value
+            sensitive = "true" if entry.sensitive else "false"
+            say(printable(f"  {entry.name}={value} sensitive={sensitive} synonyms={{{synonyms}}}"))
+
+
+def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[str]:
+    """
+    Return what describe prints, a line per entity.
+
+    Kafka's order is its hash maps'; here entities are in print order and keys by name.
+    """
+    lines = []
+    for entity in sorted(found):
+        parts = [
+            f"{word} '{name}'" if isinstance(name, str) else f"the default {word}"
+            for entity_type, name in entity
+            for word in [_DESCRIBED.get(entity_type, entity_type)]
+        ]
+        values = sorted((key.name, value) for key, value in found[entity].items())
+        text = ", ".join(f"{name}={java_double(value)}" for name, value in values)
+        lines.append(printable(f"Quota configs for {', '.join(parts)} are {text}"))
+    return lines
+
+
+_DESCRIBED: Final = {"user": "user-principal"}
+
+
+def _describe_scram(client: AdminClient, users: Sequence[str]) -> None:
+    for user, found in client.describe_user_scram_credentials(users).items():
+        if isinstance(found, ApiError):
+            say(
+                printable(
+                    f"Error retrieving SCRAM credential configs for user-principal '{user}': "
+                    f"ExecutionException: {java_exception(found)}"
+                )
+            )
+        else:
+            text = ", ".join(f"{mechanism}=iterations={n}" for mechanism, n in found)
+            say(printable(f"SCRAM credential configs for user-principal '{user}' are {text}"))
+
+
+_DYNAMIC_SOURCES: Final[Mapping[str, str]] = {
+    TOPICS: "DYNAMIC_TOPIC_CONFIG",
+    BROKERS: "DYNAMIC_BROKER_CONFIG",
+    METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    GROUPS: "DYNAMIC_GROUP_CONFIG",
+}
+
+
+def _dynamic(client: AdminClient, kind: str, name: str) -> list[ConfigEntry]:
+    """Return the settings that were set for just this resource."""
+    source = _DYNAMIC_SOURCES.get(kind)
+    if kind == BROKERS and not name:
+        source = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    entries = client.describe_configs(name, kind)
+    return [entry for entry in entries if source is None or entry.source == source]
+
+
+def _check_resource_name(kind: str, name: str) -> None:
+    if kind in (BROKERS, LOGGERS) and name and not is_java_int(name):
+        raise IllegalArgument(
+            f"The entity name for {kind} must be a valid integer broker id, found: {name}"
+        )
+
+
+# --- errors
+
+_EXCEPTIONS: Final[Mapping[int, str]] = {
+    KafkaError.INVALID_REQUEST: "InvalidRequestException",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorizationException",
+    KafkaError.UNSUPPORTED_VERSION: "UnsupportedVersionException",
+    KafkaError.INVALID_CONFIG: "InvalidConfigurationException",
+    KafkaError.NOT_CONTROLLER: "NotControllerException",
+    KafkaError.REQUEST_TIMED_OUT: "TimeoutException",
+    KafkaError.POLICY_VIOLATION: "PolicyViolationException",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "SaslAuthenticationException",
+    KafkaError.THROTTLING_QUOTA_EXCEEDED: "ThrottlingQuotaExceededException",
+    KafkaError.UNKNOWN_SERVER_ERROR: "UnknownServerException",
+}
+
+
+def java_exception(error: ApiError) -> str:
+    """Return an error as Java prints it, class and text."""
+    name = _EXCEPTIONS.get(int(error.code), "ApiException")
+    return f"org.apache.kafka.common.errors.{name}: {error}"
+
+
+def _java_text(error: BaseException) -> str:
+    if isinstance(error, ApiError):
+        return f"java.util.concurrent.ExecutionException: {java_exception(error)}"
+    if isinstance(error, HeadgateError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+if TYPE_CHECKING:
+    from headgate.admin.api import ConfigEntry
+
+if __name__ == "__main__":
+    sys.exit(main())

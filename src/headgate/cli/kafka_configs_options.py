@@ -1,0 +1,361 @@
+"""
+kafka-configs: its flags, how entity types and names pair, and the checks before anything is done.
+
+The order of the checks and their texts are ConfigCommand's; scripts compare them.
+
+Source: ConfigCommand.ConfigCommandOptions in Apache Kafka (spec kafka-configs.md sections 1, 2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.cli.joptsimple import Option, OptionSet, parse
+from headgate.cli.joptsimple import usage as joptsimple_usage
+
+TOPICS: Final = "topics"
+CLIENTS: Final = "clients"
+USERS: Final = "users"
+BROKERS: Final = "brokers"
+IPS: Final = "ips"
+LOGGERS: Final = "broker-loggers"
+METRICS: Final = "client-metrics"
+GROUPS: Final = "groups"
+
+ALL_TYPES: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, LOGGERS, METRICS, GROUPS)
+# Differs: with --zookeeper KIP-55's rules hold, so clients and ips may be named beside the users
+# and brokers that Kafka 3.9 allows.
+ZOOKEEPER_TYPES: Final = (USERS, CLIENTS, IPS, BROKERS)
+DEFAULTABLE: Final = frozenset({USERS, CLIENTS, BROKERS, IPS})
+
+HELP: Final = (
+    "This tool helps to manipulate and describe entity config for a topic, client, user, broker, "
+    "ip, client-metrics or group"
+)
+
+QUOTA_NAMES: Final = (
+    "consumer_byte_rate",
+    "controller_mutation_rate",
+    "producer_byte_rate",
+    "request_percentage",
+)
+"""Kafka's quota keys of users and clients."""
+IP_QUOTA_NAMES: Final = ("connection_creation_rate",)
+SCRAM_NAMES: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+BROKER_NAMES: Final = (
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+)
+
+_ADD_HELP: Final = (
+    "Key Value pairs of configs to add. Square brackets can be used to group values which contain "
+    "commas: 'k1=v1,k2=[v1,v2,v2],k3=v3'. The following is a list of valid configurations:\n"
+    + "\n".join(
+        f"For entity-type '{kind}':\n" + "\n".join(f"    {name}" for name in names)
+        for kind, names in (
+            (BROKERS, (*BROKER_NAMES, "(each also under listener.name.<listener>.)")),
+            (USERS, (*SCRAM_NAMES, *QUOTA_NAMES, "producer_ids_rate")),
+            (CLIENTS, QUOTA_NAMES),
+            (IPS, IP_QUOTA_NAMES),
+        )
+    )
+    + "\nEntity types 'users' and 'clients' may be specified together to update config for "
+    "clients of a specific user."
+)
+
+OPTIONS: Final = (
+    Option("help", "Print usage information."),
+    Option("version", "Display Kafka version."),
+    Option(
+        "zookeeper",
+        "The ZooKeeper ensemble that holds the quotas, host:port,host:port/chroot. KIP-55's own "
+        "rules hold: leaving out --entity-name in --alter means the default.",
+        "String: urls",
+    ),
+    Option("bootstrap-server", "The Kafka servers to connect to.", "String: server to connect to"),
+    Option(
+        "bootstrap-controller",
+        "The Kafka controllers to connect to.",
+        "String: controller to connect to",
+    ),
+    Option(
+        "store",
+        "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
+        "kafka://HOST:PORT.",
+        "String: URL",
+    ),
+    Option(
+        "command-config",
+        "Property file containing configs to be passed to Admin Client.",
+        "String: command config property file",
+    ),
+    Option("alter", "Alter the configuration for the entity."),
+    Option("describe", "List configs for the given entity."),
+    Option("all", "List all configs for the given entity, including static configs if available."),
+    Option(
+        "entity-type",
+        "Type of entity (topics/clients/users/brokers/broker-loggers/ips/client-metrics/groups)",
+        "String",
+    ),
+    Option(
+        "entity-name",
+        "Name of entity (topic name/client id/user principal name/broker id/ip/client "
+        "metrics/group id)",
+        "String",
+    ),
+    Option(
+        "entity-default",
+        "Default entity name for clients/users/brokers/ips (applies to corresponding entity type)",
+    ),
+    Option("add-config", _ADD_HELP, "String"),
+    Option(
+        "add-config-file",
+        "Path to a properties file with configs to add. See add-config for a list of valid "
+        "configurations.",
+        "String",
+    ),
+    Option("delete-config", "config keys to remove 'k1,k2'", "String", ","),
+    Option("force", "Suppress console prompts"),
+    Option("topic", "The topic's name.", "String"),
+    Option("client", "The client's ID.", "String"),
+    Option("client-defaults", "The config defaults for all clients."),
+    Option("user", "The user's principal name.", "String"),
+    Option("user-defaults", "The config defaults for all users."),
+    Option("broker", "The broker's ID.", "String"),
+    Option("broker-defaults", "The config defaults for all brokers."),
+    Option("broker-logger", "The broker's ID for its logger config.", "String"),
+    Option("ip-defaults", "The config defaults for all IPs."),
+    Option("ip", "The IP address.", "String"),
+    Option("group", "The group's ID.", "String"),
+    Option("client-metrics", "The client metrics config resource name.", "String"),
+    Option(
+        "zk-tls-config-file",
+        "Identifies the file where ZooKeeper client TLS connectivity properties are defined.",
+        "String: ZooKeeper TLS configuration",
+    ),
+)
+
+# In the fixed order in which the tool lists them, whatever the command line's order.
+_NAME_FLAGS: Final = (
+    ("topic", TOPICS),
+    ("client", CLIENTS),
+    ("user", USERS),
+    ("broker", BROKERS),
+    ("broker-logger", LOGGERS),
+    ("ip", IPS),
+    ("client-metrics", METRICS),
+    ("group", GROUPS),
+)
+_DEFAULT_FLAGS: Final = (
+    ("client-defaults", CLIENTS),
+    ("user-defaults", USERS),
+    ("broker-defaults", BROKERS),
+    ("ip-defaults", IPS),
+)
+
+
+class IllegalArgument(ValueError):
+    """A refusal whose text is all that is printed."""
+
+
+class BadUsage(ValueError):
+    """A refusal after which the tool prints its usage."""
+
+
+class ConfigsOptions:
+    """
+    A parsed command line of kafka-configs.
+
+    Args:
+        argv: the words.
+
+    Raises:
+        OptionError: an option is unknown or lacks its argument.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.argv = tuple(argv)
+        self.options: OptionSet = parse(OPTIONS, argv)
+
+    def has(self, name: str) -> bool:
+        """Whether a flag was given."""
+        return self.options.has(name)
+
+    def value(self, name: str) -> str | None:
+        """Return a flag's only argument, or None."""
+        return self.options.value(name)
+
+    @property
+    def zookeeper(self) -> bool:
+        """Whether KIP-55's rules hold."""
+        return self.has("zookeeper")
+
+    @property
+    def entity_types(self) -> list[str]:
+        """Types by --entity-type in order, then by short flags in their fixed order."""
+        return self.options.values("entity-type") + [
+            kind for flag, kind in (*_NAME_FLAGS, *_DEFAULT_FLAGS) if self.has(flag)
+        ]
+
+    @property
+    def entity_names(self) -> list[str]:
+        """Names in the order of the command line, "" for a default; then those of short flags."""
+        names = [
+            d.value or ""
+            for d in self.options.detected
+            if d.name in ("entity-name", "entity-default")
+        ]
+        names += [self.value(flag) or "" for flag, _ in _NAME_FLAGS if self.has(flag)]
+        return names + ["" for flag, _ in _DEFAULT_FLAGS if self.has(flag)]
+
+    def check(self, resolvable: Callable[[str], bool]) -> None:
+        """
+        Refuse what makes no sense, in ConfigCommand's order.
+
+        Args:
+            resolvable: whether a name is an address or a host that resolves.
+
+        Raises:
+            BadUsage: the text, to be followed by the usage.
+            IllegalArgument: the text alone.
+        """
+        self._check_action()
+        types = self.entity_types
+        self._check_types(types)
+        self._check_style()
+        self._check_connection()
+        named = any(self.entity_names)
+        if named and (BROKERS in types or LOGGERS in types):
+            for flag in ("entity-name", "broker", "broker-logger"):
+                broker_id = self.value(flag)
+                if broker_id is not None and not is_java_int(broker_id):
+                    raise IllegalArgument(
+                        f"The entity name for {types[0]} must be a valid integer broker id, but "
+                        f"it is: {broker_id}"
+                    )
+        if named and IPS in types:
+            for flag in ("entity-name", "ip"):
+                ip = self.value(flag)
+                # Java resolves "" to the loopback address.
+                if ip and not resolvable(ip):
+                    raise IllegalArgument(
+                        f"The entity name for {types[0]} must be a valid IP or resolvable host, "
+                        f"but it is: {ip}"
+                    )
+        if self.has("describe"):
+            self._check_describe(types, named)
+        if self.has("alter"):
+            self._check_alter(types, named)
+
+    def _check_action(self) -> None:
+        if self.has("alter") == self.has("describe"):
+            raise BadUsage("Command must include exactly one action: --describe, --alter")
+        if self.has("describe"):
+            for flag in ("add-config", "delete-config"):
+                if self.has(flag):
+                    raise BadUsage(f'Option "[describe]" can\'t be used with option "[{flag}]"')
+
+    def _check_types(self, types: Sequence[str]) -> None:
+        repeated = [t for i, t in enumerate(types) if t in types[:i]]
+        if repeated:
+            raise IllegalArgument(f"Duplicate entity type(s) specified: {','.join(repeated)}")
+        server = any(map(self.has, ("bootstrap-server", "bootstrap-controller", "store")))
+        allowed, connection = (
+            (ALL_TYPES, "--bootstrap-server or --bootstrap-controller")
+            if server
+            else (ZOOKEEPER_TYPES, "--zookeeper")
+        )
+        for kind in types:
+            if kind not in allowed:
+                raise IllegalArgument(
+                    f"Invalid entity type {kind}, the entity type must be one of "
+                    f"{', '.join(_TYPES_IN_TEXT if server else allowed)} with a {connection} "
+                    "argument"
+                )
+        if not types:
+            raise IllegalArgument("At least one entity type must be specified")
+        if len(types) > 1 and set(types) != {USERS, CLIENTS}:
+            raise IllegalArgument(
+                "Only 'users' and 'clients' entity types may be specified together"
+            )
+
+    def _check_style(self) -> None:
+        long_style = any(map(self.has, ("entity-name", "entity-type", "entity-default")))
+        short_style = any(self.has(flag) for flag, _ in (*_NAME_FLAGS, *_DEFAULT_FLAGS))
+        if long_style and short_style:
+            raise IllegalArgument(
+                "--entity-{type,name,default} should not be used in conjunction with specific "
+                "entity flags"
+            )
+
+    def _check_connection(self) -> None:
+        ways = ("bootstrap-server", "bootstrap-controller", "zookeeper", "store")
+        given = sum(map(self.has, ways))
+        # "boostrap" is Kafka's own spelling, which scripts match.
+        if given == 0:
+            raise IllegalArgument(
+                "One of the required --bootstrap-server, --boostrap-controller, or --zookeeper "
+                "arguments must be specified"
+            )
+        if given > 1:
+            raise IllegalArgument(
+                "Only one of --bootstrap-server, --boostrap-controller, and --zookeeper can be "
+                "specified"
+            )
+        if self.has("all") and self.zookeeper:
+            raise IllegalArgument("--bootstrap-server must be specified for --all")
+        if self.has("zk-tls-config-file") and not self.zookeeper:
+            raise IllegalArgument(
+                "Only the --zookeeper option can be used with the --zk-tls-config-file option."
+            )
+
+    def _check_describe(self, types: Sequence[str], named: bool) -> None:
+        if not DEFAULTABLE.intersection(types) and self.has("entity-default"):
+            raise IllegalArgument(
+                f"--entity-default must not be specified with --describe of {','.join(types)}"
+            )
+        if LOGGERS in types and not named:
+            raise IllegalArgument(
+                f"An entity name must be specified with --describe of {','.join(types)}"
+            )
+
+    def _check_alter(self, types: Sequence[str], named: bool) -> None:
+        # Differs: with --zookeeper a name left out means the default, as KIP-55 has it.
+        if DEFAULTABLE.intersection(types):
+            if not self.entity_names and not self.zookeeper:
+                raise IllegalArgument(
+                    "An entity-name or default entity must be specified with --alter of users, "
+                    "clients, brokers or ips"
+                )
+        elif not named:
+            raise IllegalArgument(
+                f"An entity name must be specified with --alter of {','.join(types)}"
+            )
+        add, add_file = self.has("add-config"), self.has("add-config-file")
+        if add and add_file:
+            raise IllegalArgument("Only one of --add-config or --add-config-file must be specified")
+        if not add and not add_file and not self.has("delete-config"):
+            raise IllegalArgument(
+                "At least one of --add-config, --add-config-file, or --delete-config must be "
+                "specified with --alter"
+            )
+
+
+# The order in which ConfigCommand's text lists them.
+_TYPES_IN_TEXT: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, LOGGERS, METRICS, GROUPS)
+
+_JAVA_INT = re.compile(r"[+-]?\d+")
+
+
+def is_java_int(text: str) -> bool:
+    """Whether ``Integer.parseInt`` takes the text."""
+    return _JAVA_INT.fullmatch(text) is not None and -(2**31) <= int(text) < 2**31
+
+
+def usage() -> str:
+    """Return what --help prints after its first line."""
+    return joptsimple_usage(OPTIONS)

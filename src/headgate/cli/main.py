@@ -1,0 +1,141 @@
+"""
+`headgate COMMAND …`: finds the command in a table and imports only its module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from headgate.cli import exit_codes
+
+
+class Command(NamedTuple):
+    """
+    One row of the table.
+
+    Args:
+        target: ``module:function``; the function takes the arguments after the command's name
+            and returns the exit status.
+        help: one line.
+    """
+
+    target: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "serve": Command(
+        "headgate.cli.serve:main", "run the gateway in front of Kafka (see headgate.properties)"
+    ),
+    "demo": Command(
+        "headgate.cli.demo:main", "show everything once, with a real Kafka, ending in a report"
+    ),
+    "console": Command("headgate.cli.serve:main_console", "serve the web console alone"),
+    "export": Command(
+        "headgate.cli.quotas_as_code:main_export", "write the quotas of a store or cluster as YAML"
+    ),
+    "plan": Command(
+        "headgate.cli.quotas_as_code:main_plan", "show what a quotas file would change; exit 3"
+    ),
+    "apply": Command(
+        "headgate.cli.quotas_as_code:main_apply", "make a store or cluster match a quotas file"
+    ),
+    "history": Command(
+        "headgate.cli.quotas_as_code:main_history", "list who changed which quota, and when"
+    ),
+    "doctor": Command(
+        "headgate.cli.quotas_as_code:main_doctor", "look for quotas that don't do what they seem to"
+    ),
+    "usage": Command("headgate.cli.pipeline:main_usage", "sum up who used what, by quota-id"),
+    "effective": Command(
+        "headgate.cli.pipeline:main_effective", "tell which quota applied to whom; dead quotas"
+    ),
+    "replay": Command(
+        "headgate.cli.pipeline:main_replay", "replay requests through Kafka's quota arithmetic"
+    ),
+    "what-if": Command("headgate.cli.pipeline:main_what_if", "try other quotas on past requests"),
+    "recommend": Command("headgate.cli.pipeline:main_recommend", "propose quotas from use"),
+    "chargeback": Command("headgate.cli.pipeline:main_chargeback", "price usage per tenant"),
+    "storms": Command(
+        "headgate.cli.pipeline:main_storms", "find connection and producer-id storms"
+    ),
+    "splits": Command(
+        "headgate.cli.pipeline:main_splits", "stream cluster-wide quotas' splits to the gateways"
+    ),
+    "report": Command("headgate.cli.report:main", "draw the tables of a pipeline run as one page"),
+    "kafka-quotas": Command(
+        "headgate.cli.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
+    ),
+    "kafka-configs": Command(
+        "headgate.cli.kafka_configs:main", "Kafka's tool: users, clients, ips, brokers"
+    ),
+}
+
+
+def usage() -> str:
+    """Return the list of commands."""
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items())
+    return f"usage: headgate COMMAND …\n\n{rows}\n\n`headgate COMMAND --help` tells more."
+
+
+def load(name: str) -> Callable[[Sequence[str]], int]:
+    """
+    Import one command's function.
+
+    Raises:
+        KeyError: there is no such command.
+    """
+    module_name, _, function = COMMANDS[name].target.partition(":")
+    command: Callable[[Sequence[str]], int] = getattr(
+        importlib.import_module(module_name), function
+    )
+    return command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run one command.
+
+    Args:
+        argv: the arguments after ``headgate``; those of the process by default.
+
+    Returns:
+        The exit status (:mod:`headgate.cli.exit_codes`).
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return exit_codes.DONE if arguments else exit_codes.USAGE
+    if arguments[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"headgate {version('headgate')}")
+        return exit_codes.DONE
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        from difflib import get_close_matches
+
+        from headgate.cli.output import printable
+
+        close = get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        print(f"headgate: there is no command {printable(name)}{hint}", file=sys.stderr)
+        print(usage(), file=sys.stderr)
+        return exit_codes.USAGE
+    try:
+        return load(name)(rest)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `headgate … | head`: the reader has had enough. Keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
