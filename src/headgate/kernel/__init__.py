@@ -52,3 +52,41 @@ without a record. States are plain arrays: they pickle, and ``state.nbytes`` say
 The first call compiles (0.5–1 s, then cached on disk); set NUMBA_CACHE_DIR where the package's
 directory can't be written.
 """
+
+from headgate.kernel.bucket import BucketState, replay_bucket
+from headgate.kernel.codes import (
+    OP_BOUND,
+    OP_MEASURE,
+    OP_NO_CHECK,
+    OP_RECORD,
+    OP_STRICT,
+    OP_TOUCH,
+    OP_UNRECORD,
+)
+from headgate.kernel.rate import RateState, replay_rate
+from headgate.kernel.resolution import (
+    CompiledQuotas,
+    ResolvedPairs,
+    compile_quotas,
+    resolve_codes,
+    resolve_pairs,
+)
+
+__all__ = [
+    "OP_BOUND",
+    "OP_MEASURE",
+    "OP_NO_CHECK",
+    "OP_RECORD",
+    "OP_STRICT",
+    "OP_TOUCH",
+    "OP_UNRECORD",
+    "BucketState",
+    "CompiledQuotas",
+    "RateState",
+    "ResolvedPairs",
+    "compile_quotas",
+    "replay_bucket",
+    "replay_rate",
+    "resolve_codes",
+    "resolve_pairs",
+]

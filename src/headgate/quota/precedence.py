@@ -222,7 +222,7 @@ def resolve(table: QuotaTable, user: str, client_id: str, key: QuotaKey) -> Effe
     found = level_matches(quotas, user, client_id)
     others = [Overridden(entity, limit) for _, entity, limit in found if entity != source]
     static = table.static_defaults.get(key)
-    if static is not None:
+    if static is not None and client_id:  # the last resort is a client-id's; "" has none
         if source is None and tags == ("", client_id):
             source, value = STATIC_DEFAULT, static
         else:

@@ -2,8 +2,9 @@
 Check recorded answers of Apache Kafka against Headgate's own, event by event.
 
 ``python -m headgate.testing.golden FILE…`` prints a line per file and, last, ``N events, M
-differ``; it exits with 1 if any differ. Files are JSON lines, gzip'ed or plain: a header, then
-events in order, each with Kafka's answer in ``o``. Integers, text and booleans are compared
+differ``; it exits with 1 if any differ. ``--kernel`` sends the files that have no connections
+through the array kernel instead of the managers. Files are JSON lines, gzip'ed or plain: a header,
+then events in order, each with Kafka's answer in ``o``. Integers, text and booleans are compared
 exactly, doubles bit for bit. Managers answer in unwrapped ms; Kafka's 32-bit cast is applied here.
 """
 
@@ -278,6 +279,11 @@ PLAYERS: dict[str, Callable[[Event], Player]] = {
 }
 
 
+def describe(at: int, event: Event, theirs: Answer, ours: Answer) -> str:
+    """Return one difference in words."""
+    return f"  event {at}: {json.dumps(event)}\n    Kafka {theirs}\n    ours  {ours}"
+
+
 def check(path: Path, shown: int = 3, tell: Callable[[str], None] = print) -> tuple[int, int]:
     """
     Check one file.
@@ -300,21 +306,28 @@ def check(path: Path, shown: int = 3, tell: Callable[[str], None] = print) -> tu
         if not same(ours, theirs):
             differ += 1
             if differ <= shown:
-                tell(f"  event {count}: {json.dumps(event)}\n    Kafka {theirs}\n    ours  {ours}")
+                tell(describe(count, event, theirs, ours))
     return count, differ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the files named; return the exit code."""
-    paths = [Path(a) for a in (sys.argv[1:] if arguments is None else arguments)]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    checker = check
+    if "--kernel" in words:
+        from headgate.testing.golden_kernel import check_kernel
+
+        words.remove("--kernel")
+        checker = check_kernel
+    paths = [Path(word) for word in words]
     if not paths:
-        print("usage: python -m headgate.testing.golden FILE…", file=sys.stderr)
+        print("usage: python -m headgate.testing.golden [--kernel] FILE…", file=sys.stderr)
         return 2
     events = differ = 0
     for path in paths:
         if path.name == "index.json":
             continue
-        n, m = check(path)
+        n, m = checker(path)
         events += n
         differ += m
         print(f"{path.name}: {n} events, {m} differ")
