@@ -44,45 +44,41 @@ Words
     frame's HEAD piece is enough except for Produce, ApiVersions, 38-41, 47);
     ``pack_throttle(ms) -> bytes`` clamps to int32.
 
+``messages``: ``decode_request(key, version, frame, body_offset)``, ``encode_request``,
+    ``decode_response(key, version, frame)``, ``encode_response(key, version, correlation_id,
+    message)`` for whole messages off the hot path (17, 18, 19, 20, 22, 32, 33, 36, 37, 44, 48, 49;
+    dataclasses in the modules); ``messages.draft`` has the same four for KIP-546's 48, 49, 50.
 ``messages.api_versions``
-    ``parse_response(frame, version) -> ApiVersions(error, ranges: dict[key, (min, max)], …)``;
-    ``narrow_response(frame, version, pass_unknown=False) -> bytes`` (hide and clamp per ``apis``);
-    ``admin_response(correlation_id, version, keys) -> bytes``;
+    ``parse_response(frame, version) -> ApiVersions(error, ranges, version, tail)``;
+    ``narrow_response(frame, version, pass_unknown=False, own=None) -> bytes`` (hide and clamp per
+    ``apis``, add ours); ``admin_response(correlation_id, version, keys)``;
     ``unsupported_response(correlation_id)``.
 ``messages.produce``
     ``acks(frame, version, body_offset) -> int``; ``walk(frame, version, body_offset) ->
-    ProduceWalk(transactional_id, acks, partitions, batches, records_bytes, producer_ids)``;
-    ``ProduceSkimmer(version)``: the same over pieces (``feed(view)``, ``finish() -> ProduceWalk``).
+    ProduceWalk(transactional_id, acks, partitions, batches, records, records_bytes, producer_ids)``;
+    ``ProduceSkimmer(version, body_offset)``: the same over pieces (``feed(view)``, ``finish()``).
 ``messages.fetch``
-    ``FetchHead = read_request(frame, version, body_offset) -> (replica_id, max_wait_ms, min_bytes,
+    ``read_request(frame, version, body_offset) -> FetchHead(replica_id, max_wait_ms, min_bytes,
     max_bytes, session_id, session_epoch)``; ``cap_request(frame, version, body_offset, limit) ->
     Buffer`` (MaxBytes and MinBytes, never raises them); ``set_session(frame, version, body_offset,
     session_id, session_epoch) -> Buffer``;
     ``response_session(frame, version) -> (error, session_id)``;
-    ``charged_bytes(frame_bytes, version) -> int``; ``empty_response(frame, version, throttle_ms)
-    -> bytes``; ``EndpointMasker(version)``: ``feed(view) -> Buffer`` for a Fetch v16+ answer that
-    passes in pieces: makes NodeEndpoints an unknown tag, same size, so that no upstream address
-    passes (small answers: assemble and use ``gateway.rewrite``).
-``messages.share`` (78, 79), ``messages.metadata`` (3), ``messages.cluster`` (10, 55, 60):
-    ``rewrite(frame, version, addresses) -> bytes``, used through ``gateway.rewrite``.
+    ``charged_bytes(frame_bytes, version, endpoints_bytes=0) -> int``; ``empty_response(version,
+    correlation_id, throttle_ms, session_id=0) -> bytes``; ``EndpointMasker(version)``:
+    ``feed(view) -> Buffer`` for a Fetch v16+ answer that passes in pieces: makes NodeEndpoints an
+    unknown tag, same size, so that no upstream address passes.
+``messages.share``: ``cap_request`` for ShareFetch. ``messages.addresses``: what
+    ``gateway.rewrite`` dispatches to.
 ``messages.mutation``
-    ``create_topics(frame, version, body_offset) -> Mutations``, ``delete_topics``,
-    ``create_partitions``;
-    ``Mutations(names, partitions_each, partitions, validate_only)``; ``refuse(api_key, version,
-    correlation_id, mutations, throttle_ms) -> bytes`` (every topic answered with error 89).
-    Counts need the cluster where the request has none (deletes, default partitions; a
-    CreatePartitions count is a total): pass ``current: Callable[[name_or_id], int | None]``.
-``messages.sasl``
-    ``parse_handshake(frame, body_offset) -> mechanism``; ``handshake_response(frame) -> (error,
-    mechanisms)``; ``parse_authenticate(frame, version, body_offset) -> bytes``;
-    ``authenticate_response(frame, version) -> (error, message, auth_bytes, session_lifetime_ms)``;
-    ``build_*`` for each of the four.
-``messages.quotas`` (released 48/49, v0-1), ``messages.draft`` (KIP-546's 48/49/50, v0):
-    dataclasses,
-    ``decode_request/encode_request/decode_response/encode_response(key, version, …)`` on bodies.
-``messages.configs`` (32, 33, 44): dataclasses and the same four verbs.
+    ``mutations(key, version, frame, body_offset, current=, default_partitions=) -> Mutations(topics,
+    partitions, validate_only, strict)``; ``keep(key, version, frame, refused) -> bytes`` (the
+    request without them); ``refuse(key, version, correlation_id, refused, throttle_ms) -> bytes``;
+    ``merge(key, version, response_frame, refused) -> bytes`` (error 89 for the refused ones).
+``messages.sasl``: ``parse_handshake``, ``handshake_response``, ``parse_authenticate``,
+    ``authenticate_response`` on frames; ``build_*`` return bodies.
 ``messages.transactions``: ``init_producer_id_response(frame, version) -> (error, producer_id,
     epoch)``.
+``skim``: walks over messages that pass in pieces. ``schema``: messages as data.
 ``conversation``
     ``Conversation(max_in_flight)``: ``request(header…)``, ``response(frame) -> InFlight``: FIFO
     correlation, bounded, replayed or foreign correlation ids refused with a reason.

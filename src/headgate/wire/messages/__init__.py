@@ -1,0 +1,78 @@
+"""
+Whole messages for what is off the hot path: typed in, typed out, every version.
+
+The dataclasses live in the modules beside this one; here are the four verbs for all of them::
+
+    request = decode_request(CREATE_TOPICS, version, frame, body_offset)
+    frame = encode_response(CREATE_TOPICS, version, correlation_id, CreateTopicsResponse(...))
+
+``headgate.wire.messages.draft`` has the same four for KIP-546's own 48, 49 and 50, whose keys
+clash with the released ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headgate.errors import LocalProtocolError
+from headgate.wire.fields import Buffer
+from headgate.wire.header import (
+    build_request,
+    build_response,
+    is_flexible,
+    response_body_offset,
+)
+from headgate.wire.messages import api_versions, configs, mutation, quotas, sasl, transactions
+from headgate.wire.schema import Struct
+
+_MODULES: Final = (api_versions, configs, mutation, quotas, sasl, transactions)
+REQUESTS: Final[Mapping[int, Struct[Any]]] = {k: s for m in _MODULES for k, s in m.REQUESTS.items()}
+RESPONSES: Final[Mapping[int, Struct[Any]]] = {
+    k: s for m in _MODULES for k, s in m.RESPONSES.items()
+}
+
+
+def _known(structs: Mapping[int, Struct[Any]], api_key: int) -> Struct[Any]:
+    try:
+        return structs[api_key]
+    except KeyError:
+        raise LocalProtocolError(f"no message is described for API {api_key}") from None
+
+
+def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
+    """
+    Read a request frame's body.
+
+    Args:
+        api_key: from its header.
+        version: from its header.
+        frame: the request with its length prefix.
+        body_offset: where its body begins, from ``parse_request_header``.
+
+    Raises:
+        RemoteProtocolError: it doesn't parse.
+        LocalProtocolError: this API isn't described here.
+    """
+    struct = _known(REQUESTS, api_key)
+    return struct.decode(frame, version, is_flexible(api_key, version), body_offset)
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
+) -> bytes:
+    """Return a request frame."""
+    body = _known(REQUESTS, api_key).encode(message, version, is_flexible(api_key, version))
+    return build_request(api_key, version, correlation_id, client_id, body)
+
+
+def decode_response(api_key: int, version: int, frame: Buffer) -> Any:
+    """Read a response frame to a request of that API and version."""
+    at = response_body_offset(api_key, version, frame)
+    return _known(RESPONSES, api_key).decode(frame, version, is_flexible(api_key, version), at)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
+    """Return a response frame."""
+    body = _known(RESPONSES, api_key).encode(message, version, is_flexible(api_key, version))
+    return build_response(api_key, version, correlation_id, body)

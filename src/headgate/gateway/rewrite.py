@@ -1,0 +1,60 @@
+"""
+Which answers name brokers, and by what their addresses are replaced.
+
+A client learns where brokers are from answers alone, so a gateway that rewrites every address can't
+be gone past. An id without an address here waits unexposed (DESIGN.md section 6).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.errors import RemoteProtocolError
+from headgate.wire.apis import NEVER
+from headgate.wire.fields import Buffer
+from headgate.wire.messages.addresses import REWRITERS, SINCE, Book
+
+AddressBook = Book
+
+
+class Rewritten(NamedTuple):
+    """
+    An answer fit for a client.
+
+    Attributes:
+        frame: the answer; the same object where nothing had to change.
+        hidden: ids of brokers that it named and that are left out, in order.
+    """
+
+    frame: Buffer
+    hidden: tuple[int, ...]
+
+
+def needs_rewrite(api_key: int, version: int) -> bool:
+    """Whether an answer of this API and version may name a broker's address."""
+    return version >= SINCE.get(api_key, NEVER)
+
+
+def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBook) -> Rewritten:
+    """
+    Replace every broker's address in an answer.
+
+    Args:
+        api_key: of the request answered.
+        version: of the request answered; at most what ApiVersions advertised.
+        frame: the whole answer with its length prefix.
+        book: broker id to the host and port clients shall use.
+
+    Raises:
+        RemoteProtocolError: the answer doesn't parse; it must not pass.
+    """
+    if version < SINCE.get(api_key, NEVER):
+        return Rewritten(frame, ())
+    rewrite = REWRITERS.get(api_key)
+    if rewrite is None:
+        # DescribeQuorum 2 isn't advertised; asked for all the same, its answer can't pass.
+        raise RemoteProtocolError(
+            f"API {api_key} version {version} names brokers", reason="address"
+        )
+    hidden: list[int] = []
+    return Rewritten(rewrite(frame, version, book, hidden), tuple(hidden))

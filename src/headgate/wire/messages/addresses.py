@@ -1,0 +1,262 @@
+"""
+Swap the addresses of brokers in answers: the only way a client learns where a broker is.
+
+Every function takes ``book``, broker id to (host, port), and ``hidden``, a list to which it appends
+the ids that aren't in the book. Those are left out of the answer: a client waits for a broker it
+isn't shown, it never goes past the gateway. Everything else is copied as it is.
+
+Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``Produce``, ``Fetch``,
+``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.wire import apis
+from headgate.wire.fields import (
+    INT16,
+    INT32,
+    Buffer,
+    read_array_length,
+    read_int8,
+    read_int16,
+    read_int32,
+    read_nullable_string,
+    read_string,
+    read_tags,
+    skip_tags,
+    write_array_length,
+    write_nullable_string,
+    write_tags,
+)
+from headgate.wire.header import response_body_offset
+from headgate.wire.messages.fetch import tail_offset
+from headgate.wire.throttle import skip_produce_responses
+
+Book: TypeAlias = Mapping[int, tuple[str, int]]
+
+_ENDPOINTS_TAG: Final = 0
+_ZERO_TAIL: Final = b"\x00" * 5
+_CONTROLLERS: Final = 2  # DescribeCluster's EndpointType
+
+
+def _splice(frame: Buffer, begin: int, end: int, raw: bytes) -> bytes:
+    """Put ``raw`` in place of [begin, end) and set the length prefix."""
+    size = len(frame) - (end - begin) + len(raw) - 4
+    return b"".join((INT32.pack(size), frame[4:begin], raw, frame[end:]))
+
+
+def _nodes(
+    raw: Buffer,
+    at: int,
+    book: Book,
+    hidden: list[int],
+    *,
+    flexible: bool,
+    rack: bool = True,
+    extra: int = 0,
+) -> tuple[bytes, int]:
+    """Return an array of nodes (id, host, port, rack, ...) with our addresses, and its end."""
+    count, at = read_array_length(raw, at, flexible)
+    kept: list[bytes] = []
+    for _ in range(count):
+        node_id, after = read_int32(raw, at)
+        _, after = read_nullable_string(raw, after, flexible)
+        _, after = read_int32(raw, after)
+        rest = after
+        if rack:
+            _, after = read_nullable_string(raw, after, flexible)
+        after += extra
+        if flexible:
+            after = skip_tags(raw, after)
+        if after > len(raw):
+            raise RemoteProtocolError("the answer ends inside a list of brokers")
+        address = book.get(node_id)
+        if address is None:
+            hidden.append(node_id)
+        else:
+            host = write_nullable_string(address[0], flexible)
+            kept.append(INT32.pack(node_id) + host + INT32.pack(address[1]) + raw[rest:after])
+        at = after
+    return write_array_length(len(kept), flexible) + b"".join(kept), at
+
+
+def metadata(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a Metadata response, version 0 to 13; topics are copied, not read."""
+    begin = response_body_offset(apis.METADATA, version, frame) + (4 if version >= 3 else 0)
+    raw, end = _nodes(frame, begin, book, hidden, flexible=version >= 9, rack=version >= 1)
+    return _splice(frame, begin, end, raw)
+
+
+def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a DescribeCluster response, version 0 to 2; controllers' addresses are left out."""
+    at = response_body_offset(apis.DESCRIBE_CLUSTER, version, frame) + 6  # throttle, error
+    _, at = read_nullable_string(frame, at, True)
+    if version >= 1:
+        kind, at = read_int8(frame, at)
+        if kind == _CONTROLLERS:
+            book = {}
+    _, at = read_nullable_string(frame, at, True)
+    begin = at + 4  # controller id
+    raw, end = _nodes(frame, begin, book, hidden, flexible=True, extra=1 if version >= 2 else 0)
+    return _splice(frame, begin, end, raw)
+
+
+def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """
+    Rewrite a FindCoordinator response, version 0 to 6.
+
+    A coordinator that isn't in the book is answered COORDINATOR_NOT_AVAILABLE, which clients
+    try again.
+    """
+    flexible = version >= 3
+    at = response_body_offset(apis.FIND_COORDINATOR, version, frame) + (4 if version >= 1 else 0)
+    if version >= 4:
+        begin = at
+        count, at = read_array_length(frame, at, True)
+        out = [write_array_length(count, True)]
+        for _ in range(count):
+            key, at = read_string(frame, at, True)
+            node_id, at = read_int32(frame, at)
+            host, at = read_nullable_string(frame, at, True)
+            port, at = read_int32(frame, at)
+            error, at = read_int16(frame, at)
+            message, at = read_nullable_string(frame, at, True)
+            tags = at
+            at = skip_tags(frame, at)
+            node_id, host, port, error = _coordinator(node_id, host, port, error, book, hidden)
+            out += (
+                write_nullable_string(key, True),
+                INT32.pack(node_id),
+                write_nullable_string(host, True),
+                INT32.pack(port),
+                INT16.pack(error),
+                write_nullable_string(message, True),
+                bytes(frame[tags:at]),
+            )
+        return _splice(frame, begin, at, b"".join(out))
+    begin = at
+    error, at = read_int16(frame, at)
+    message_at = at
+    if version >= 1:
+        _, at = read_nullable_string(frame, at, flexible)
+    text = bytes(frame[message_at:at])
+    node_id, at = read_int32(frame, at)
+    host, at = read_nullable_string(frame, at, flexible)
+    port, at = read_int32(frame, at)
+    node_id, host, port, error = _coordinator(node_id, host, port, error, book, hidden)
+    raw = INT16.pack(error) + text + INT32.pack(node_id)
+    raw += write_nullable_string(host, flexible) + INT32.pack(port)
+    return _splice(frame, begin, at, raw)
+
+
+def _coordinator(
+    node_id: int, host: str | None, port: int, error: int, book: Book, hidden: list[int]
+) -> tuple[int, str, int, int]:
+    address = book.get(node_id)
+    if address is not None:
+        # Also where there is an error, should a broker name itself in one.
+        return (node_id, *address, error) if host else (node_id, "", port, error)
+    if error == KafkaError.NONE:
+        hidden.append(node_id)
+        return -1, "", -1, KafkaError.COORDINATOR_NOT_AVAILABLE
+    return node_id, "", -1, error
+
+
+def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite NodeEndpoints in the tagged fields that end a response."""
+    if frame[at] == 0:
+        return frame
+    tags, end = read_tags(frame, at)
+    raw = tags.get(_ENDPOINTS_TAG)
+    if raw is None:
+        return frame
+    begin_hidden = len(hidden)
+    nodes, _ = _nodes(raw, 0, book, hidden, flexible=True)
+    count, _ = read_array_length(raw, 0, True)
+    if count == len(hidden) - begin_hidden:
+        del tags[_ENDPOINTS_TAG]
+    else:
+        tags[_ENDPOINTS_TAG] = nodes
+    return _splice(frame, at, end, write_tags(tags))
+
+
+def produce(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a Produce response; version 10 and later name brokers when a leader moved."""
+    if version < 10 or frame[-5:] == _ZERO_TAIL:
+        return frame
+    at = response_body_offset(apis.PRODUCE, version, frame)
+    at = skip_produce_responses(frame, at, version) + 4
+    if at >= len(frame):
+        raise RemoteProtocolError("the Produce response ends before its tail")
+    return _endpoints_tag(frame, at, book, hidden)
+
+
+def fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a Fetch response; only version 16 and later name brokers."""
+    if version < 16:
+        return frame
+    return _endpoints_tag(frame, tail_offset(frame, version), book, hidden)
+
+
+def share_fetch(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a ShareFetch response, version 1 or 2."""
+    at = response_body_offset(apis.SHARE_FETCH, version, frame) + 6  # throttle, error
+    _, at = read_nullable_string(frame, at, True)
+    begin = _share_topics(frame, at + 4, records=True)  # acquisition lock timeout
+    raw, end = _nodes(frame, begin, book, hidden, flexible=True)
+    return _splice(frame, begin, end, raw)
+
+
+def share_acknowledge(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """Rewrite a ShareAcknowledge response, version 1 or 2."""
+    at = response_body_offset(apis.SHARE_ACKNOWLEDGE, version, frame) + 6
+    _, at = read_nullable_string(frame, at, True)
+    begin = _share_topics(frame, at + (4 if version >= 2 else 0), records=False)
+    raw, end = _nodes(frame, begin, book, hidden, flexible=True)
+    return _splice(frame, begin, end, raw)
+
+
+def _share_topics(frame: Buffer, at: int, *, records: bool) -> int:
+    topics, at = read_array_length(frame, at, True)
+    for _ in range(topics):
+        partitions, at = read_array_length(frame, at + 16, True)
+        for _ in range(partitions):
+            _, at = read_nullable_string(frame, at + 6, True)  # index, error
+            if records:
+                _, at = read_nullable_string(frame, at + 2, True)  # acknowledge error
+            at = skip_tags(frame, at + 8)  # current leader
+            if records:
+                size, at = read_array_length(frame, at, True)
+                at += max(size, 0)
+                acquired, at = read_array_length(frame, at, True)
+                for _ in range(acquired):
+                    at = skip_tags(frame, at + 18)
+            at = skip_tags(frame, at)
+        at = skip_tags(frame, at)
+    return at
+
+
+REWRITERS: Final = {
+    apis.PRODUCE: produce,
+    apis.FETCH: fetch,
+    apis.METADATA: metadata,
+    apis.FIND_COORDINATOR: find_coordinator,
+    apis.DESCRIBE_CLUSTER: describe_cluster,
+    apis.SHARE_FETCH: share_fetch,
+    apis.SHARE_ACKNOWLEDGE: share_acknowledge,
+}
+# First version that names brokers; below it nothing has to be looked at.
+SINCE: Final = {
+    apis.PRODUCE: 10,
+    apis.FETCH: 16,
+    apis.METADATA: 0,
+    apis.FIND_COORDINATOR: 0,
+    apis.DESCRIBE_CLUSTER: 0,
+    apis.SHARE_FETCH: 0,
+    apis.SHARE_ACKNOWLEDGE: 0,
+    apis.DESCRIBE_QUORUM: 2,
+}

@@ -1,0 +1,419 @@
+"""
+Calls that change partitions: CreateTopics 19, DeleteTopics 20, CreatePartitions 37.
+
+The gateway counts the partitions they change and, for versions whose clients know error 89, answers
+in the broker's place for the topics that are over quota; the others go on to it.
+
+Source: KIP-599; Apache Kafka's ``CreateTopics*.json``, ``DeleteTopics*.json``,
+``CreatePartitions*.json``; ``ReplicationControlManager`` for what counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from headgate.errors import KafkaError
+from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from headgate.wire.fields import Buffer
+from headgate.wire.header import (
+    build_request,
+    build_response,
+    is_flexible,
+    parse_request_header,
+    response_body_offset,
+)
+from headgate.wire.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    NULLABLE_STRING,
+    STRING,
+    UUID,
+    Array,
+    Field,
+    Struct,
+)
+
+# First versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+STRICT_SINCE: Final = {CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3}
+NO_ID: Final = uuid.UUID(int=0)
+_REFUSED: Final = int(KafkaError.THROTTLING_QUOTA_EXCEEDED)
+
+# A topic by name, or (DeleteTopics 6) by id.
+TopicRef: TypeAlias = str | uuid.UUID
+Current: TypeAlias = Callable[[TopicRef], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The replicas of one partition; the index is only in CreateTopics."""
+
+    broker_ids: tuple[int, ...]
+    partition_index: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A config of a topic to create."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatableTopic:
+    """A topic to create; ``num_partitions`` -1 with no assignments means the broker's default."""
+
+    name: str
+    num_partitions: int
+    replication_factor: int
+    assignments: tuple[Assignment, ...] = ()
+    configs: tuple[TopicConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest:
+    """Topics to create."""
+
+    topics: tuple[CreatableTopic, ...]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedConfig:
+    """A config a created topic has."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """How it went for one topic."""
+
+    name: str
+    topic_id: uuid.UUID = NO_ID
+    error_code: int = 0
+    error_message: str | None = None
+    topic_config_error_code: int = 0
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[CreatedConfig, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse:
+    """How it went."""
+
+    topics: tuple[CreatedTopic, ...]
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeletableTopic:
+    """A topic to delete, by name or (version 6) by id."""
+
+    name: str | None
+    topic_id: uuid.UUID = NO_ID
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsRequest:
+    """Topics to delete: ``topics`` from version 6 on, ``topic_names`` before."""
+
+    topics: tuple[DeletableTopic, ...] = ()
+    topic_names: tuple[str, ...] = ()
+    timeout_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """How it went for one topic."""
+
+    name: str | None
+    topic_id: uuid.UUID = NO_ID
+    error_code: int = 0
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse:
+    """How it went."""
+
+    topics: tuple[DeletedTopic, ...]
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingTopic:
+    """A topic and the number of partitions it shall have in all."""
+
+    name: str
+    count: int
+    assignments: tuple[Assignment, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsRequest:
+    """Topics that shall have more partitions."""
+
+    topics: tuple[GrowingTopic, ...]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrownTopic:
+    """How it went for one topic."""
+
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsResponse:
+    """How it went."""
+
+    topics: tuple[GrownTopic, ...]
+    throttle_time_ms: int = 0
+
+
+_IDS = Field("broker_ids", Array(INT32))
+_CREATABLE = Struct(
+    CreatableTopic,
+    Field("name", STRING),
+    Field("num_partitions", INT32),
+    Field("replication_factor", INT16),
+    Field("assignments", Array(Struct(Assignment, Field("partition_index", INT32), _IDS))),
+    Field(
+        "configs",
+        Array(Struct(TopicConfig, Field("name", STRING), Field("value", NULLABLE_STRING))),
+    ),
+)
+_CREATED_CONFIG = Struct(
+    CreatedConfig,
+    Field("name", STRING),
+    Field("value", NULLABLE_STRING),
+    Field("read_only", BOOL),
+    Field("config_source", INT8),
+    Field("is_sensitive", BOOL),
+)
+_CREATED = Struct(
+    CreatedTopic,
+    Field("name", STRING),
+    Field("topic_id", UUID, since=7),
+    Field("error_code", INT16),
+    Field("error_message", NULLABLE_STRING, since=1),
+    Field("topic_config_error_code", INT16, since=5, tag=0, default=0),
+    Field("num_partitions", INT32, since=5),
+    Field("replication_factor", INT16, since=5),
+    Field("configs", Array(_CREATED_CONFIG, nullable=True), since=5),
+)
+_DELETABLE = Struct(DeletableTopic, Field("name", NULLABLE_STRING), Field("topic_id", UUID))
+_DELETED = Struct(
+    DeletedTopic,
+    Field("name", NULLABLE_STRING),
+    Field("topic_id", UUID, since=6),
+    Field("error_code", INT16),
+    Field("error_message", NULLABLE_STRING, since=5),
+)
+_GROWING = Struct(
+    GrowingTopic,
+    Field("name", STRING),
+    Field("count", INT32),
+    Field("assignments", Array(Struct(Assignment, _IDS), nullable=True)),
+)
+_GROWN = Struct(
+    GrownTopic,
+    Field("name", STRING),
+    Field("error_code", INT16),
+    Field("error_message", NULLABLE_STRING),
+)
+
+REQUESTS: Final[dict[int, Struct[Any]]] = {
+    CREATE_TOPICS: Struct(
+        CreateTopicsRequest,
+        Field("topics", Array(_CREATABLE)),
+        Field("timeout_ms", INT32),
+        Field("validate_only", BOOL, since=1),
+    ),
+    DELETE_TOPICS: Struct(
+        DeleteTopicsRequest,
+        Field("topics", Array(_DELETABLE), since=6),
+        Field("topic_names", Array(STRING), until=5),
+        Field("timeout_ms", INT32),
+    ),
+    CREATE_PARTITIONS: Struct(
+        CreatePartitionsRequest,
+        Field("topics", Array(_GROWING)),
+        Field("timeout_ms", INT32),
+        Field("validate_only", BOOL),
+    ),
+}
+RESPONSES: Final[dict[int, Struct[Any]]] = {
+    CREATE_TOPICS: Struct(
+        CreateTopicsResponse,
+        Field("throttle_time_ms", INT32, since=2),
+        Field("topics", Array(_CREATED)),
+    ),
+    DELETE_TOPICS: Struct(
+        DeleteTopicsResponse,
+        Field("throttle_time_ms", INT32, since=1),
+        Field("topics", Array(_DELETED)),
+    ),
+    CREATE_PARTITIONS: Struct(
+        CreatePartitionsResponse,
+        Field("throttle_time_ms", INT32),
+        Field("topics", Array(_GROWN)),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutations:
+    """
+    The partitions a request changes, topic by topic in its order.
+
+    Attributes:
+        topics: names, or ids where DeleteTopics 6 gives ids.
+        partitions: for each the partitions created or deleted; None where only the cluster knows
+            and ``current`` didn't.
+        validate_only: nothing is to be changed.
+        strict: the client knows error 89.
+    """
+
+    topics: tuple[TopicRef, ...]
+    partitions: tuple[int | None, ...]
+    validate_only: bool
+    strict: bool
+
+
+def _read(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
+    return REQUESTS[api_key].decode(frame, version, is_flexible(api_key, version), body_offset)
+
+
+def _ref(topic: DeletableTopic) -> TopicRef:
+    return topic.topic_id if topic.name is None else topic.name
+
+
+def mutations(
+    api_key: int,
+    version: int,
+    frame: Buffer,
+    body_offset: int,
+    *,
+    current: Current = lambda topic: None,
+    default_partitions: int | None = None,
+) -> Mutations:
+    """
+    Count what a request changes.
+
+    Args:
+        api_key: 19, 20 or 37.
+        version: of the request.
+        frame: the request.
+        body_offset: where its body begins.
+        current: partitions a topic has now, by name or id; None if unknown. Deletes count them all,
+            CreatePartitions what is above them.
+        default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
+    """
+    request = _read(api_key, version, frame, body_offset)
+    strict = version >= STRICT_SINCE[api_key]
+    refs: list[TopicRef] = []
+    counts: list[int | None] = []
+    if api_key == CREATE_TOPICS:
+        for topic in request.topics:
+            refs.append(topic.name)
+            if topic.assignments:
+                counts.append(len(topic.assignments))
+            else:
+                asked = topic.num_partitions
+                counts.append(default_partitions if asked == -1 else max(asked, 0))
+        return Mutations(tuple(refs), tuple(counts), request.validate_only, strict)
+    if api_key == DELETE_TOPICS:
+        refs.extend(_ref(topic) for topic in request.topics)
+        refs.extend(request.topic_names)
+        return Mutations(tuple(refs), tuple(current(ref) for ref in refs), False, strict)
+    for topic in request.topics:
+        now = current(topic.name)
+        refs.append(topic.name)
+        counts.append(None if now is None else max(topic.count - now, 0))
+    return Mutations(tuple(refs), tuple(counts), request.validate_only, strict)
+
+
+def keep(api_key: int, version: int, frame: Buffer, refused: Collection[TopicRef]) -> bytes:
+    """Return the request without the refused topics, as it goes on to the broker."""
+    _, _, correlation_id, client_id, body_offset = parse_request_header(frame)
+    request = _read(api_key, version, frame, body_offset)
+    if api_key == DELETE_TOPICS:
+        request = dataclasses.replace(
+            request,
+            topics=tuple(t for t in request.topics if _ref(t) not in refused),
+            topic_names=tuple(name for name in request.topic_names if name not in refused),
+        )
+    else:
+        request = dataclasses.replace(
+            request, topics=tuple(t for t in request.topics if t.name not in refused)
+        )
+    body = REQUESTS[api_key].encode(request, version, is_flexible(api_key, version))
+    return build_request(api_key, version, correlation_id, client_id, body)
+
+
+def _refusals(api_key: int, refused: Collection[TopicRef]) -> tuple[Any, ...]:
+    text = KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message
+    if api_key == CREATE_TOPICS:
+        return tuple(
+            CreatedTopic(str(ref), error_code=_REFUSED, error_message=text) for ref in refused
+        )
+    if api_key == CREATE_PARTITIONS:
+        return tuple(
+            GrownTopic(str(ref), error_code=_REFUSED, error_message=text) for ref in refused
+        )
+    return tuple(
+        DeletedTopic(None, ref, _REFUSED, text)
+        if isinstance(ref, uuid.UUID)
+        else DeletedTopic(ref, NO_ID, _REFUSED, text)
+        for ref in refused
+    )
+
+
+_ANSWERS: Final[dict[int, Callable[..., Any]]] = {
+    CREATE_TOPICS: CreateTopicsResponse,
+    DELETE_TOPICS: DeleteTopicsResponse,
+    CREATE_PARTITIONS: CreatePartitionsResponse,
+}
+
+
+def refuse(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    refused: Collection[TopicRef],
+    throttle_ms: int,
+) -> bytes:
+    """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
+    answer = _ANSWERS[api_key](_refusals(api_key, refused), min(max(throttle_ms, 0), 2**31 - 1))
+    body = RESPONSES[api_key].encode(answer, version, is_flexible(api_key, version))
+    return build_response(api_key, version, correlation_id, body)
+
+
+def merge(api_key: int, version: int, frame: Buffer, refused: Collection[TopicRef]) -> bytes:
+    """Return the broker's answer with the refused topics added to it; the throttle is left."""
+    at = response_body_offset(api_key, version, frame)
+    flexible = is_flexible(api_key, version)
+    answer = RESPONSES[api_key].decode(frame, version, flexible, at)
+    answer = dataclasses.replace(answer, topics=answer.topics + _refusals(api_key, refused))
+    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+    return build_response(
+        api_key, version, correlation_id, RESPONSES[api_key].encode(answer, version, flexible)
+    )

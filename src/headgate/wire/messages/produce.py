@@ -1,0 +1,255 @@
+"""
+Produce 0, as far as quotas care: acks, and whose batches are in it.
+
+``acks`` is the hot path (it decides whether there will be an answer); ``walk`` is taken only where
+a producer id quota is in force.
+
+Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the batch header.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from typing import Final, NamedTuple
+
+from headgate.errors import RemoteProtocolError
+from headgate.wire import skim
+from headgate.wire.fields import Buffer, read_varint, truncated
+
+# A batch's first 61 bytes; the magic byte is the 17th.
+BATCH_HEADER: Final = 61
+_MAGIC = 16
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_batch = _BATCH.unpack_from
+_int16 = _INT16.unpack_from
+_int32 = _INT32.unpack_from
+# Base offset and length, which the length itself doesn't count (Records.LOG_OVERHEAD).
+_LOG_OVERHEAD: Final = 12
+
+
+class ProduceWalk(NamedTuple):
+    """
+    What a Produce request holds.
+
+    Attributes:
+        transactional_id: None where there is none.
+        acks: -1, 0 or 1.
+        partitions: partitions written to.
+        batches: record batches in all of them; only magic 2 ones are told apart.
+        records: records in those batches, as their headers say.
+        records_bytes: bytes of records.
+        producer_ids: the ids of idempotent producers, one for each batch that has one.
+    """
+
+    transactional_id: str | None
+    acks: int
+    partitions: int
+    batches: int
+    records: int
+    records_bytes: int
+    producer_ids: tuple[int, ...]
+
+
+def acks(frame: Buffer, version: int, body_offset: int) -> int:
+    """Return the acks of a Produce request; its first bytes are enough."""
+    try:
+        if version >= 9:
+            size = frame[body_offset]
+            if size >= 0x80:
+                size, body_offset = read_varint(frame, body_offset)
+                body_offset -= 1
+            at = body_offset + (size if size else 1)
+            return int(_int16(frame, at)[0])
+        if version >= 3:
+            size = _int16(frame, body_offset)[0]
+            body_offset += 2 + (size if size > 0 else 0)
+        return int(_int16(frame, body_offset)[0])
+    except (IndexError, struct.error):
+        raise truncated("acks", body_offset) from None
+
+
+def walk(frame: Buffer, version: int, body_offset: int) -> ProduceWalk:
+    """
+    Read a whole Produce request.
+
+    Args:
+        frame: the request with its length prefix.
+        version: 0 to 13.
+        body_offset: where its body begins.
+
+    Raises:
+        RemoteProtocolError: it doesn't parse.
+    """
+    try:
+        return _walk(frame, version, body_offset)
+    except (IndexError, struct.error):
+        raise truncated("a Produce request", body_offset) from None
+
+
+def _varint(frame: Buffer, at: int) -> tuple[int, int]:
+    byte = frame[at]
+    return (byte, at + 1) if byte < 0x80 else read_varint(frame, at)
+
+
+def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
+    flexible = version >= 9
+    transactional_id: str | None = None
+    if version >= 3:
+        if flexible:
+            size, at = _varint(frame, at)
+            size -= 1
+        else:
+            size, at = _int16(frame, at)[0], at + 2
+        if size >= 0:
+            transactional_id = str(frame[at : at + size], "utf-8", "replace")
+            at += size
+    acknowledge = _int16(frame, at)[0]
+    at += 6  # acks, timeout
+    partitions = batches = records = records_bytes = 0
+    ids: list[int] = []
+    if flexible:
+        topics, at = _varint(frame, at)
+        topics -= 1
+    else:
+        topics, at = _int32(frame, at)[0], at + 4
+    for _ in range(topics):
+        if version >= 13:
+            at += 16
+        elif flexible:
+            size, at = _varint(frame, at)
+            at += size - 1 if size else 0
+        else:
+            at += 2 + max(_int16(frame, at)[0], 0)
+        if flexible:
+            count, at = _varint(frame, at)
+            count -= 1
+        else:
+            count, at = _int32(frame, at)[0], at + 4
+        for _ in range(count):
+            if flexible:
+                size, at = _varint(frame, at + 4)
+                size -= 1
+            else:
+                size, at = _int32(frame, at + 4)[0], at + 8
+            partitions += 1
+            if size > 0:
+                end = at + size
+                if end > len(frame):
+                    raise truncated("records", at)
+                records_bytes += size
+                while end - at >= BATCH_HEADER:
+                    head = _batch(frame, at)
+                    if head[3] != 2 or head[1] < BATCH_HEADER - _LOG_OVERHEAD:
+                        break  # magic 0 and 1 know no producers; a broker judges the rest
+                    batches += 1
+                    records += head[12]
+                    if head[9] >= 0:
+                        ids.append(head[9])
+                    at += _LOG_OVERHEAD + head[1]
+                at = end
+            if flexible:
+                at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+        if flexible:
+            at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+    if at > len(frame):
+        raise truncated("topics", at)
+    return ProduceWalk(
+        transactional_id, acknowledge, partitions, batches, records, records_bytes, tuple(ids)
+    )
+
+
+def _skip_tags(frame: Buffer, at: int) -> int:
+    count, at = read_varint(frame, at)
+    for _ in range(count):
+        _, at = read_varint(frame, at)
+        size, at = read_varint(frame, at)
+        at += size
+    return at
+
+
+class ProduceSkimmer:
+    """
+    ``walk`` for a request that passes in pieces.
+
+    Args:
+        version: of the request.
+        body_offset: where its body begins in the frame.
+    """
+
+    __slots__ = ("_ids", "_skimmer", "_totals", "_transactional_id", "_version")
+
+    def __init__(self, version: int, body_offset: int) -> None:
+        self._version = version
+        self._transactional_id: str | None = None
+        self._totals = [0, 0, 0, 0, 0]  # acks, partitions, batches, records, bytes
+        self._ids: list[int] = []
+        self._skimmer = skim.Skimmer(self._walk(body_offset))
+
+    def feed(self, piece: Buffer) -> None:
+        """Take the next piece of the frame, from its length prefix on."""
+        self._skimmer.feed(piece)
+
+    def finish(self) -> ProduceWalk:
+        """Return what was in it; RemoteProtocolError if it ended too early."""
+        self._skimmer.finish()
+        return ProduceWalk(
+            self._transactional_id,
+            self._totals[0],
+            self._totals[1],
+            self._totals[2],
+            self._totals[3],
+            self._totals[4],
+            tuple(self._ids),
+        )
+
+    def _walk(self, body_offset: int) -> skim.Walk:
+        version, totals = self._version, self._totals
+        flexible = version >= 9
+        yield from skim.skip(body_offset)
+        if version >= 3:
+            size = yield from skim.length(flexible, 2)
+            if size >= 0:
+                raw = (yield size) if size else b""
+                self._transactional_id = str(raw, "utf-8", "replace")
+        totals[0] = _int16((yield 2))[0]
+        yield -4
+        for _ in range((yield from skim.length(flexible))):
+            if version >= 13:
+                yield -16
+            else:
+                yield from skim.skip((yield from skim.length(flexible, 2)))
+            for _ in range((yield from skim.length(flexible))):
+                yield -4
+                totals[1] += 1
+                yield from self._records((yield from skim.length(flexible)))
+                if flexible:
+                    yield from skim.tags()
+            if flexible:
+                yield from skim.tags()
+
+    def _records(self, left: int) -> Generator[int, bytes, None]:
+        if left > 0:
+            self._totals[4] += left
+        while left >= BATCH_HEADER:
+            head = _batch((yield BATCH_HEADER))
+            left -= BATCH_HEADER
+            size = head[1] + _LOG_OVERHEAD
+            if head[3] != 2 or size < BATCH_HEADER:
+                break
+            self._totals[2] += 1
+            self._totals[3] += head[12]
+            if head[9] >= 0:
+                self._ids.append(head[9])
+            rest = min(size - BATCH_HEADER, left)
+            yield from skim.skip(rest)
+            left -= rest
+        yield from skim.skip(left)
+
+
+def check_version(version: int) -> None:
+    """Raise RemoteProtocolError for a Produce version that can't be read here."""
+    if not 0 <= version <= 13:
+        raise RemoteProtocolError(f"Produce version {version} is newer than was advertised")

@@ -1,0 +1,132 @@
+"""
+SaslHandshake 17 and SaslAuthenticate 36.
+
+Source: Apache Kafka's ``SaslHandshake*.json``, ``SaslAuthenticate*.json``; KIP-152, KIP-368.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from headgate.wire.fields import Buffer
+from headgate.wire.header import is_flexible, response_body_offset
+from headgate.wire.schema import BYTES, INT16, INT64, NULLABLE_STRING, STRING, Array, Field, Struct
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeRequest:
+    """The mechanism a client chose."""
+
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeResponse:
+    """The mechanisms a broker has."""
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateRequest:
+    """A token of the mechanism. It may be a password: repr leaves it out."""
+
+    auth_bytes: bytes
+
+    def __repr__(self) -> str:
+        return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateResponse:
+    """A token back, or why not; ``session_lifetime_ms`` 0 means no re-authentication is due."""
+
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes
+    session_lifetime_ms: int = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"SaslAuthenticateResponse(error_code={self.error_code}, "
+            f"{len(self.auth_bytes)} bytes, session_lifetime_ms={self.session_lifetime_ms})"
+        )
+
+
+_HANDSHAKE = Struct(SaslHandshakeRequest, Field("mechanism", STRING))
+_MECHANISMS = Struct(
+    SaslHandshakeResponse, Field("error_code", INT16), Field("mechanisms", Array(STRING))
+)
+_AUTHENTICATE = Struct(SaslAuthenticateRequest, Field("auth_bytes", BYTES))
+_AUTHENTICATED = Struct(
+    SaslAuthenticateResponse,
+    Field("error_code", INT16),
+    Field("error_message", NULLABLE_STRING),
+    Field("auth_bytes", BYTES),
+    Field("session_lifetime_ms", INT64, since=1),
+)
+REQUESTS: Final[dict[int, Struct[Any]]] = {
+    SASL_HANDSHAKE: _HANDSHAKE,
+    SASL_AUTHENTICATE: _AUTHENTICATE,
+}
+RESPONSES: Final[dict[int, Struct[Any]]] = {
+    SASL_HANDSHAKE: _MECHANISMS,
+    SASL_AUTHENTICATE: _AUTHENTICATED,
+}
+
+
+def parse_handshake(frame: Buffer, body_offset: int) -> str:
+    """Return the mechanism of a SaslHandshake request, any version."""
+    return _HANDSHAKE.decode(frame, 1, False, body_offset).mechanism
+
+
+def handshake_response(frame: Buffer) -> tuple[int, tuple[str, ...]]:
+    """Return (error code, mechanisms) of a SaslHandshake response."""
+    value = _MECHANISMS.decode(frame, 1, False, 8)
+    return value.error_code, value.mechanisms
+
+
+def parse_authenticate(frame: Buffer, version: int, body_offset: int) -> bytes:
+    """Return the token of a SaslAuthenticate request."""
+    flexible = is_flexible(SASL_AUTHENTICATE, version)
+    return _AUTHENTICATE.decode(frame, version, flexible, body_offset).auth_bytes
+
+
+def authenticate_response(frame: Buffer, version: int) -> tuple[int, str | None, bytes, int]:
+    """Return (error code, message, token, session lifetime in ms) of an answer."""
+    at = response_body_offset(SASL_AUTHENTICATE, version, frame)
+    flexible = is_flexible(SASL_AUTHENTICATE, version)
+    value = _AUTHENTICATED.decode(frame, version, flexible, at)
+    return value.error_code, value.error_message, value.auth_bytes, value.session_lifetime_ms
+
+
+def build_handshake(mechanism: str) -> bytes:
+    """Return the body of a SaslHandshake request, version 0 or 1."""
+    return _HANDSHAKE.encode(SaslHandshakeRequest(mechanism), 1, False)
+
+
+def build_handshake_response(error_code: int, mechanisms: tuple[str, ...]) -> bytes:
+    """Return the body of a SaslHandshake response, version 0 or 1."""
+    return _MECHANISMS.encode(SaslHandshakeResponse(error_code, mechanisms), 1, False)
+
+
+def build_authenticate(token: bytes, version: int) -> bytes:
+    """Return the body of a SaslAuthenticate request."""
+    flexible = is_flexible(SASL_AUTHENTICATE, version)
+    return _AUTHENTICATE.encode(SaslAuthenticateRequest(token), version, flexible)
+
+
+def build_authenticate_response(
+    version: int,
+    *,
+    error_code: int = 0,
+    error_message: str | None = None,
+    token: bytes = b"",
+    session_lifetime_ms: int = 0,
+) -> bytes:
+    """Return the body of a SaslAuthenticate response."""
+    value = SaslAuthenticateResponse(error_code, error_message, token, session_lifetime_ms)
+    return _AUTHENTICATED.encode(value, version, is_flexible(SASL_AUTHENTICATE, version))
