@@ -1,0 +1,444 @@
+"""Compute what the report shows: figures, tenants with their series, comparisons. No drawing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.pipeline.report.tables import ReportTables, binned, grouped
+from headgate.quota.sanitizer import sanitize
+
+MOST_TENANTS: Final = 1_000
+"""Tenants with a page of their own; the others are summed up in one row that says so."""
+MOST_BINS: Final = 240
+"""Points of a line: about as many as a screen can tell apart in a card."""
+BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+WINDOW_S: Final = 11
+"""Kafka's default quota window (quota.window.num x quota.window.size.seconds)."""
+
+UNITS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": "B/s",
+    "consumer_byte_rate": "B/s",
+    "request_percentage": "%",
+    "controller_mutation_rate": "partitions/s",
+    "producer_ids_rate": "ids/s",
+    "connection_creation_rate": "connections/s",
+}
+WORDS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": "produce",
+    "consumer_byte_rate": "fetch",
+    "request_percentage": "request time",
+    "controller_mutation_rate": "mutations",
+    "producer_ids_rate": "producer ids",
+    "connection_creation_rate": "connections",
+}
+
+
+@dataclass
+class BrokerSeries:
+    """One quota-id on one broker: amounts and throttle times per bin, dense from bin 0."""
+
+    broker_id: int
+    quota: float | None
+    amounts: list[float]
+    throttle_ms: list[int]
+    mean: float = 0.0
+    peak: float = 0.0
+
+
+@dataclass
+class Tenant:
+    """
+    One quota-id of one quota type: who shares a quota, what they used, how long they waited.
+
+    Attributes:
+        mean: amount per second on the busiest broker, over the seconds from its first to its last.
+        peak: the highest rate over a quota window on any broker.
+        quota: the limit per broker; None is unlimited.
+        utilisation: peak / quota; None without a quota.
+    """
+
+    index: int
+    quota_type: str
+    quota_id: str
+    source: str
+    quota: float | None
+    requests: int
+    bytes: int
+    amount: float
+    throttle_ms: int
+    throttled: int
+    longest_ms: int
+    series: list[BrokerSeries]
+    mean: float = 0.0
+    peak: float = 0.0
+    members: list[dict[str, Any]] = field(default_factory=list)
+    advice: list[dict[str, Any]] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def utilisation(self) -> float | None:
+        """The highest window rate against the limit."""
+        return self.peak / self.quota if self.quota else None
+
+    @property
+    def unit(self) -> str:
+        """Unit of its rates."""
+        return UNITS.get(self.quota_type, "/s")
+
+    @property
+    def what(self) -> str:
+        """Its quota type in a word."""
+        return WORDS.get(self.quota_type, self.quota_type)
+
+
+@dataclass
+class Report:
+    """
+    Everything the page says.
+
+    Attributes:
+        start_ms, end_ms: first and last second with usage, UTC.
+        bin_ms: length of one point of the series.
+        tenants: by throttle time, then bytes; at most MOST_TENANTS.
+        others: how many tenants have no page, and their sums.
+        totals: sums over the whole usage table, other tenants included.
+        flow: amounts per quota type and bin, all tenants.
+    """
+
+    place: str
+    start_ms: int
+    end_ms: int
+    bin_ms: int
+    bins: int
+    window_s: int
+    tenants: list[Tenant]
+    others: dict[str, Any]
+    totals: dict[str, Any]
+    flow: dict[str, list[float]]
+    plans: list[dict[str, Any]]
+    recommendations: list[dict[str, Any]]
+    chargeback: list[dict[str, Any]]
+    storms: list[dict[str, Any]]
+    dead: list[dict[str, Any]]
+    bad: list[dict[str, Any]]
+    bad_total: int
+    summary: list[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float:
+        """Length of the period, s."""
+        return (self.end_ms - self.start_ms) / 1000 + 1
+
+    @property
+    def bin_s(self) -> float:
+        """Length of one bin, s."""
+        return self.bin_ms / 1000
+
+    def figure(self, command: str, name: str) -> float | None:
+        """Return a figure of the summary table, if it is there."""
+        for row in self.summary:
+            if row["command"] == command and row["name"] == name:
+                value: float | None = row["value"]
+                return value
+        return None
+
+
+def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
+    """
+    Compute the report of a pipeline run.
+
+    Args:
+        tables: as read.
+        window_s: the quota window whose rate is compared with the quota, seconds.
+
+    Returns:
+        The report; sums over its tenants and others are the sums over the usage table.
+    """
+    usage = tables.tables["usage"]
+    start, end = _span(usage)
+    bin_ms = bin_length_ms(start, end)
+    bins = (end - start) // bin_ms + 1
+    sums = ["requests", "bytes", "amount", "throttle_time_ms", "throttled_requests"]
+    by_id = grouped(
+        usage, ["quota_type", "quota_id"], sums, largest=["max_throttle_time_ms"]
+    ).to_pylist()
+    by_id.sort(key=lambda r: (-r["throttle_time_ms"], -r["bytes"], r["quota_type"], r["quota_id"]))
+    kept, rest = by_id[:MOST_TENANTS], by_id[MOST_TENANTS:]
+    tenants = [_tenant(place, row) for place, row in enumerate(kept)]
+    _fill_series(tenants, usage, start, bin_ms, bins, window_s)
+    report = Report(
+        place=tables.place,
+        start_ms=start,
+        end_ms=end,
+        bin_ms=bin_ms,
+        bins=bins,
+        window_s=window_s,
+        tenants=tenants,
+        others={"count": len(rest), **{name: sum(r[name] for r in rest) for name in sums}},
+        totals={name: sum(r[name] for r in by_id) for name in sums} | {"ids": len(by_id)},
+        flow=_flow(usage, start, bin_ms, bins),
+        plans=_plans(tables.rows("what_if")),
+        recommendations=_recommendations(tables.rows("recommend")),
+        chargeback=_chargeback(tables.rows("chargeback")),
+        storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),
+        dead=[r for r in tables.rows("effective") if r["kind"] == "dead"],
+        bad=_bad(tables),
+        bad_total=len(tables.tables["bad_lines"]) if "bad_lines" in tables else 0,
+        summary=tables.rows("summary"),
+    )
+    _attach(report, tables)
+    return report
+
+
+def bin_length_ms(start_ms: int, end_ms: int) -> int:
+    """Return the shortest pleasant bin that keeps a series within MOST_BINS points."""
+    seconds = (end_ms - start_ms) / 1000 + 1
+    for length in BIN_SECONDS:
+        if seconds / length <= MOST_BINS:
+            return length * 1000
+    days = int(np.ceil(seconds / 86_400 / MOST_BINS))
+    return days * 86_400_000
+
+
+def _span(usage: pa.Table) -> tuple[int, int]:
+    if not len(usage):
+        return 0, 0
+    low_high = pc.min_max(usage["second_ms"]).as_py()
+    return int(low_high["min"]), int(low_high["max"])
+
+
+def _tenant(index: int, row: Mapping[str, Any]) -> Tenant:
+    return Tenant(
+        index=index,
+        quota_type=row["quota_type"],
+        quota_id=row["quota_id"],
+        source="",
+        quota=None,
+        requests=row["requests"],
+        bytes=row["bytes"],
+        amount=row["amount"],
+        throttle_ms=row["throttle_time_ms"],
+        throttled=row["throttled_requests"],
+        longest_ms=row["max_throttle_time_ms"] or 0,
+        series=[],
+    )
+
+
+def _fill_series(
+    tenants: Sequence[Tenant], usage: pa.Table, start: int, bin_ms: int, bins: int, window_s: int
+) -> None:
+    """Give each tenant its per-broker series, quota, source, mean and peak."""
+    places = {(t.quota_type, t.quota_id): t for t in tenants}
+    keys = ["quota_type", "quota_id", "broker_id"]
+    spread = grouped(
+        binned(usage, "second_ms", start, bin_ms), [*keys, "bin"], ["amount", "throttle_time_ms"]
+    )
+    found: dict[tuple[str, str, int], BrokerSeries] = {}
+    for row in spread.to_pylist():
+        tenant = places.get((row["quota_type"], row["quota_id"]))
+        if tenant is None:
+            continue
+        key = (row["quota_type"], row["quota_id"], row["broker_id"])
+        series = found.get(key)
+        if series is None:
+            series = found[key] = BrokerSeries(row["broker_id"], None, [0.0] * bins, [0] * bins)
+            tenant.series.append(series)
+        series.amounts[row["bin"]] += row["amount"]
+        series.throttle_ms[row["bin"]] += row["throttle_time_ms"]
+    _fill_rates(places, found, usage, window_s)
+    for tenant in tenants:
+        tenant.series.sort(key=lambda s: s.broker_id)
+        tenant.mean = max((s.mean for s in tenant.series), default=0.0)
+        tenant.peak = max((s.peak for s in tenant.series), default=0.0)
+        limits = [s.quota for s in tenant.series if s.quota is not None]
+        tenant.quota = limits[0] if limits else None
+
+
+def _fill_rates(
+    places: Mapping[tuple[str, str], Tenant],
+    found: Mapping[tuple[str, str, int], BrokerSeries],
+    usage: pa.Table,
+    window_s: int,
+) -> None:
+    """Walk the usage in time order per quota-id and broker: mean, highest window, last quota."""
+    keys = ["quota_type", "quota_id", "broker_id"]
+    columns = [*keys, "second_ms", "amount", "quota", "quota_source"]
+    ordered = usage.select(columns).sort_by([(name, "ascending") for name in columns[:4]])
+    ordered = ordered.combine_chunks()
+    seconds = ordered["second_ms"].to_numpy() // 1000
+    amounts = ordered["amount"].to_numpy()
+    for at, end in _runs(ordered.select(keys)):
+        kind, quota_id, broker = (ordered[name][at].as_py() for name in keys)
+        series = found.get((kind, quota_id, broker))
+        if series is None:
+            continue
+        here, used = seconds[at:end], amounts[at:end]
+        series.mean = float(used.sum()) / float(here[-1] - here[0] + 1)
+        series.peak = _window_peak(here, used, window_s)
+        series.quota = ordered["quota"][end - 1].as_py()
+        places[kind, quota_id].source = ordered["quota_source"][end - 1].as_py() or ""
+
+
+def _runs(keys: pa.Table) -> list[tuple[int, int]]:
+    """Where each run of equal keys begins and ends, in a sorted table."""
+    if not len(keys):
+        return []
+    changed = np.zeros(len(keys), dtype=bool)
+    changed[0] = True
+    for name in keys.column_names:
+        codes = keys[name].combine_chunks().dictionary_encode()
+        if isinstance(codes, pa.ChunkedArray):
+            codes = codes.combine_chunks()
+        indices = codes.indices.to_numpy(zero_copy_only=False)
+        changed[1:] |= indices[1:] != indices[:-1]
+    starts = [int(at) for at in np.flatnonzero(changed)]
+    return list(zip(starts, [*starts[1:], len(keys)], strict=True))
+
+
+def _window_peak(seconds: Any, amounts: Any, window_s: int) -> float:
+    """The most used in any window of whole seconds, per second."""
+    running = np.concatenate(([0.0], np.cumsum(amounts)))
+    first = np.searchsorted(seconds, seconds - window_s + 1, side="left")
+    return float(np.max(running[1:] - running[first])) / window_s
+
+
+def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list[float]]:
+    spread = grouped(
+        binned(usage, "second_ms", start, bin_ms),
+        ["quota_type", "bin"],
+        ["amount", "throttle_time_ms"],
+    )
+    flow: dict[str, list[float]] = {}
+    for row in spread.to_pylist():
+        line = flow.setdefault(row["quota_type"], [0.0] * bins)
+        line[row["bin"]] += row["amount"]
+        waited = flow.setdefault("throttle_ms", [0.0] * bins)
+        waited[row["bin"]] += row["throttle_time_ms"]
+    return flow
+
+
+def _plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per plan: how many would have waited, for how long, which share of their bytes."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        plan = found.setdefault(
+            row["plan"],
+            {"plan": row["plan"], "requests": 0, "throttled": 0, "throttle_ms": 0, "bytes": 0,
+             "delayed": 0, "ids": set()},
+        )  # fmt: skip
+        plan["requests"] += row["requests"]
+        plan["throttled"] += row["throttled_requests"]
+        plan["throttle_ms"] += row["throttle_time_ms"]
+        plan["bytes"] += row["bytes"]
+        plan["delayed"] += row["delayed_bytes"]
+        if row["throttled_requests"]:
+            plan["ids"].add((row["quota_type"], row["quota_id"]))
+    for plan in found.values():
+        plan["ids"] = len(plan["ids"])
+    return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
+
+
+_ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep")
+
+
+def _recommendations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    place = {action: i for i, action in enumerate(_ACTIONS)}
+    return sorted(
+        rows,
+        key=lambda r: (
+            place.get(r["action"], 9),
+            -(r["throttle_time_ms_current"] or 0),
+            r["quota_type"],
+            r["entity"],
+        ),
+    )
+
+
+def _chargeback(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per principal over all periods of the finest kind that the table holds."""
+    kinds = {row["period"] for row in rows}
+    kind = next((k for k in ("hour", "day", "month") if k in kinds), None)
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["period"] != kind:
+            continue
+        line = found.setdefault(
+            row["principal"],
+            {"principal": row["principal"], "requests": 0, "bytes_in": 0, "bytes_out": 0,
+             "throttle_time_ms": 0, "price": 0.0, "currency": row["currency"],
+             "peak_in_share": None, "peak_out_share": None},
+        )  # fmt: skip
+        for name in ("requests", "bytes_in", "bytes_out", "throttle_time_ms", "price"):
+            line[name] += row[name] or 0
+        for short, name in (("in", "peak_in_quota_share"), ("out", "peak_out_quota_share")):
+            if row[name] is not None:
+                line[f"peak_{short}_share"] = max(line[f"peak_{short}_share"] or 0.0, row[name])
+    total = sum(line["bytes_in"] + line["bytes_out"] for line in found.values())
+    for line in found.values():
+        line["share"] = (line["bytes_in"] + line["bytes_out"]) / total if total else 0.0
+    return sorted(found.values(), key=lambda r: (-r["share"], r["principal"]))
+
+
+def _bad(tables: ReportTables) -> list[dict[str, Any]]:
+    """Bad lines by reason, with the first of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in tables.rows("bad_lines"):
+        line = found.setdefault(row["reason"], {"reason": row["reason"], "count": 0, **row})
+        line["count"] += 1
+    return sorted(found.values(), key=lambda r: (-r["count"], r["reason"]))
+
+
+def _attach(report: Report, tables: ReportTables) -> None:
+    """Give each tenant its members, its plans and the advice about its entity."""
+    by_key = {(t.quota_type, t.quota_id): t for t in report.tenants}
+    for row in tables.rows("effective"):
+        if row["kind"] != "applied":
+            continue
+        tenant = by_key.get((row["quota_key"].partition(":")[0], row["quota_id"]))
+        if tenant is not None and (row["requests"] or row["bytes"]):
+            tenant.members.append(
+                {name: row[name] for name in ("principal", "client_id", "requests", "bytes")}
+            )
+    sums: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in tables.rows("what_if"):
+        # A plan may give a client another quota-id; what its traffic would meet is shown there.
+        plan = sums[row["quota_type"], row["quota_id"]].setdefault(
+            row["plan"],
+            {"plan": row["plan"], "quota": row["quota"], "throttled": 0, "throttle_ms": 0,
+             "requests": 0},
+        )  # fmt: skip
+        plan["throttled"] += row["throttled_requests"]
+        plan["throttle_ms"] += row["throttle_time_ms"]
+        plan["requests"] += row["requests"]
+    for key, plans in sums.items():
+        if key in by_key:
+            by_key[key].plans = sorted(plans.values(), key=lambda p: p["plan"])
+    _attach_advice(report)
+    for tenant in report.tenants:
+        tenant.members.sort(key=lambda m: (-m["bytes"], -m["requests"], m["principal"] or ""))
+
+
+def _attach_advice(report: Report) -> None:
+    """Show advice where its entity's quota applies, or where its own quota-id is."""
+    by_source: dict[tuple[str, str], list[Tenant]] = defaultdict(list)
+    by_id: dict[tuple[str, str], Tenant] = {}
+    for tenant in report.tenants:
+        by_source[tenant.quota_type, tenant.source].append(tenant)
+        by_id[tenant.quota_type, tenant.quota_id] = tenant
+    for advice in report.recommendations:
+        kind = advice["quota_type"]
+        user = "" if advice["is_default_user"] else sanitize(advice["user"] or "")
+        client = "" if advice["is_default_client_id"] else advice["client_id"] or ""
+        concerned = list(by_source.get((kind, advice["entity"]), ()))
+        own = by_id.get((kind, f"{user}:{client}"))
+        if own is not None and own not in concerned:
+            concerned.append(own)
+        for tenant in concerned:
+            tenant.advice.append(advice)

@@ -1,0 +1,133 @@
+"""Write the page: template, style, script, figures and one copy of plotly in a single file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from headgate.errors import ConfigError
+from headgate.pipeline.report import charts, words
+from headgate.pipeline.report.model import Report, build_report
+from headgate.pipeline.report.tables import read_tables
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write_report` wrote: the file, its size, and how many tenants have a page in it."""
+
+    path: Path
+    size: int
+    tenants: int
+    report: Report
+
+
+def write_report(
+    tables: Path,
+    out: Path,
+    *,
+    generated_ms: int,
+    title: str = "Headgate report",
+    window_s: int = 11,
+) -> Written:
+    """
+    Draw a pipeline run's tables as one HTML file.
+
+    Args:
+        tables: the folder given to pipeline commands as ``--out``.
+        out: the file to write; replaced in one step.
+        generated_ms: the time printed on it, epoch ms.
+        title: its title.
+        window_s: the quota window whose rate is compared with the quota, seconds.
+
+    Raises:
+        ConfigError: the tables can't be read, or the file can't be written.
+    """
+    report = build_report(read_tables(tables), window_s=window_s)
+    page = render(report, generated_ms=generated_ms, title=title)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        half = out.with_name(out.name + ".part")
+        half.write_text(page, encoding="utf-8")
+        os.replace(half, out)  # noqa: PTH105 - Path.replace reads as if it changed text
+    except OSError as exc:
+        raise ConfigError(
+            f"{out}: can't be written ({(exc.strerror or str(exc)).lower()})"
+        ) from exc
+    return Written(out, len(page.encode()), len(report.tenants), report)
+
+
+def render(report: Report, *, generated_ms: int, title: str) -> str:
+    """Return the page's HTML."""
+    drawn = charts.all_charts(report)
+    env = Environment(
+        loader=PackageLoader("headgate.pipeline.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(
+        amount=words.amount, count=words.count, share=words.share, duration=words.duration,
+        moment=words.moment,
+    )  # fmt: skip
+    data = {
+        "charts": {name: chart.figure() for name, chart in drawn.items()},
+        "tenants": [charts.series_of(tenant) for tenant in report.tenants],
+        "start": report.start_ms,
+        "bin": report.bin_ms,
+        "bins": report.bins,
+        "window": report.window_s,
+        "short": report.seconds <= 1800,
+    }
+    return env.get_template("report.html.j2").render(
+        r=report,
+        title=title,
+        generated_ms=generated_ms,
+        charts=drawn,
+        cards=charts.cards(report),
+        waiting=[t for t in report.tenants if t.throttle_ms],
+        fidelity=[row for row in report.summary if row["command"] == "replay"],
+        figures=[row for row in report.summary if row["command"] != "replay"],
+        style=Markup(_text("report.css")),
+        script=Markup(_text("report.js")),
+        data=_json(data),
+        plotly=_plotly(),
+        dash=words.NONE,
+        WORDS=_words_of,
+    )
+
+
+def _words_of(quota_type: str) -> str:
+    from headgate.pipeline.report.model import WORDS
+
+    return WORDS.get(quota_type, quota_type)
+
+
+def _text(name: str) -> str:
+    return (resources.files("headgate.pipeline.report") / "templates" / name).read_text("utf-8")
+
+
+def _json(data: Any) -> Markup:
+    """JSON that may stand inside a script element: no tag can end it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)
+
+
+def _plotly() -> Markup:
+    """Plotly's script, as inert text until the first chart is drawn."""
+    from plotly.offline import get_plotlyjs
+
+    source: str = get_plotlyjs()
+    if "</script" in source.lower() or "<!--" in source:
+        # Both may only stand in string literals there; escaped they mean the same.
+        source = source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return Markup(source)

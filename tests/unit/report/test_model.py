@@ -1,0 +1,122 @@
+"""What the report computes: sums conserved, means and windows right, nothing dropped silently."""
+
+from pathlib import Path
+
+import pytest
+from made_tables import T0, everything, tenants, usage_row, write
+
+from headgate.errors import ConfigError
+from headgate.pipeline.report import build_report, read_tables
+from headgate.pipeline.report.model import MOST_BINS, MOST_TENANTS, bin_length_ms
+
+
+def test_sums_over_tenants_are_the_sums_over_the_usage_table(made: Path) -> None:
+    report = build_report(read_tables(made))
+    rows = tenants(20)
+    assert report.totals["bytes"] == sum(r["bytes"] for r in rows)
+    assert sum(t.bytes for t in report.tenants) == report.totals["bytes"]
+    drawn = sum(sum(s.amounts) for t in report.tenants for s in t.series)
+    assert drawn == report.totals["amount"] == sum(r["amount"] for r in rows)
+    told = sum(sum(s.throttle_ms) for t in report.tenants for s in t.series)
+    assert told == report.totals["throttle_time_ms"] == sum(r["throttle_time_ms"] for r in rows)
+    flow = sum(sum(v) for k, v in report.flow.items() if k != "throttle_ms")
+    assert flow == report.totals["amount"]
+
+
+def test_a_saw_tooth_over_whole_windows_is_its_quota(tmp_path: Path) -> None:
+    rows = [
+        usage_row(s, amount=11_000 if s % 11 == 0 else 0, quota=1000.0, quota_source="{user=user1}")
+        for s in range(44)
+    ]
+    report = build_report(read_tables(write(tmp_path, usage=rows)))
+    (tenant,) = report.tenants
+    assert tenant.mean == 1000.0
+    assert tenant.peak == 1000.0
+    assert tenant.utilisation == 1.0
+    assert tenant.source == "{user=user1}"
+    assert tenant.series[0].amounts[:12] == [11_000, *[0] * 10, 11_000]
+
+
+def test_a_window_that_begins_late_counts_seconds_without_requests_as_zero(tmp_path: Path) -> None:
+    rows = [usage_row(s, amount=1100) for s in (0, 5, 10, 11, 30)]
+    (tenant,) = build_report(read_tables(write(tmp_path, usage=rows))).tenants
+    assert tenant.peak == 300.0
+    assert tenant.mean == pytest.approx(5500 / 31)
+    assert tenant.quota is None
+    assert tenant.utilisation is None
+
+
+def test_brokers_are_kept_apart_because_quotas_hold_per_broker(tmp_path: Path) -> None:
+    rows = [
+        usage_row(s, amount=100 * b, broker_id=b, quota=1000.0) for b in (1, 2) for s in range(11)
+    ]
+    (tenant,) = build_report(read_tables(write(tmp_path, usage=rows))).tenants
+    assert [(s.broker_id, s.mean) for s in tenant.series] == [(1, 100.0), (2, 200.0)]
+    assert tenant.mean == 200.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bin_s"),
+    [(1, 1), (240, 1), (241, 2), (3_600, 15), (86_400, 600), (86_400 * 600, 259_200)],
+)
+def test_bins_stay_few_and_pleasant(seconds: int, bin_s: int) -> None:
+    length = bin_length_ms(0, (seconds - 1) * 1000)
+    assert length == bin_s * 1000
+    assert seconds / (length / 1000) <= MOST_BINS
+
+
+def test_more_tenants_than_pages_are_summed_up(tmp_path: Path) -> None:
+    rows = [usage_row(0, amount=n + 1, quota_id=f"u{n}:") for n in range(MOST_TENANTS + 5)]
+    report = build_report(read_tables(write(tmp_path, usage=rows)))
+    assert len(report.tenants) == MOST_TENANTS
+    assert report.others["count"] == 5
+    assert report.others["bytes"] == 1 + 2 + 3 + 4 + 5
+    assert report.totals["bytes"] == sum(range(1, MOST_TENANTS + 6))
+
+
+def test_plans_members_and_advice_find_their_tenant(made: Path) -> None:
+    report = build_report(read_tables(made))
+    assert [p["plan"] for p in report.plans] == ["logged", "double", "half"]
+    logged = next(p for p in report.plans if p["plan"] == "logged")
+    assert logged["ids"] == sum(1 for t in report.tenants if t.throttled)
+    odd = next(t for t in report.tenants if t.quota_id.startswith("CN%3D"))
+    assert [m["client_id"] for m in odd.members] == ["etl", "web"]
+    assert {m["principal"] for m in odd.members} == {"CN=a b,O=*"}
+    assert len(odd.advice) == 1
+    assert [p["plan"] for p in odd.plans] == ["double", "half", "logged"]
+
+
+def test_bad_lines_are_counted_by_reason(made: Path) -> None:
+    report = build_report(read_tables(made))
+    assert report.bad_total == 7
+    assert [(b["reason"], b["count"]) for b in report.bad] == [("not JSON", 4), ("cut off", 3)]
+    assert report.figure("replay", "equal_decisions_share") == 0.984
+
+
+def test_only_usage_is_needed(tmp_path: Path) -> None:
+    report = build_report(read_tables(write(tmp_path, usage=[usage_row(0, amount=5)])))
+    assert report.start_ms == report.end_ms == T0
+    assert report.recommendations == report.plans == report.bad == []
+
+
+def test_an_empty_usage_table_is_no_error(tmp_path: Path) -> None:
+    report = build_report(read_tables(write(tmp_path, usage=[])))
+    assert report.tenants == []
+    assert report.totals["ids"] == 0
+
+
+def test_a_place_without_tables_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run headgate usage --requests"):
+        read_tables(tmp_path)
+    with pytest.raises(ConfigError, match="no such folder"):
+        read_tables(tmp_path / "nothing")
+
+
+def test_every_unreadable_table_is_named(tmp_path: Path) -> None:
+    everything(tmp_path, 2, 5)
+    for name in ("storms", "what_if"):
+        (tmp_path / name / "part-0.parquet").write_bytes(b"not parquet")
+    with pytest.raises(ConfigError) as caught:
+        read_tables(tmp_path)
+    named = [Path(p.split(":")[0]).name for p in caught.value.problems]
+    assert named == ["what_if", "storms"]
