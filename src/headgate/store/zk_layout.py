@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
@@ -189,37 +188,35 @@ def decode_values(home: str, config: Mapping[str, str]) -> tuple[dict[QuotaKey, 
 # --- notifications
 
 
-class Notice(NamedTuple):
-    """A change to look at: ``users/alice``, ``brokers/1``, ``users`` (older layout)."""
-
-    entity_path: str
-
-
 def encode_notice(entity_path: str) -> bytes:
     """Return a notification of version 2. Source: ConfigEntityChangeNotificationZNode.encode."""
     return _json({"version": 2, "entity_path": entity_path})
 
 
-def decode_notice(data: bytes | None) -> Notice | None:
+def decode_notice(data: bytes | None) -> str | None:
     """
-    Read a notification of version 2 or 1 (SEEDS 55-23); None for anything else.
+    Read a notification of version 2 or 1 (SEEDS 55-23).
+
+    Returns:
+        The path to look at: ``users/alice``, ``brokers/1``, ``users`` (older layout); None for
+        what is no notification.
 
     Source: KIP-55 "Quota Persistence in Zookeeper"; ZkConfigManager.processNotification.
     """
     try:
         found = json.loads(data or b"null")
         if found["version"] == 1:
-            return Notice(f"{found['entity_type']}/{found['entity_name']}")
+            return f"{found['entity_type']}/{found['entity_name']}"
         if found["version"] == 2:
-            return Notice(str(found["entity_path"]))
+            return str(found["entity_path"])
     except (ValueError, KeyError, TypeError):
         pass
     return None
 
 
-def noticed_entity(notice: Notice) -> QuotaEntity | None:
+def noticed_entity(entity_path: str) -> QuotaEntity | None:
     """Return the entity a notification is about; None when it is about something else."""
-    path = notice.entity_path.strip("/")
+    path = entity_path.strip("/")
     for entity, older in OLDER.items():
         if f"{KAFKA_HOME}/{path}" == older:
             return entity

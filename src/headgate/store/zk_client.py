@@ -1,0 +1,324 @@
+"""
+A connection to ZooKeeper: many reads in flight, transactions, and kazoo's errors translated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Create
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from headgate.config.settings import ZooKeeperSecurity
+from headgate.errors import StoreError
+
+#: How long one call may take, reconnecting included, before it is an error to try again later.
+CALL_TIMEOUT_S = 30.0
+#: Reads in flight at a time; more gains nothing and holds more memory.
+PIPELINE = 1_000
+#: Where SCRAM credentials and secrets are: readable by their creator alone when ACLs are set.
+#: Source: ZkData.SensitiveRootPaths.
+SENSITIVE = ("/config/users", "/config/brokers")
+
+_CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+_PASSING = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
+
+
+class Conflict(Exception):
+    """Somebody else was quicker: read again, decide again."""
+
+
+class Interrupted(Exception):
+    """The connection broke while a transaction was under way: it may have happened or not."""
+
+
+class Node(NamedTuple):
+    """A znode: data (None where it has none), version for set and delete, and where it stands."""
+
+    data: bytes | None
+    version: int
+    children: int
+    czxid: int
+    mzxid: int
+    mtime_ms: int
+
+
+class Step(NamedTuple):
+    """One step of a transaction."""
+
+    verb: str  # create | set | delete | sequence
+    path: str
+    data: bytes | None = None
+    version: int = -1
+
+
+class ZkClient:
+    """
+    kazoo, with what the store needs.
+
+    Args:
+        hosts: ``host:port,host:port/chroot``.
+        security: TLS, SASL, ACLs and the session's timeout.
+        on_state: called with True when connected again and False when the connection is lost,
+            from kazoo's thread; must not block.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        security: ZooKeeperSecurity | None,
+        on_state: Callable[[bool], None],
+    ) -> None:
+        self.hosts = hosts
+        servers, slash, chroot = hosts.partition("/")
+        self._set_acl = security is not None and security.set_acl
+        timeout_ms = 18_000 if security is None else security.session_timeout_ms
+        self._kazoo = KazooClient(
+            hosts=hosts,
+            timeout=timeout_ms / 1000,
+            connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
+            **_tls(security),
+            **_sasl(security),
+        )
+        with self.translated():
+            try:
+                # Not start(): it warns about a chroot that is missing, and we make it.
+                self._kazoo.start_async().wait(timeout=CALL_TIMEOUT_S)
+                if not self._kazoo.connected:
+                    raise KazooTimeoutError("no connection")
+                if slash and chroot:
+                    self._make_chroot(servers, "/" + chroot, timeout_ms, security)
+            except BaseException:
+                self.close()
+                raise
+        self._kazoo.add_listener(lambda state: on_state(state == "CONNECTED"))
+
+    def _make_chroot(
+        self, servers: str, chroot: str, timeout_ms: int, security: ZooKeeperSecurity | None
+    ) -> None:
+        if self._kazoo.exists("/") is not None:
+            return
+        root = KazooClient(
+            hosts=servers, timeout=timeout_ms / 1000, **_tls(security), **_sasl(security)
+        )
+        try:
+            root.start(timeout=CALL_TIMEOUT_S)
+            root.ensure_path(chroot, acl=self.acl(chroot))
+        finally:
+            root.stop()
+            root.close()
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn kazoo's errors into StoreError."""
+        try:
+            yield
+        except NoAuthError as exc:
+            raise StoreError(
+                f"ZooKeeper {self.hosts} refuses this (NoAuth); check the znodes' ACLs, "
+                "headgate.store.zookeeper.sasl.* and zookeeper.set.acl"
+            ) from exc
+        except AuthFailedError as exc:
+            raise StoreError(
+                f"ZooKeeper {self.hosts} refuses the credentials of headgate.store.zookeeper.sasl.*"
+            ) from exc
+        except ConnectionClosedError as exc:
+            raise StoreError(f"the connection to ZooKeeper {self.hosts} is closed") from exc
+        except (*_PASSING, KazooTimeoutError) as exc:
+            raise StoreError(
+                f"ZooKeeper {self.hosts} can't be reached ({type(exc).__name__}); try again when "
+                "it is up",
+                retriable=True,
+            ) from exc
+        except (KazooException, OSError) as exc:
+            raise StoreError(f"ZooKeeper {self.hosts}: {type(exc).__name__} {exc}") from exc
+
+    def close(self) -> None:
+        """End the session."""
+        self._kazoo.stop()
+        self._kazoo.close()
+
+    def acl(self, path: str) -> list[ACL]:
+        """Return a new znode's ACL as Kafka gives it. Source: ZkData.defaultAcls."""
+        if not self._set_acl:
+            return list(OPEN_ACL_UNSAFE)
+        if any(path == root or path.startswith(root + "/") for root in SENSITIVE):
+            return list(CREATOR_ALL_ACL)
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+    # --- reading
+
+    def nodes(self, paths: Iterable[str]) -> dict[str, Node | None]:
+        """Return znodes by path, None where there is none."""
+        found: dict[str, Node | None] = {}
+        listed = list(dict.fromkeys(paths))
+        with self.translated():
+            for first in range(0, len(listed), PIPELINE):
+                part = listed[first : first + PIPELINE]
+                asked = [(path, self._kazoo.get_async(path)) for path in part]
+                for path, answer in asked:
+                    try:
+                        data, stat = answer.get(timeout=CALL_TIMEOUT_S)
+                    except NoNodeError:
+                        found[path] = None
+                    else:
+                        found[path] = _node(data, stat)
+        return found
+
+    def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        """Return the names below each path, sorted; none where there is no such znode."""
+        found: dict[str, list[str]] = {}
+        listed = list(paths)
+        with self.translated():
+            for first in range(0, len(listed), PIPELINE):
+                part = listed[first : first + PIPELINE]
+                asked = [(path, self._kazoo.get_children_async(path)) for path in part]
+                for path, answer in asked:
+                    try:
+                        found[path] = sorted(answer.get(timeout=CALL_TIMEOUT_S))
+                    except NoNodeError:
+                        found[path] = []
+        return found
+
+    def watch_children(self, path: str, fired: Callable[[Any], None]) -> tuple[list[str], int]:
+        """Return the names below a path and its pzxid; ``fired`` is called when they change."""
+        with self.translated():
+            names, stat = self._kazoo.get_children_async(path, watch=fired, include_data=True).get(
+                timeout=CALL_TIMEOUT_S
+            )
+            return sorted(names), stat.pzxid
+
+    def watch_data(self, path: str, fired: Callable[[Any], None]) -> None:
+        """Have ``fired`` called once when a znode is made, changed or deleted."""
+        with self.translated():
+            self._kazoo.exists_async(path, watch=fired).get(timeout=CALL_TIMEOUT_S)
+
+    def pzxid(self, path: str) -> int:
+        """Return the transaction that last changed which children a znode has."""
+        with self.translated():
+            stat = self._kazoo.exists_async(path).get(timeout=CALL_TIMEOUT_S)
+            return -1 if stat is None else int(stat.pzxid)
+
+    def sync(self) -> None:
+        """Let the server we speak to catch up with its leader."""
+        with self.translated():
+            self._kazoo.sync_async("/").get(timeout=CALL_TIMEOUT_S)
+
+    # --- writing
+
+    def commit(self, transactions: list[list[Step]]) -> list[BaseException | None]:
+        """
+        Commit transactions, many in flight; each all or nothing.
+
+        Returns:
+            For each: None when done, Conflict when somebody was quicker, Interrupted when the
+            connection broke and nobody knows.
+
+        Raises:
+            StoreError: refused, closed, or out of reach for too long.
+        """
+        outcomes: list[BaseException | None] = []
+        with self.translated():
+            answers = [self._send(steps) for steps in transactions]
+            for answer in answers:
+                try:
+                    results = answer.get(timeout=CALL_TIMEOUT_S)
+                except _PASSING as exc:
+                    outcomes.append(Interrupted(str(exc)))
+                    continue
+                outcomes.append(_outcome(results))
+        return outcomes
+
+    def _send(self, steps: list[Step]) -> Any:
+        transaction = self._kazoo.transaction()
+        for verb, path, data, version in steps:
+            if verb == "delete":
+                transaction.delete(path, version)
+            elif verb == "set":
+                transaction.set_data(path, data or b"", version)
+            else:
+                # As Kafka makes parents: with no data, which kazoo's own create() doesn't allow.
+                flags = 2 if verb == "sequence" else 0
+                full = self._kazoo.chroot + path
+                transaction._add(Create(full, data, self.acl(path), flags), None)
+        return transaction.commit_async()
+
+    def make(self, paths: Iterable[str]) -> None:
+        """Make znodes without data where they are missing, one by one, in order."""
+        for path in paths:
+            for outcome in self.commit([[Step("create", path)]]):
+                if isinstance(outcome, Interrupted):
+                    raise StoreError(f"ZooKeeper {self.hosts} was lost", retriable=True)
+
+    def touch(self, path: str) -> int:
+        """Write a znode and return when, by ZooKeeper's own clock, epoch milliseconds."""
+        with self.translated():
+            stat = self._kazoo.set_async(path, b"").get(timeout=CALL_TIMEOUT_S)
+            return int(stat.mtime)
+
+
+def _node(data: bytes | None, stat: Any) -> Node:
+    return Node(data, stat.version, stat.numChildren, stat.czxid, stat.mzxid, stat.mtime)
+
+
+def _outcome(results: list[Any]) -> BaseException | None:
+    for result in results:
+        if isinstance(result, (RolledBackError, RuntimeInconsistency)):
+            continue
+        if isinstance(result, _CONFLICTS):
+            return Conflict(type(result).__name__)
+        if isinstance(result, BaseException):
+            raise result
+    return None
+
+
+def _tls(security: ZooKeeperSecurity | None) -> Mapping[str, Any]:
+    if security is None or not security.ssl_enable:
+        return {}
+    for location in (security.keystore_location, security.truststore_location):
+        if location is not None and not Path(location).is_file():
+            raise StoreError(f"zookeeper.ssl: there is no file {location}")
+    password = security.keystore_password
+    ca = security.truststore_location or ssl.get_default_verify_paths().cafile
+    return {
+        "use_ssl": True,
+        "ca": ca,
+        "certfile": security.keystore_location,
+        "keyfile": security.keystore_location,
+        "keyfile_password": None if password is None else password.value,
+        "check_hostname": True,
+    }
+
+
+def _sasl(security: ZooKeeperSecurity | None) -> Mapping[str, Any]:
+    if security is None or security.sasl_username is None:
+        return {}
+    password = security.sasl_password
+    return {
+        "sasl_options": {
+            "mechanism": "DIGEST-MD5",
+            "username": security.sasl_username,
+            "password": "" if password is None else password.value,
+        }
+    }

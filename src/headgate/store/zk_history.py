@@ -1,0 +1,165 @@
+"""
+The ZooKeeper home's memory: history by entity, audit lines, and old notifications swept away.
+
+An entry of ours is written in the alteration's own transaction. A change made past Headgate is
+recorded by whoever watches, with who = unknown, once however many watch. ZooKeeper keeps its data
+in memory, so both are bounded: the latest 1,000 entries per entity, 10,000 audit lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.store.base import UNKNOWN, AuditEvent, HistoryEntry
+from headgate.store.zk_change import (
+    Changed,
+    decode_history,
+    encode_history,
+    history_path,
+)
+from headgate.store.zk_client import Node, Step, ZkClient
+from headgate.store.zk_layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
+
+#: Entries kept per entity, and audit lines kept.
+KEEP_ENTRIES = 1_000
+KEEP_AUDIT = 10_000
+#: How long a notification of ours stays: as Kafka's (ZkNodeChangeNotificationListener).
+NOTICE_LIFE_MS = 15 * 60 * 1_000
+#: Sweep when a folder has this many more than it should, so that sweeping is rare.
+SLACK = 100
+
+
+class ForeignChange(NamedTuple):
+    """A change that seems to have come past Headgate."""
+
+    path: str
+    notice_czxid: int
+    mzxid: int | None
+    changed: list[tuple[QuotaKey, float | None, float | None]]
+
+
+class ZkHistory:
+    """History, audit and sweeping over one connection."""
+
+    def __init__(self, client: ZkClient, clock_ms: Callable[[], int]) -> None:
+        self._client = client
+        self._clock_ms = clock_ms
+        self._swept_ms = 0
+
+    # --- history
+
+    def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        """Return the changes, oldest first by ZooKeeper's own order."""
+        if entity is None:
+            folders = [f"{HISTORY}/{name}" for name in self._client.children([HISTORY])[HISTORY]]
+        else:
+            folders = [history_node(entity.path)]
+        names = self._client.children(folders)
+        found = self._client.nodes(f"{f}/{name}" for f in folders for name in names[f])
+        ordered = sorted(
+            ((node.czxid, path, node) for path, node in found.items() if node), key=lambda e: e[:2]
+        )
+        entries: list[HistoryEntry] = []
+        for _, path, node in ordered:
+            recorded = decode_history(node.data)
+            if recorded is None:
+                continue
+            about = entity_from_path(history_path(path.rpartition("/")[0]))
+            entries += [
+                HistoryEntry(recorded.t_ms, recorded.who, recorded.tool, about, *change)
+                for change in recorded.changed
+            ]
+        return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
+
+    def record_foreign(self, changes: Iterable[ForeignChange]) -> None:
+        """Write changes that no history entry accounts for."""
+        for change in changes:
+            folder = history_node(change.path)
+            names = self._client.children([folder])[folder]
+            newest = sorted(names, key=lambda name: name.rpartition("_")[2])[-3:]
+            nodes = self._client.nodes(f"{folder}/{name}" for name in (*newest, *names[-3:]))
+            if any(_accounts_for(node, change) for node in nodes.values() if node):
+                continue
+            entry = encode_history(
+                self._clock_ms(), UNKNOWN, UNKNOWN, [Changed(*c) for c in change.changed]
+            )
+            # Named by the notification: of several who watch, one makes it and the others can't.
+            name = f"{folder}/x_{change.notice_czxid}"
+            steps = [] if names or folder in self._existing([folder]) else [Step("create", folder)]
+            self._client.commit([[*steps, Step("create", name, entry)]])
+
+    def _existing(self, paths: list[str]) -> set[str]:
+        return {path for path, node in self._client.nodes(paths).items() if node}
+
+    def prune(self, nodes: Mapping[str, Node | None]) -> None:
+        """Cut histories, among znodes that were read, to their latest entries."""
+        for path, node in nodes.items():
+            if node and node.children > KEEP_ENTRIES + SLACK and path.startswith(f"{HISTORY}/"):
+                self._cut(path, KEEP_ENTRIES)
+
+    def _cut(self, folder: str, keep: int) -> None:
+        names = self._client.children([folder])[folder]
+        nodes = self._client.nodes(f"{folder}/{name}" for name in names)
+        by_age = sorted((node.czxid, path) for path, node in nodes.items() if node)
+        old = [path for _, path in by_age[: len(by_age) - keep]]
+        self._client.commit([[Step("delete", path)] for path in old])
+
+    # --- audit
+
+    def audit_step(self, event: AuditEvent) -> Step:
+        """Return the step that keeps an audit line."""
+        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+        data = json.dumps(asdict(stamped), separators=(",", ":"), ensure_ascii=False).encode()
+        return Step("sequence", f"{AUDIT}/a_", data)
+
+    def audit_log(self, limit: int | None) -> list[AuditEvent]:
+        """Return audit lines, oldest first."""
+        names = self._client.children([AUDIT])[AUDIT]
+        if limit is not None:
+            names = names[len(names) - min(limit, len(names)) :]
+        nodes = self._client.nodes(f"{AUDIT}/{name}" for name in names)
+        lines = [node.data for node in nodes.values() if node and node.data]
+        return [AuditEvent(**json.loads(line)) for line in lines]
+
+    def prune_audit(self) -> None:
+        """Cut the audit to its latest lines."""
+        node = self._client.nodes([AUDIT])[AUDIT]
+        if node is not None and node.children > KEEP_AUDIT + SLACK:
+            self._cut(AUDIT, KEEP_AUDIT)
+
+    # --- notifications
+
+    def purge_notices(self, folder: str) -> None:
+        """Delete notifications of ours that everybody has had time to read, now and then."""
+        now = self._clock_ms()
+        if now - self._swept_ms < NOTICE_LIFE_MS // 3:
+            return
+        self._swept_ms = now
+        names = [n for n in self._client.children([folder])[folder] if n.startswith(CHANGE_PREFIX)]
+        nodes = self._client.nodes(f"{folder}/{name}" for name in names)
+        newest = max((sequence(name) for name in names), default=-1)
+        old = [
+            path
+            for path, node in nodes.items()
+            if node and now - node.mtime_ms > NOTICE_LIFE_MS and sequence(path) != newest
+        ]
+        self._client.commit([[Step("delete", path)] for path in old])
+
+
+def _accounts_for(node: Node, change: ForeignChange) -> bool:
+    """Return whether a history entry is the record of a change."""
+    if change.mzxid is not None:
+        # Our entry is made in the same transaction as the znode's change.
+        return node.czxid == change.mzxid
+    recorded = decode_history(node.data)
+    return node.czxid == change.notice_czxid or (
+        recorded is not None
+        and node.czxid > change.notice_czxid
+        and {(k, after) for k, _, after in recorded.changed}
+        >= {(k, after) for k, _, after in change.changed}
+    )
