@@ -175,7 +175,7 @@ class ReleasedBackend:
             else:
                 found[user.user] = [
                     (_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
-                    for info in user.credential_infos
+                    for info in sorted(user.credential_infos, key=lambda info: info.mechanism)
                 ]
         return found
 

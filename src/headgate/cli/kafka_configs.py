@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
+from headgate.cli.connecting import open_client, with_way_out
 from headgate.cli.joptsimple import OptionError
 from headgate.cli.kafka_configs_options import (
     BROKERS,
@@ -38,7 +39,6 @@ from headgate.cli.kafka_configs_options import (
 from headgate.cli.kafka_configs_values import (
     configs_to_add,
     configs_to_delete,
-    load_properties,
     quota_value,
 )
 from headgate.cli.output import complain, java_double, printable, say
@@ -46,7 +46,7 @@ from headgate.errors import ApiError, HeadgateError, InvalidQuota, KafkaError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
-from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey, keys_for
+from headgate.quota.key import QuotaKey, keys_for
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
@@ -107,7 +107,13 @@ def _run(words: Sequence[str]) -> int:
 
         run(options)
         return exit_codes.DONE
-    with open_client(options) as client:
+    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
+    with open_client(
+        servers=servers,
+        store=options.value("store"),
+        config_file=options.value("command-config"),
+        tool=TOOL,
+    ) as client:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):
             raise IllegalArgument("An entity name must be specified for every entity type")
@@ -116,19 +122,6 @@ def _run(words: Sequence[str]) -> int:
         else:
             describe(client, options)
     return exit_codes.DONE
-
-
-def open_client(options: ConfigsOptions) -> AdminClient:
-    """Make the admin client that the flags ask for."""
-    from headgate.admin import AdminClient
-
-    file = options.value("command-config")
-    config = load_properties(file) if file is not None else {}
-    store = options.value("store")
-    if store is not None:
-        return AdminClient(store=store, config=config, tool=TOOL)
-    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
-    return AdminClient(servers, config=config, tool=TOOL)
 
 
 # --- alter
@@ -254,26 +247,6 @@ def alter_quotas(
         result.all().result(_TIMEOUT_S)
     except ApiError as exc:
         raise with_way_out(exc, [op.key for op in ops]) from exc
-
-
-def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
-    """
-    Add to a plain Kafka's refusal of a key it lacks where such a key can be kept.
-
-    Args:
-        error: the refusal.
-        keys: those that were asked for.
-    """
-    for key in keys:
-        ours = key in KEYS and not key.known_to_kafka
-        if ours and (error.message or "").startswith(f"Invalid configuration key {key.name}"):
-            kept = "producer ids per user" if key == PRODUCER_IDS else f"{key.units} quotas"
-            return ApiError(
-                error.code,
-                f"{error.message}: Apache Kafka has no {kept}; keep {key} in a Headgate store "
-                "(--store URL, or the gateway in front of this cluster), which enforces it",
-            )
-    return error
 
 
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:

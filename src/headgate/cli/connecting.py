@@ -1,0 +1,58 @@
+"""
+From flags to an admin client, and from a plain Kafka's refusals to a way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headgate.cli.kafka_configs_values import load_properties
+from headgate.errors import ApiError
+from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+
+
+def open_client(
+    *, servers: str | None, store: str | None, config_file: str | None, tool: str
+) -> AdminClient:
+    """
+    Make the admin client that flags ask for.
+
+    Args:
+        servers: ``--bootstrap-server``, or None.
+        store: ``--store``, or None.
+        config_file: ``--command-config``, or None.
+        tool: the program, for a store's history.
+
+    Raises:
+        OSError: the file can't be read.
+        ConfigError: settings that make no sense.
+    """
+    from headgate.admin import AdminClient
+
+    config = load_properties(config_file) if config_file is not None else {}
+    return AdminClient(servers, store=store, config=config, tool=tool)
+
+
+def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
+    """
+    Add to a plain Kafka's refusal of a key it lacks where such a key can be kept.
+
+    Args:
+        error: the refusal.
+        keys: those that were asked for.
+    """
+    for key in keys:
+        ours = key in KEYS and not key.known_to_kafka
+        if ours and (error.message or "") == f"Invalid configuration key {key.name}":
+            kept = "producer ids per user" if key == PRODUCER_IDS else f"{key.units} quotas"
+            return ApiError(
+                error.code,
+                f"{error.message}: Apache Kafka has no {kept}; keep {key} in a Headgate store "
+                "(--store URL, or --bootstrap-server of the gateway in front of this cluster), "
+                "which enforces it",
+            )
+    return error

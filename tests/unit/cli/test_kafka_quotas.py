@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.connecting import with_way_out
+from headgate.cli.kafka_quotas import list_order, main, split_list, value_text
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, PRODUCER_SHARES, QuotaKey
+from headgate.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path}/quotas.db"
+
+
+def alter(url: str, *words: str) -> int:
+    return main(["--store", url, "--alter", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "exactly one action"),
+        (["--list", "--alter"], "got --list, --alter"),
+        (["--list", "--include-overrides"], "--include-overrides goes with --describe"),
+        (["--list", "--add=producer_byte_rate=1"], "--add goes with --alter"),
+        (["--describe", "--prefix=user=a"], "--prefix goes with --list"),
+        (["--describe", "--names=user=a", "--validate-only"], "goes with --alter"),
+        (["--alter", "--names=user=a"], "--alter needs --add or --delete"),
+        (["--alter", "--delete", "producer_byte_rate"], "--alter needs an entity"),
+        (["--describe"], "--describe needs an entity"),
+        (["--list", "--names=user"], "isn't of the form type=name"),
+        (["--list", "--names=user="], "--defaults=user"),
+        (["--describe", "--names=user=a", "--defaults=user"], "user is given twice"),
+        (["--alter", "--names=user=a", "--add=producer_byte_rate"], "name:unit=value"),
+        (["--alter", "--names=user=a", "--add=producer_byte_rate=fast"], "must be a number"),
+        (["--alter", "--names=user=a", "--delete=producer_byte_rate=1"], "name:unit"),
+        (
+            [
+                "--alter",
+                "--names=user=a",
+                "--add=producer_byte_rate=1",
+                "--delete=producer_byte_rate:broker_bps",
+            ],
+            "producer_byte_rate:broker_bps is given twice",
+        ),
+        (["--list", "stray"], "'stray' belongs to no flag"),
+        (["--list", "--bootstrap-server", "localhost:9092"], "exactly one of"),
+        (["--nope"], "nope is not a recognized option"),
+    ],
+)
+def test_what_makes_no_sense_exits_2_and_says_why(
+    url: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--store", url, *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert told in printed.err.splitlines()[0]
+
+
+def test_nothing_to_connect_to_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 2
+    assert "--bootstrap-server" in capsys.readouterr().err
+
+
+def test_546_20_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    flags = """bootstrap-server command-config list describe alter names defaults prefix
+        include-overrides add delete validate-only json store"""
+    for flag in flags.split():
+        assert f"--{flag} " in printed or f"--{flag}\n" in printed
+
+
+def test_546_21_a_type_left_out_is_a_wildcard(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["--names=user=a,client-id=c"],
+        ["--names=client-id=c"],
+        ["--names=client-id=d"],
+        ["--defaults=user,client-id"],
+    ):
+        assert alter(url, *words, "--add=request_percentage=50") == 0
+    capsys.readouterr()
+    assert main(["--store", url, "--list", "--names=client-id=c"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert heads == ["{user=a, client-id=c}", "{client-id=c}"]
+    assert main(["--store", url, "--list"]) == 0
+    assert capsys.readouterr().out.count("request_percentage:percent=50") == 4
+
+
+def test_546_23_names_split_at_the_first_equals_and_commas_can_be_escaped(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert alter(url, "--names", r"user=CN=a b\,O=*", "--add=producer_byte_rate=5") == 0
+    capsys.readouterr()
+    assert main(["--store", url, "--list", "--names", r"user=CN=a b\,O=*"]) == 0
+    assert capsys.readouterr().out == (
+        "{user=CN%3Da%20b%2CO%3D%2A}\nproducer_byte_rate:broker_bps=5\n"
+    )
+
+
+def test_546_23_flags_may_be_repeated(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--names=user=a", "--names=client-id=c"]
+    adds = ["--add=producer_byte_rate=5", "--add=request_percentage=12.75"]
+    assert alter(url, *words, *adds) == 0
+    assert main(["--store", url, "--list", *words]) == 0
+    assert capsys.readouterr().out == (
+        "{user=a, client-id=c}\nproducer_byte_rate:broker_bps=5\nrequest_percentage:percent=12.75\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("a,b", ["a", "b"]), (r"a\,b", ["a,b"]), (r"a\b,\\", ["a\\b", "\\\\"]), (",,", [])],
+)
+def test_lists_are_cut_at_bare_commas(text: str, parts: list[str]) -> None:
+    assert split_list(text) == parts
+
+
+def test_546_24_names_are_sanitised_and_a_user_called_default_stays_apart(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert alter(url, "--names=user=<default>", "--add=producer_byte_rate=5") == 0
+    assert alter(url, "--names=user=\x1b[31mred\nx", "--add=producer_byte_rate=6") == 0
+    assert alter(url, "--defaults=user", "--add=producer_byte_rate=7") == 0
+    capsys.readouterr()
+    assert main(["--store", url, "--list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "{user=%3Cdefault%3E}",
+        "producer_byte_rate:broker_bps=5",
+        "",
+        "{user=%1B%5B31mred%0Ax}",
+        "producer_byte_rate:broker_bps=6",
+        "",
+        "{user=<default>}",
+        "producer_byte_rate:broker_bps=7",
+    ]
+
+
+def test_most_specific_first_then_names_from_the_last() -> None:
+    pairs = [QuotaEntity.of(user=u, client_id="c") for u in ("b", "a", DEFAULT)]
+    users = [QuotaEntity.of(user=u) for u in ("b", "a", DEFAULT)]
+    ips = [QuotaEntity.of(ip=ip) for ip in ("10.0.0.1", DEFAULT)]
+    wanted = [*pairs[:2], *users[:2], pairs[2], users[2], QuotaEntity.of(client_id="c"), *ips]
+    assert list_order(dict.fromkeys(reversed(wanted))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(5.0, "5"), (12.75, "12.75"), (2.0**63, "9223372036854775807"), (float("inf"), "Infinity")],
+)
+def test_whole_numbers_have_no_point(value: float, text: str) -> None:
+    assert value_text(value) == text
+
+
+def test_validate_only_checks_and_changes_nothing(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=5", "--validate-only") == 0
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=0", "--validate-only") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "kafka-quotas: INVALID_REQUEST: Quota producer_byte_rate must be greater than 0\n"
+    )
+    assert main(["--store", url, "--list"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_the_history_knows_the_tool(url: str) -> None:
+    assert alter(url, "--names=user=a", "--add=producer_byte_rate=5") == 0
+    with SqliteStore(url.removeprefix("sqlite:")) as store:
+        [entry] = store.history()
+    assert entry.tool == "kafka-quotas"
+    assert "@" in entry.who
+
+
+def test_json_has_raw_names_and_null_defaults(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[0m"
+    assert alter(url, f"--names=user={name}", "--add=producer_byte_rate=5", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ops"] == {"producer_byte_rate:broker_bps": 5}
+    assert alter(url, "--defaults=user", "--add=producer_byte_rate=3,consumer_byte_rate=9") == 0
+    capsys.readouterr()
+    assert main(["--store", url, "--list", "--json"]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert json.loads(text) == [
+        {"entity": {"user": name}, "quotas": {"producer_byte_rate:broker_bps": 5}},
+        {
+            "entity": {"user": None},
+            "quotas": {"consumer_byte_rate:broker_bps": 9, "producer_byte_rate:broker_bps": 3},
+        },
+    ]
+    words = ["--describe", f"--names=user={name}", "--include-overrides", "--json"]
+    assert main(["--store", url, *words]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "key": "consumer_byte_rate:broker_bps",
+            "value": 9,
+            "source": {"user": None},
+            "overridden": [],
+        },
+        {
+            "key": "producer_byte_rate:broker_bps",
+            "value": 5,
+            "source": {"user": name},
+            "overridden": [{"value": 3, "source": {"user": None}}],
+        },
+    ]
+
+
+@pytest.mark.parametrize("key", [PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS])
+def test_a_plain_kafkas_refusal_gets_the_way_out(key: QuotaKey) -> None:
+    name = key.name
+    refusal = ApiError(KafkaError.INVALID_REQUEST, f"Invalid configuration key {name}")
+    told = with_way_out(refusal, [PRODUCER, key])
+    assert str(told).startswith(f"Invalid configuration key {name}: Apache Kafka has no ")
+    assert "--store" in str(told)
+
+
+def test_other_refusals_stay_as_they_are() -> None:
+    refusal = ApiError(KafkaError.INVALID_REQUEST, "Invalid configuration key producer_byte_rate")
+    assert with_way_out(refusal, [PRODUCER]) is refusal
