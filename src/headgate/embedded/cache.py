@@ -8,8 +8,11 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from headgate.embedded.process import EmbeddedError
 
 CACHE_VARIABLE = "HEADGATE_CACHE"
 
@@ -65,3 +68,38 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     fresh = Path(name)
     fresh.chmod(mode)
     fresh.replace(path)
+
+
+def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
+    """
+    Take a folder for this process and the children it hands the descriptor to.
+
+    Args:
+        folder: the folder; ``.lock`` in it is locked.
+        what: what it's used for, for the message.
+        patience_s: seconds to wait, for children of a killed process that are about to die.
+
+    Returns:
+        A descriptor; closing it (or the end of everyone who has it) gives the folder back.
+
+    Raises:
+        EmbeddedError: somebody else has it.
+    """
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() < give_up:
+                time.sleep(0.1)
+                continue
+            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise EmbeddedError(
+                f"{folder} is in use by another {what} (process {owner or 'unknown'}): "
+                "stop that one, or name another folder"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return descriptor

@@ -7,6 +7,7 @@ free ports of its own, which it keeps over kill, stop and start. Node 1 is the c
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from headgate.embedded import properties
+from headgate.embedded.cache import hold
 from headgate.embedded.jars import KAFKA_4, ensure_jars
 from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
@@ -94,6 +96,7 @@ class EmbeddedKafka:
         self._progress = progress or (lambda _text: None)
         self._ports: dict[int, Ports] = {}
         self._children: dict[int, Child] = {}
+        self._lock: int | None = None
 
     # --- What it is -------------------------------------------------------------------------
 
@@ -216,6 +219,8 @@ class EmbeddedKafka:
         if self._dir is None:
             self._dir = Path(tempfile.mkdtemp(prefix="headgate-kafka-"))
         self._dir.mkdir(parents=True, exist_ok=True)
+        # Kafka's own lock doesn't cover its metadata log: two of one folder would spoil it.
+        self._lock = hold(self._dir, "embedded Kafka")
         try:
             if self._zookeeper is None and self._own_zookeeper:
                 self._zookeeper = EmbeddedZooKeeper(self._dir / "zookeeper")
@@ -319,6 +324,7 @@ class EmbeddedKafka:
         if self._own_zookeeper and self._zookeeper is not None:
             self._zookeeper.stop()
             self._zookeeper = None
+        self._let_go()
         if temporary and self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
             self._dir = None
@@ -332,6 +338,11 @@ class EmbeddedKafka:
                 child.resume()
                 child.kill() if kill else child.stop()
         self._children = {}
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def tool(
         self, main_class: str, *args: str, timeout_s: float = 60, user: str | None = None
@@ -443,6 +454,7 @@ class EmbeddedKafka:
             name=f"broker {broker} (Kafka {self.version})",
             output=folder / "log" / "stdout.log",
             log=folder / "log" / "server.log",
+            keep_open=() if self._lock is None else (self._lock,),
         )
 
     def _wait(self, broker: int) -> None:

@@ -13,12 +13,13 @@ import atexit
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -91,7 +92,7 @@ class Child:
         name: what messages call it.
         output: file that its stdout and stderr are appended to.
         log: file with its log, for messages.
-        env: environment; this process's by default.
+        keep_open: descriptors that stay open as long as it lives, such as a lock's.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Child:
         name: str,
         output: Path,
         log: Path,
-        env: Mapping[str, str] | None = None,
+        keep_open: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.output = output
@@ -115,7 +116,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env=None if env is None else dict(env),
+                pass_fds=keep_open,
                 start_new_session=True,
             )
         _guard.tell(f"+ {self.pid}\n")
@@ -175,10 +176,14 @@ class Child:
             time.sleep(0.1)
 
     def _failure(self, what: str) -> str:
-        lines = self.log_text().splitlines()[-15:]
+        lines = self.log_text().splitlines()
         out = self.output.read_text(errors="replace").splitlines()[-5:]
-        shown = "\n".join(f"  {line[:400]}" for line in [*lines, *out]) or "  (nothing was logged)"
-        return f"{self.name} {what}; its log is {self.log}, ending:\n{shown}"
+        # What went wrong is often followed by a long orderly shutdown.
+        errors = [n for n, line in enumerate(lines[:-12]) if re.search(r"\b(ERROR|FATAL)\b", line)]
+        first = [*lines[errors[0] : errors[0] + 4], "…"] if errors else []
+        chosen = [*first, *lines[-12:], *(line for line in out if line not in lines)]
+        shown = "\n".join(f"  {line[:400]}" for line in chosen) or "  (nothing was logged)"
+        return f"{self.name} {what}; its log is {self.log}:\n{shown}"
 
     def kill(self) -> None:
         """End it at once, as kill -9 does, and wait until it's gone."""

