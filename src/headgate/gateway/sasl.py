@@ -1,0 +1,343 @@
+"""
+Watch a client authenticate through the gateway, and learn its name.
+
+The gateway has no passwords: tokens pass to the broker and only the broker's success makes a name
+count. What a token claims is read here without being believed::
+
+    START --handshake--> CHOSEN --token--> ASKED --challenge--> CHOSEN ... --success--> DONE
+      ^                                      `--refused--> FAILED (the connection is closed)
+      `------------ re-authentication (KIP-368): the same name, the same mechanism ------'
+
+Refused here, before the broker sees it: GSSAPI (its tokens are sealed), OAUTHBEARER tokens that
+aren't JWTs (nobody could tell whose they are), delegation tokens whose owner isn't known, and a
+second name on one connection.
+
+Source: Apache Kafka's ``SaslServerAuthenticator``, ``ScramMessages``, ``PlainSaslServer``,
+``OAuthBearerClientInitialResponse``; RFC 4616, 5802, 7628; KIP-48, KIP-368.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.errors import KafkaError, RemoteProtocolError
+
+# sasl.server.max.receive.size, Kafka's default (KIP-684): one token, before a name is known.
+MAX_TOKEN_BYTES: Final = 512 * 1024
+# A name becomes a quota id and a metric label. Kafka's own clients send far less.
+MAX_NAME_BYTES: Final = 8 * 1024
+# SCRAM takes two rounds; OAUTHBEARER a second after an error. Nothing takes more.
+MAX_ROUNDS: Final = 4
+
+PLAIN: Final = "PLAIN"
+SCRAM: Final = frozenset(("SCRAM-SHA-256", "SCRAM-SHA-512"))
+OAUTHBEARER: Final = "OAUTHBEARER"
+GSSAPI: Final = "GSSAPI"
+OBSERVABLE: Final = frozenset((PLAIN, OAUTHBEARER, *SCRAM))
+
+OwnerOf = Callable[[str], str | None]
+
+# ScramMessages.ClientFirstMessage; characters beyond ASCII pass, to brokers that take them.
+_NAME = r"(?:[^\x00=,]|=2C|=3D)+"
+_CLIENT_FIRST: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,(?:m=[^\x00,]+,)?n=(?P<name>{_NAME}),r=[\x21-\x2b\x2d-\x7e]+"
+    r"(?P<extensions>(?:,[A-Za-z]+=[^\x00,]+)*)",
+    re.DOTALL,
+)
+_CLIENT_INITIAL: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
+_BEARER: Final = re.compile(r"bearer +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE)
+
+
+class SaslState(enum.Enum):
+    """Where an exchange stands."""
+
+    START = "waits for a handshake"
+    CHOSEN = "waits for a client's token"
+    ASKED = "waits for the broker's answer"
+    DONE = "authenticated"
+    FAILED = "refused"
+
+
+class Refusal(Exception):
+    """
+    What a client asked can't be allowed; it is answered in the broker's place and closed.
+
+    Args:
+        code: Kafka's error code for the answer.
+        message: what the client is told.
+        reason: a short word for metrics.
+    """
+
+    def __init__(self, code: KafkaError, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+
+
+class SaslObserver:
+    """
+    Follow the SASL exchanges of one connection.
+
+    Args:
+        mechanisms: those this listener lets through (``sasl.enabled.mechanisms``).
+        sub_claim: the claim of a JWT that is the name (``sasl.oauthbearer.sub.claim.name``).
+        owner_of: the owner of a delegation token by its id; None where it isn't known. Without
+            it, delegation tokens are refused.
+
+    Attributes:
+        name: the name the broker has confirmed; None before. Once set it never changes.
+        mechanism: of the exchange; None before the handshake.
+        raw: the client sends bare tokens, not SaslAuthenticate (handshake version 0).
+        state: where the exchange stands.
+    """
+
+    def __init__(
+        self,
+        mechanisms: Sequence[str] = tuple(OBSERVABLE),
+        sub_claim: str = "sub",
+        owner_of: OwnerOf | None = None,
+    ) -> None:
+        self._mechanisms = tuple(mechanisms)
+        self._sub_claim = sub_claim
+        self._owner_of = owner_of
+        self._claimed: str | None = None
+        self._asked: str | None = None  # the mechanism of a handshake that isn't answered yet
+        self._confirmed_mechanism: str | None = None
+        self._raw_asked = False
+        self._rounds = 0
+        self.name: str | None = None
+        self.mechanism: str | None = None
+        self.raw = False
+        self.state = SaslState.START
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The mechanisms a client may be told of."""
+        return tuple(name for name in self._mechanisms if name in OBSERVABLE)
+
+    def handshake(self, mechanism: str, version: int) -> None:
+        """
+        A client chose a mechanism.
+
+        Raises:
+            Refusal: it can't be watched, isn't enabled, or isn't that of the first authentication.
+            RemoteProtocolError: it isn't a handshake's turn.
+        """
+        if self._asked is not None or self.state in (SaslState.ASKED, SaslState.FAILED):
+            raise RemoteProtocolError("a SASL handshake out of turn", reason="sasl-state")
+        if self.raw:
+            raise RemoteProtocolError("a second handshake after raw tokens", reason="sasl-state")
+        if mechanism == GSSAPI:
+            raise self._refuse(
+                KafkaError.UNSUPPORTED_SASL_MECHANISM,
+                "GSSAPI can't pass a gateway: its tokens are sealed, so no name could be read",
+                "gssapi",
+            )
+        if mechanism not in self.offered:
+            raise self._refuse(
+                KafkaError.UNSUPPORTED_SASL_MECHANISM,
+                f"mechanism {mechanism!r} isn't enabled on this listener",
+                "mechanism",
+            )
+        before = self._confirmed_mechanism
+        if before is not None and mechanism != before:
+            raise self._refuse(
+                KafkaError.UNSUPPORTED_SASL_MECHANISM,
+                f"SASL mechanism {mechanism!r} requested by client is not supported for "
+                f"reauthentication of mechanism {before!r}",
+                "reauthentication",
+            )
+        self._asked = mechanism
+        self._raw_asked = version == 0
+
+    def handshake_answered(self, error: int) -> None:
+        """A broker answered a handshake."""
+        asked, self._asked = self._asked, None
+        if asked is None:
+            raise RemoteProtocolError("a handshake's answer to no handshake", reason="sasl-state")
+        if error:
+            self.state = SaslState.FAILED
+            return
+        self.mechanism = asked
+        self.raw = self._raw_asked
+        self._claimed = None
+        self._rounds = 0
+        self.state = SaslState.CHOSEN
+
+    def token(self, raw: bytes) -> None:
+        """
+        A client sent a token of its mechanism.
+
+        Raises:
+            Refusal: nobody could say whose it is, or it is another's than before.
+            RemoteProtocolError: it isn't a token's turn, or it is too big.
+        """
+        if self.state is not SaslState.CHOSEN or self._asked is not None:
+            raise RemoteProtocolError("a SASL token out of turn", reason="sasl-state")
+        if len(raw) > MAX_TOKEN_BYTES:
+            raise RemoteProtocolError(f"a SASL token of {len(raw)} bytes", reason="oversized")
+        self._rounds += 1
+        if self._rounds > MAX_ROUNDS:
+            raise RemoteProtocolError("a SASL exchange without end", reason="sasl-state")
+        claimed = self._read(raw)
+        if claimed is not None:
+            if len(claimed.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+                raise self._failed("the name is too long", "name")
+            if self.name is not None and claimed != self.name:
+                raise self._failed(
+                    f"Cannot change principals during re-authentication from User:{self.name}: "
+                    f"User:{claimed}",
+                    "reauthentication",
+                )
+            self._claimed = claimed
+        self.state = SaslState.ASKED
+
+    def answered(self, error: int, token: bytes) -> None:
+        """
+        A broker answered a token: a challenge, a refusal, or the success that makes a name count.
+
+        Raises:
+            RemoteProtocolError: the broker says yes to something that had no name.
+        """
+        if self.state is not SaslState.ASKED:
+            raise RemoteProtocolError("a SASL answer to no token", reason="sasl-state")
+        if error:
+            self.state = SaslState.FAILED
+            return
+        if not self._is_success(token):
+            self.state = SaslState.CHOSEN
+            return
+        if self._claimed is None:
+            raise RemoteProtocolError("a SASL success without a name", reason="sasl-state")
+        self.name = self._claimed
+        self._confirmed_mechanism = self.mechanism
+        self.state = SaslState.DONE
+
+    def _is_success(self, token: bytes) -> bool:
+        if self.mechanism in SCRAM:
+            # The second answer, the server's signature; an error is e=, and Kafka sends a code.
+            return self._rounds >= 2 and token.startswith(b"v=")
+        # PLAIN ends with an empty answer. OAUTHBEARER also: a refused token is answered without
+        # an error code, by a JSON text (RFC 7628).
+        return not token
+
+    def _read(self, raw: bytes) -> str | None:
+        """Return the name a token claims; None if it has none (later rounds)."""
+        if self.mechanism == PLAIN:
+            return self._plain(raw)
+        if self.mechanism == OAUTHBEARER:
+            return None if raw == b"\x01" else self._bearer(raw)
+        return self._scram(raw) if self._rounds == 1 else None
+
+    def _plain(self, raw: bytes) -> str:
+        parts = raw.decode("utf-8", "replace").split("\0")
+        if len(parts) != 3 or not parts[1]:
+            raise self._failed("Invalid SASL/PLAIN response", "unreadable")
+        if parts[0] and parts[0] != parts[1]:
+            raise self._failed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username",
+                "authzid",
+            )
+        return parts[1]
+
+    def _scram(self, raw: bytes) -> str:
+        match = _CLIENT_FIRST.fullmatch(raw.decode("utf-8", "replace"))
+        if match is None:
+            raise self._failed("Invalid SCRAM client first message format", "unreadable")
+        name = scram_name(match["name"])
+        if name is None:
+            raise self._failed("Invalid SCRAM client first message format", "unreadable")
+        authzid = match["authzid"]
+        if authzid and authzid != name:
+            raise self._failed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username",
+                "authzid",
+            )
+        extensions = dict(
+            pair.partition("=")[::2] for pair in match["extensions"].split(",") if pair
+        )
+        if extensions.get("tokenauth", "").lower() != "true":
+            return name
+        owner = None if self._owner_of is None else self._owner_of(name)
+        if owner is None:
+            raise self._failed(
+                "a delegation token whose owner this gateway can't look up", "delegation-token"
+            )
+        return owner
+
+    def _bearer(self, raw: bytes) -> str:
+        match = _CLIENT_INITIAL.fullmatch(raw.decode("utf-8", "replace"))
+        if match is None:
+            raise self._failed("Invalid OAUTHBEARER client first message", "unreadable")
+        pairs = dict(pair.partition("=")[::2] for pair in match["pairs"].split("\x01") if pair)
+        bearer = _BEARER.fullmatch(pairs.get("auth", ""))
+        if bearer is None:
+            raise self._failed(
+                "Invalid OAUTHBEARER client first message: invalid 'auth' format", "unreadable"
+            )
+        name = jwt_claim(bearer["token"], self._sub_claim)
+        if name is None:
+            raise self._failed(
+                "an opaque OAuth token: the gateway can only tell whose a JWT is, by its claim "
+                f"{self._sub_claim!r}",
+                "opaque-token",
+            )
+        authzid = match["authzid"]
+        if authzid and scram_name(authzid) != name:
+            raise self._failed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from the token's principal name",
+                "authzid",
+            )
+        return name
+
+    def _refuse(self, code: KafkaError, message: str, reason: str) -> Refusal:
+        self.state = SaslState.FAILED
+        return Refusal(code, message, reason)
+
+    def _failed(self, message: str, reason: str) -> Refusal:
+        return self._refuse(KafkaError.SASL_AUTHENTICATION_FAILED, message, reason)
+
+
+def scram_name(text: str) -> str | None:
+    """Return the name a saslname stands for (``=2C`` is a comma, ``=3D`` an equals sign)."""
+    name = text.replace("=2C", ",")
+    if "=" in name.replace("=3D", ""):
+        return None
+    return name.replace("=3D", "=")
+
+
+def jwt_claim(token: str, claim: str) -> str | None:
+    """
+    Return a claim of a JWT, unverified: the broker verifies it.
+
+    Args:
+        token: the compact form, ``header.payload.signature`` (signature may be empty).
+        claim: the claim's name.
+
+    Returns:
+        The claim; None if the token isn't a JWT or hasn't the claim as a text that isn't empty.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    payload = parts[1].rstrip("=")
+    try:
+        raw = base64.b64decode(payload + "=" * (-len(payload) % 4), altchars=b"-_", validate=True)
+        # A deep nest of brackets would exhaust the stack; claims are flat.
+        claims = json.loads(raw) if raw.count(b"[") + raw.count(b"{") < 500 else None
+    except (binascii.Error, ValueError):
+        return None
+    value = claims.get(claim) if isinstance(claims, dict) else None
+    return value if isinstance(value, str) and value else None
