@@ -142,10 +142,10 @@ def _oid(raw: bytes) -> str:
         if byte < 0x80:
             numbers.append(value)
             value = 0
-    first = min(numbers[0] // 40, 2) if numbers else 0
-    return (
-        ".".join(str(n) for n in (first, numbers[0] - 40 * first, *numbers[1:])) if numbers else ""
-    )
+    if not numbers:
+        return ""
+    first = min(numbers[0] // 40, 2)
+    return ".".join(str(number) for number in (first, numbers[0] - 40 * first, *numbers[1:]))
 
 
 def _escape(text: str) -> str:
