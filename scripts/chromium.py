@@ -1,7 +1,7 @@
 """
 See that there is a Chromium for the tests that look at pages: `make browser`.
 
-Found in HEADGATE_CHROMIUM, else on PATH, else in the cache. Where there is none, Debian's is
+Found in CHROMIUM, else on PATH, else in the cache. Where there is none, Debian's is
 installed (as root), or its packages are unpacked into the cache (as anybody else), signed lists and
 hashes checked by apt in both cases.
 """
@@ -19,7 +19,7 @@ from headgate.embedded.cache import cache_dir, locked
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 WAY_OUT = (
     "Tests in a browser need a Chromium: install one (Debian: apt-get install chromium), or name "
-    "its program in HEADGATE_CHROMIUM"
+    "its program in CHROMIUM"
 )
 
 
@@ -35,7 +35,7 @@ def unpacked() -> Path:
 
 def find() -> str | None:
     """Return a Chromium that runs."""
-    candidates = [os.environ.get("HEADGATE_CHROMIUM"), *map(shutil.which, NAMES)]
+    candidates = [os.environ.get("CHROMIUM"), *map(shutil.which, NAMES)]
     candidates.append(str(unpacked() / "chromium"))
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and runs(candidate):

@@ -19,6 +19,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import NamedTuple
 
+import chromium
+
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "test"
 SERVERS = ("browser", "kafka3", "kafka4", "spark")
@@ -127,6 +129,8 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="slow tests too, and keep the result")
     options, more = parser.parse_known_args()
     REPORTS.mkdir(parents=True, exist_ok=True)
+    if (browser := chromium.find()) is not None:
+        os.environ["CHROMIUM"] = browser  # `make browser` has said it where there is none
     results = [run(g, slow=options.all, more=more) for g in options.groups or GROUPS]
     if options.all and not options.groups:
         record(results)
