@@ -1,0 +1,223 @@
+"""
+Take connections of one listener, no faster than its quotas allow (KIP-612).
+
+While a delay runs, or no slot is free, nothing is accepted: connections wait in the kernel's
+backlog. Accepting goes on when the delay is over *and* a slot is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headgate.throttle.connection import Outcome, host_address
+
+if TYPE_CHECKING:
+    from headgate.gateway.journal import Journal
+    from headgate.metrics.meters import ListenerMeters
+    from headgate.throttle.connection import ConnectionQuotas
+
+_BATCH: Final = 32
+"""Connections taken per turn of the loop, so that a storm doesn't starve those at work."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Acceptor:
+    """
+    The accept loop of one listener of one broker.
+
+    Args:
+        sock: listening, not blocking.
+        listener: its name.
+        broker_id: for the journal.
+        quotas: of the broker.
+        meters: of the listener.
+        journal: told of every connection.
+        on_accept: called with the socket and the client's address as Java spells it.
+        now_ms: the clock.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: str,
+        broker_id: int,
+        quotas: ConnectionQuotas,
+        meters: ListenerMeters,
+        journal: Journal,
+        on_accept: Callable[[socket.socket, str], None],
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        self._sock = sock
+        self.listener = listener
+        self._broker_id = broker_id
+        self._quotas = quotas
+        self._meters = meters
+        self._journal = journal
+        self._on_accept = on_accept
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._reserved = False  # broker and listener are charged for the next connection
+        self._blocked_since_ms = 0
+        self._delay_ends_ms = 0
+        self._parked: set[socket.socket] = set()
+        self._listening = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens: host and port."""
+        name = self._sock.getsockname()
+        return str(name[0]), int(name[1])
+
+    def start(self) -> None:
+        """Begin to accept."""
+        if not self._listening and self._sock.fileno() >= 0:
+            self._listening = True
+            self._loop.add_reader(self._sock.fileno(), self._ready)
+
+    def _stop(self) -> None:
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(self._sock.fileno())
+
+    def slot_freed(self) -> None:
+        """A connection closed or a limit changed: perhaps there is a slot now."""
+        if self._blocked_since_ms:
+            self._go_on()
+
+    def _ready(self) -> None:
+        for _ in range(_BATCH):
+            if not self._reserve() or not self._accept():
+                return
+
+    def _reserve(self) -> bool:
+        """Charge the next connection; False when it has to wait."""
+        if self._reserved:
+            return True
+        now = self._now_ms()
+        delay_ms = self._quotas.reserve(self.listener, now)
+        self._reserved = True
+        if delay_ms > 0:
+            self._meters.throttle_time.record(delay_ms, now)
+        if delay_ms <= 0 and self._quotas.slot_available(self.listener):
+            self._delay_ends_ms = 0
+            return True
+        self._journal.connection(self._broker_id, self.listener, "", now, delay_ms)
+        self._stop()
+        self._blocked_since_ms = now
+        self._delay_ends_ms = now + delay_ms
+        self._timer = self._loop.call_later(max(delay_ms, 1) / 1000, self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        now = self._now_ms()
+        if now < self._delay_ends_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(
+                max(self._delay_ends_ms - now, 1) / 1000, self._go_on
+            )
+            return
+        # Differs: KIP-612 v3 stops waiting for a slot after the delay; Kafka waits for both.
+        if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
+            return
+        self._meters.blocked.mark(self._blocked_since_ms, now)
+        self._blocked_since_ms = 0
+        self.start()
+
+    def _accept(self) -> bool:
+        try:
+            sock, peer = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            # Out of descriptors: wait, rather than spin on a readable listener.
+            self._stop()
+            self._blocked_since_ms = self._now_ms()
+            self._delay_ends_ms = self._blocked_since_ms + 100
+            self._meters.closed[f"accept-{error.errno}"] += 1
+            self._timer = self._loop.call_later(0.1, self._go_on)
+            return False
+        self._reserved = False
+        sock.setblocking(False)
+        address = host_address(str(peer[0]))
+        now = self._now_ms()
+        outcome, throttle_ms = self._quotas.admit(self.listener, address, now)
+        self._journal.connection(self._broker_id, self.listener, address, now, throttle_ms)
+        if outcome is Outcome.THROTTLED:
+            self._meters.closed["ip-connection-rate"] += 1
+            self._meters.ip_throttle_time.record(throttle_ms, now)
+            self._parked.add(sock)
+            self._loop.call_later(throttle_ms / 1000, self._close_parked, sock)
+        elif outcome is Outcome.TOO_MANY:
+            self._meters.closed["max-connections-per-ip"] += 1
+            self._quotas.release(self.listener, address)
+            sock.close()
+        else:
+            self._meters.accepted += 1
+            self._on_accept(sock, address)
+        return True
+
+    def _close_parked(self, sock: socket.socket) -> None:
+        self._parked.discard(sock)
+        with contextlib.suppress(OSError):
+            sock.close()
+
+    def stop_accepting(self) -> None:
+        """Take no more connections; the port stays bound until ``close``."""
+        self._stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._blocked_since_ms = 0
+
+    def close(self) -> None:
+        """Close the port and what is parked."""
+        self.stop_accepting()
+        for sock in self._parked:
+            sock.close()
+        self._parked.clear()
+        self._sock.close()
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """
+    Open a listening socket.
+
+    Args:
+        host: "" is every interface (IPv6 with IPv4 where there is IPv6).
+        port: 0 lets the system choose.
+        backlog: ``socket.listen.backlog.size``.
+
+    Raises:
+        OSError: the port is in use, or the address isn't this machine's.
+    """
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    else:
+        try:
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            address = ("::", port)
+        except OSError:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            address = ("0.0.0.0", port)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

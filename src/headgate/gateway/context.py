@@ -1,0 +1,145 @@
+"""
+Who a request is charged to, and what a session needs to know of the rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headgate.gateway.plans import Plan
+    from headgate.gateway.rewrite import AddressBook
+    from headgate.gateway.session import Session
+    from headgate.throttle.controller_mutation import MutationQuota
+
+
+class Context:
+    """
+    One principal with one client id, as the rules see it in one epoch.
+
+    Args:
+        principal: name of the principal, raw.
+        client_id: as the client claims it, raw.
+        limited: some finite quota applies: one request in flight, as in Kafka.
+        exempt: named in ``headgate.exempt.principals``: measured, never throttled.
+    """
+
+    __slots__ = ("client_id", "exempt", "limited", "principal")
+
+    def __init__(self, principal: str, client_id: str, limited: bool, exempt: bool) -> None:
+        self.principal = principal
+        self.client_id = client_id
+        self.limited = limited
+        self.exempt = exempt
+
+
+class SessionRules(Protocol):
+    """
+    What a session asks of the rules; ``enforcement.Enforcement`` is the one that is used.
+
+    Every charge returns the milliseconds the client is to be told and muted for by us: the
+    largest of the managers concerned, ties to the request quota, 0 in ``observe``.
+    """
+
+    epoch: int
+    """Grows when contexts handed out before may be out of date."""
+    counts_requests: bool
+    counts_mutations: bool
+    counts_producer_ids: bool
+
+    def context(self, principal: str, client_id: str) -> Context:
+        """Return who to charge."""
+        ...
+
+    def fetch_limit(self, context: Context, now_ms: int) -> int | None:
+        """Return the most bytes a fetch may ask for, or None."""
+        ...
+
+    def produce(
+        self,
+        session: Session,
+        context: Context,
+        plan: Plan,
+        size: int,
+        producer_ids: frozenset[int] | None,
+        upstream_ms: int,
+        answered: bool,
+        now_ms: int,
+    ) -> int:
+        """Charge a produce of ``size`` bytes; ``answered`` is false for acks=0."""
+        ...
+
+    def fetch(
+        self,
+        session: Session,
+        context: Context,
+        plan: Plan,
+        size: int,
+        answer_bytes: int,
+        upstream_ms: int,
+        now_ms: int,
+    ) -> int:
+        """Charge a fetch whose answer's frame has ``answer_bytes``."""
+        ...
+
+    def request(
+        self,
+        session: Session,
+        context: Context,
+        plan: Plan,
+        size: int,
+        upstream_ms: int,
+        now_ms: int,
+    ) -> int:
+        """Charge the request quota only."""
+        ...
+
+    def mutation(
+        self,
+        session: Session,
+        context: Context,
+        plan: Plan,
+        size: int,
+        upstream_ms: int,
+        quota: MutationQuota,
+        now_ms: int,
+    ) -> int:
+        """Charge the time of a request whose mutations are charged to ``quota``."""
+        ...
+
+    def network_time(self, session: Session, context: Context, nanos: int, now_ms: int) -> None:
+        """Charge the time it took to send an answer; never throttles by itself."""
+        ...
+
+
+class Face(Protocol):
+    """What a listener tells its clients; ``front.ListenerFace`` is the one that is used."""
+
+    @property
+    def addresses(self) -> AddressBook:
+        """Broker id to the address that leads through the gateway, as of now."""
+        ...
+
+    def unknown_brokers(self, broker_ids: tuple[int, ...]) -> None:
+        """The upstream named brokers that have no address here yet."""
+        ...
+
+
+class Identity(Protocol):
+    """Who a client is; ``identity.Identity`` is the one that is used."""
+
+    principal: str
+    """The name of the principal, raw; ANONYMOUS until a broker has said yes."""
+    authenticated: bool
+    """Whether anything but authentication may be said."""
+    close_reason: str | None
+    """Why the connection is to be closed after a refusal; None if it needn't be."""
+    close_text: str
+
+    def request(self, key: int, version: int, frame: bytes, body: int) -> bytes | None:
+        """See a SASL request; returns our own answer if it mustn't go to the broker."""
+        ...
+
+    def response(self, key: int, version: int, frame: bytes) -> None:
+        """See the broker's answer to it."""
+        ...

@@ -1,0 +1,68 @@
+"""
+Connection limits in force for a broker: settings of the file, changed by the store's.
+
+Precedence as for Kafka's dynamic configs: per broker, then the cluster's default, then the file;
+within each a listener's own value is kept apart (``throttle.connection`` falls back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headgate.quota.key import CONNECTION
+from headgate.throttle.connection import (
+    COUNT_CONFIG,
+    PER_IP_CONFIG,
+    PER_IP_OVERRIDES_CONFIG,
+    RATE_CONFIG,
+    host_address,
+)
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.quota.table import QuotaTable
+
+
+def static_limits(settings: Settings) -> dict[str, str]:
+    """Return the file's limits under Kafka's names, with a listener's prefix where given."""
+    limits = {
+        RATE_CONFIG: str(settings.max_connection_creation_rate),
+        COUNT_CONFIG: str(settings.max_connections),
+        PER_IP_CONFIG: str(settings.max_connections_per_ip),
+        PER_IP_OVERRIDES_CONFIG: ",".join(
+            f"{host}:{count}" for host, count in settings.max_connections_per_ip_overrides.items()
+        ),
+    }
+    for listener in settings.listener_list:
+        own = settings.for_listener(listener.name)
+        prefix = f"listener.name.{listener.name.lower()}."
+        if settings.limit_given(RATE_CONFIG, listener.name):
+            limits[prefix + RATE_CONFIG] = str(own.max_connection_creation_rate)
+        if settings.limit_given(COUNT_CONFIG, listener.name):
+            limits[prefix + COUNT_CONFIG] = str(own.max_connections)
+    return limits
+
+
+def connection_limits(
+    settings: Settings, configs: Mapping[str, Mapping[str, str]], broker_id: int
+) -> dict[str, str]:
+    """
+    Return the limits of one broker.
+
+    Args:
+        settings: the file.
+        configs: the store's ``broker_configs``: "" is the cluster's default.
+        broker_id: whose.
+    """
+    limits = static_limits(settings)
+    limits.update(configs.get("", {}))
+    limits.update(configs.get(str(broker_id), {}))
+    return limits
+
+
+def ip_rates(table: QuotaTable) -> Iterator[tuple[str | None, float]]:
+    """Return the table's connection rates by address; None is the default of all others."""
+    for entity, value in table.for_key(CONNECTION).items():
+        ip = entity.ip
+        yield (host_address(ip) if isinstance(ip, str) else None), value

@@ -1,0 +1,95 @@
+"""
+When a client's connection may be read: Kafka's mute states, as a table.
+
+A connection under a quota has one request in flight. It is muted as soon as a complete request
+is in, and may be read again once the answer is out *and* the throttle time is over.
+
+Source: KafkaChannel.java (``ChannelMuteState``, ``handleChannelMuteEvent``); KIP-219.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.errors import LocalProtocolError
+
+
+class MuteState(enum.Enum):
+    """What keeps a connection from being read."""
+
+    NOT_MUTED = "NOT_MUTED"
+    MUTED = "MUTED"
+    MUTED_AND_RESPONSE_PENDING = "MUTED_AND_RESPONSE_PENDING"
+    MUTED_AND_THROTTLED = "MUTED_AND_THROTTLED"
+    MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = "MUTED_AND_THROTTLED_AND_RESPONSE_PENDING"
+
+
+class MuteEvent(enum.Enum):
+    """What moves a muted connection from one state to another."""
+
+    REQUEST_RECEIVED = "REQUEST_RECEIVED"
+    RESPONSE_SENT = "RESPONSE_SENT"
+    THROTTLE_STARTED = "THROTTLE_STARTED"
+    THROTTLE_ENDED = "THROTTLE_ENDED"
+
+
+_S = MuteState
+_E = MuteEvent
+TRANSITIONS: Final[Mapping[tuple[MuteEvent, MuteState], MuteState]] = {
+    (_E.REQUEST_RECEIVED, _S.MUTED): _S.MUTED_AND_RESPONSE_PENDING,
+    (
+        _E.THROTTLE_STARTED,
+        _S.MUTED_AND_RESPONSE_PENDING,
+    ): _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+    (_E.RESPONSE_SENT, _S.MUTED_AND_RESPONSE_PENDING): _S.MUTED,
+    (_E.RESPONSE_SENT, _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING): _S.MUTED_AND_THROTTLED,
+    (_E.THROTTLE_ENDED, _S.MUTED_AND_THROTTLED): _S.MUTED,
+    (
+        _E.THROTTLE_ENDED,
+        _S.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+    ): _S.MUTED_AND_RESPONSE_PENDING,
+}
+
+
+class ChannelMute:
+    """
+    The mute state of one connection.
+
+    ``mute()`` and ``try_unmute()`` are the two ways between ``NOT_MUTED`` and the rest; every
+    other move is a row of ``TRANSITIONS``.
+    """
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = MuteState.NOT_MUTED
+
+    @property
+    def muted(self) -> bool:
+        """Whether nothing more is taken from the client for now."""
+        return self.state is not MuteState.NOT_MUTED
+
+    def mute(self) -> None:
+        """Stop reading: a complete request is in."""
+        if self.state is MuteState.NOT_MUTED:
+            self.state = MuteState.MUTED
+
+    def try_unmute(self) -> bool:
+        """Read again if nothing is pending; return whether the connection is readable."""
+        if self.state is MuteState.MUTED:
+            self.state = MuteState.NOT_MUTED
+        return self.state is MuteState.NOT_MUTED
+
+    def apply(self, event: MuteEvent) -> None:
+        """
+        Move by an event.
+
+        Raises:
+            LocalProtocolError: when the table has no such move; the text is Kafka's.
+        """
+        after = TRANSITIONS.get((event, self.state))
+        if after is None:
+            raise LocalProtocolError(f"Cannot transition from {self.state.name} for {event.name}")
+        self.state = after

@@ -1,0 +1,164 @@
+"""
+How each API and version is handled: a table worked out once, looked up per request.
+
+A plan says whether a request passes in pieces or is taken whole, whether its answer does, and
+where the answer's ``throttle_time_ms`` lies.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.wire import apis
+from headgate.wire.header import is_flexible
+
+NO_FIELD: Final = -1
+"""The answer has no ``throttle_time_ms`` at this version."""
+WALK: Final = -2
+"""The field isn't at a fixed offset; ``wire.throttle`` finds it in a whole answer."""
+
+
+class Kind(enum.IntEnum):
+    """What is special about a request."""
+
+    RELAY = 0
+    PRODUCE = 1
+    FETCH = 2
+    SHARE_FETCH = 3
+    VERSIONS = 4
+    SASL = 5
+    ASK = 6
+    MUTATION = 7
+    NEW_PRODUCER_ID = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    The handling of one API at one version.
+
+    Args:
+        key: API key.
+        version: API version.
+        kind: what is special about it.
+        take: the request is collected whole before anything is done with it.
+        whole: the answer is collected whole.
+        addresses: the answer may carry broker addresses.
+        throttle_at: offset of ``throttle_time_ms`` in the answer's frame, NO_FIELD or WALK.
+        name: Kafka's name of the API, for logs and metrics.
+        mask: the answer passes in pieces through the masker of node endpoints.
+    """
+
+    key: int
+    version: int
+    kind: Kind
+    take: bool
+    whole: bool
+    addresses: bool
+    throttle_at: int
+    name: str
+    mask: bool = False
+
+
+_KINDS: Final = {
+    apis.PRODUCE: Kind.PRODUCE,
+    apis.FETCH: Kind.FETCH,
+    apis.API_VERSIONS: Kind.VERSIONS,
+    apis.SASL_HANDSHAKE: Kind.SASL,
+    apis.SASL_AUTHENTICATE: Kind.SASL,
+    apis.CREATE_TOPICS: Kind.MUTATION,
+    apis.DELETE_TOPICS: Kind.MUTATION,
+    apis.CREATE_PARTITIONS: Kind.MUTATION,
+    apis.INIT_PRODUCER_ID: Kind.NEW_PRODUCER_ID,
+    apis.DESCRIBE_CONFIGS: Kind.ASK,
+    apis.ALTER_CONFIGS: Kind.ASK,
+    apis.INCREMENTAL_ALTER_CONFIGS: Kind.ASK,
+    apis.DESCRIBE_CLIENT_QUOTAS: Kind.ASK,
+    apis.ALTER_CLIENT_QUOTAS: Kind.ASK,
+    apis.SHARE_FETCH: Kind.SHARE_FETCH,
+}
+_TAKEN: Final = {Kind.SASL, Kind.ASK, Kind.SHARE_FETCH}
+_WHOLE: Final = {
+    Kind.PRODUCE,
+    Kind.VERSIONS,
+    Kind.SASL,
+    Kind.ASK,
+    Kind.MUTATION,
+    Kind.SHARE_FETCH,
+    Kind.NEW_PRODUCER_ID,
+}
+_WALKED: Final = {
+    apis.PRODUCE,
+    apis.API_VERSIONS,
+    apis.CREATE_DELEGATION_TOKEN,
+    apis.RENEW_DELEGATION_TOKEN,
+    apis.EXPIRE_DELEGATION_TOKEN,
+    apis.DESCRIBE_DELEGATION_TOKEN,
+    apis.OFFSET_DELETE,
+}
+"""Where throttle_time_ms isn't the first field of the body (lab/gateway.md, "Addresses")."""
+
+
+def _plan(api: apis.Api, version: int) -> Plan:
+    kind = _KINDS.get(api.key, Kind.RELAY)
+    if not apis.has_throttle(api.key, version):
+        throttle_at = NO_FIELD
+    elif api.key in _WALKED:
+        throttle_at = WALK
+    else:
+        # length, correlation id, and the empty tag section of a flexible answer's header
+        throttle_at = 9 if is_flexible(api.key, version) else 8
+    mask = api.key == apis.FETCH and version >= 16
+    return Plan(
+        api.key,
+        version,
+        kind,
+        kind in _TAKEN,
+        kind in _WHOLE or throttle_at == WALK or (api.has_addresses and api.key != apis.FETCH),
+        api.has_addresses,
+        throttle_at,
+        api.name,
+        mask,
+    )
+
+
+_MAX_VERSION: Final = 64
+"""Far above any Kafka API's newest version; what is above is refused as malformed."""
+
+
+def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
+    """
+    Work out the plan of every API and version that may pass.
+
+    Args:
+        pass_unknown: ``headgate.unknown.apis=pass``: unknown keys are relayed untouched.
+
+    Returns:
+        Plans by ``key << 16 | version``, the 32 bits as they stand in a request's header. APIs
+        that carry addresses or are charged stop at the newest version we can read; ApiVersions
+        doesn't, since a broker answers what it doesn't know with its own range.
+    """
+    plans: dict[int, Plan] = {}
+    for api in apis.API.values():
+        if not api.proxied:
+            continue
+        newest = _MAX_VERSION if api.passes_until is None else api.passes_until
+        if api.key == apis.API_VERSIONS:
+            newest = _MAX_VERSION
+        for version in range(api.min_version, newest + 1):
+            if version > api.max_version and api.key != apis.API_VERSIONS:
+                plan = Plan(api.key, version, Kind.RELAY, False, False, False, NO_FIELD, api.name)
+            else:
+                plan = _plan(api, version)
+            plans[api.key << 16 | version] = plan
+    if pass_unknown:
+        for key in range(1024):
+            if key in apis.API:
+                continue
+            for version in range(_MAX_VERSION):
+                plans[key << 16 | version] = Plan(
+                    key, version, Kind.RELAY, False, False, False, NO_FIELD, f"Unknown{key}"
+                )
+    return plans

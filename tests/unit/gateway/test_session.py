@@ -1,0 +1,282 @@
+"""A session is a conversation: what comes in, what goes out, when the client waits."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gateway.mute import MuteState
+from headgate.gateway.session import HELD_BYTES
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.quota.table import QuotaTable, table_delta
+from headgate.testing.playbook import (
+    NOTHING,
+    After,
+    Closed,
+    FromBroker,
+    FromClient,
+    Mute,
+    Pause,
+    Ready,
+    Resume,
+    ToBroker,
+    ToClient,
+)
+
+from .conftest import (
+    Setup,
+    answer,
+    beaten,
+    fetch,
+    fetched,
+    heartbeat,
+    produce,
+    produced,
+    request,
+)
+
+Make = Callable[..., Setup]
+ALICE = QuotaEntity.of(user="alice")
+
+
+def test_what_the_client_says_early_waits_for_the_upstream(gateway: Make) -> None:
+    play = gateway().play
+    play >> FromClient(heartbeat()) << NOTHING
+    play >> Ready() << ToBroker(heartbeat()) << NOTHING
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3, 13, 14, 15, 64])
+def test_bytes_pass_unchanged_however_they_are_cut(gateway: Make, pieces: int) -> None:
+    play = gateway().play
+    said = heartbeat(1) + produce(5_000, 2) + fetch(3) + heartbeat(4)
+    told = beaten(1) + produced(2) + fetched(3_000, 3) + beaten(4)
+    play >> Ready() << NOTHING
+    play >> FromClient(said, pieces) << ToBroker(said) << NOTHING
+    play >> FromBroker(told, pieces) << ToClient(told) << NOTHING
+    assert play.session.at_rest
+
+
+def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
+    play = gateway({QuotaEntity.of(user="bob"): {PRODUCER: 1.0}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(90_000, 1)) << ToBroker()
+    play >> FromClient(produce(90_000, 2)) << ToBroker()
+    assert play.session.in_flight == 2
+
+
+def test_a_client_under_a_finite_quota_has_one_request_in_flight(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1e9}}).play
+    one, two = produce(100, 1), produce(100, 2)
+    play >> Ready() << NOTHING
+    play >> FromClient(one + two) << ToBroker(one) << NOTHING
+    assert play.session.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+    play >> FromBroker(produced(1)) << ToBroker(two) << ToClient(produced(1)) << NOTHING
+
+
+def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play  # 11 samples of 1 s
+    one, two = produce(11_000, 1), produce(100, 2)
+    play >> Ready() << NOTHING
+    play >> FromClient(one) << ToBroker(one)
+    # Kafka counts what the length field says: 11,000 over 10 s is 1,100 B/s.
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED
+    play >> FromClient(two) << NOTHING
+    play >> After(999) << Mute(1)
+    play >> After(1) << ToBroker(two) << NOTHING
+    assert play.session.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
+
+
+def test_the_larger_of_upstreams_throttle_and_ours_is_told(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(11_000, 1)) << ToBroker()
+    play >> FromBroker(produced(1, 5_000)) << ToClient(produced(1, 5_000)) << Mute(1_000)
+
+
+def test_acks_0_has_no_answer_but_mutes(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    one, two = produce(11_000, 1, acks=0), heartbeat(2)
+    play >> Ready() << NOTHING
+    play >> FromClient(one + two, 4_096) << ToBroker(one) << Mute(1_000) << NOTHING
+    assert play.session.in_flight == 0
+    play >> After(1_000) << ToBroker(two)
+    play >> FromBroker(beaten(2)) << ToClient(beaten(2)) << NOTHING
+
+
+def test_a_fetch_is_delivered_charged_told_and_muted(gateway: Make) -> None:
+    play = gateway({ALICE: {CONSUMER: 1_000.0}}).play
+    asked = fetch(1, max_bytes=52_428_800, min_bytes=20_000)
+    capped = fetch(1, max_bytes=10_000, min_bytes=10_000)
+    full = fetched(11_000)
+    size = len(full) - 4 + 4 - 4  # Kafka's: 4 + body = the frame's length field
+    expected = round((size / 10 - 1_000) / 1_000 * 10_000)
+    play >> Ready() << NOTHING
+    play >> FromClient(asked) << ToBroker(capped)
+    play >> FromBroker(full, 1_000) << ToClient(fetched(11_000, 1, expected)) << Mute(expected)
+
+
+def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make) -> None:
+    setup = gateway()
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(20_000, 1)) << ToBroker()
+    play >> FromClient(produce(20_000, 2)) << ToBroker()
+    _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
+    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
+    assert play.session.mute.state is MuteState.MUTED_AND_THROTTLED
+    play >> FromClient(heartbeat(3)) << NOTHING
+    play >> After(10_000) << Mute(20_000)
+    play >> After(20_000) << ToBroker(heartbeat(3))
+
+
+def test_lifting_a_quota_lets_a_client_pipeline_again(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1e9}})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker(heartbeat(1))
+    _change(setup, {ALICE: {PRODUCER: 1e9}}, {})
+    play >> FromBroker(beaten(1)) << ToBroker(heartbeat(2)) << ToClient(beaten(1))
+    play >> FromClient(heartbeat(3)) << ToBroker(heartbeat(3))
+
+
+def test_exempt_principals_are_measured_never_throttled(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}}, {"headgate.exempt.principals": "User:alice"})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(50_000, 1)) << ToBroker()
+    play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
+    assert setup.rules.produce_manager.peek(("alice", ""), play.now_ms) == 5_000.0
+
+
+def test_observe_measures_and_throttles_nobody(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}}, {"headgate.enforce": "observe"})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(50_000, 1) + heartbeat(2)) << ToBroker()
+    play >> FromBroker(produced(1) + beaten(2)) << ToClient(produced(1) + beaten(2)) << NOTHING
+    assert setup.rules.produce_manager.peek(("alice", ""), play.now_ms) == 5_000.0
+
+
+def test_request_time_is_charged_with_a_check_and_network_time_without(gateway: Make) -> None:
+    setup = gateway({ALICE: {REQUEST: 1.0}})  # 10 ms of thread time per s
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << ToBroker()
+    play.session.account_client(50_000_000)
+    play >> FromBroker(beaten(1)) << ToClient(beaten(1)) << NOTHING  # 5 % s over 10 s: 0.5
+    play.session.account_broker(200_000_000, play.now_ms)  # unchecked: nothing happens now
+    play >> FromClient(heartbeat(2)) << ToBroker()
+    # 25 % s over 10 s is 2.5, of 1: 15 s, capped at one window.
+    play >> FromBroker(beaten(2)) << ToClient(beaten(2, 1_000)) << Mute(1_000)
+
+
+def test_ties_go_to_the_request_quota(gateway: Make) -> None:
+    setup = gateway({ALICE: {REQUEST: 0.1, PRODUCER: 1_000.0}})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(11_000, 1)) << ToBroker()
+    play.session.account_client(1_000_000_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    assert play.session.muted_by == "request_percentage"
+    assert [key[0] for key in setup.rules.meters.throttled] == ["request_percentage"]
+
+
+def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    one = produce(11_000, 1)
+    many = b"".join(heartbeat(n) for n in range(2, 10_000))
+    play >> Ready() << NOTHING
+    play >> FromClient(one) << ToBroker(one)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> FromClient(many[:HELD_BYTES]) << NOTHING
+    play >> FromClient(many[HELD_BYTES : HELD_BYTES + 1]) << Pause() << NOTHING
+    play >> After(1_000) << ToBroker(heartbeat(2)) << Resume() << NOTHING
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (struct.pack(">i", 104_857_601) + bytes(20), "oversized"),
+        (struct.pack(">i", -1) + bytes(20), "malformed"),
+        (struct.pack(">i", 9) + bytes(20), "malformed"),
+        (b"GET / HTTP/1.1\r\nHost: example\r\n\r\n", "oversized"),
+        (request(32_000, 0, 1, b""), "unknown-api"),
+        (request(0, 55, 1, bytes(100)), "unsupported-version"),
+        (request(53, 0, 1, bytes(100)), "unknown-api"),
+        (struct.pack(">ihhih", 20, 12, 3, 1, 3_000) + bytes(20), "malformed"),
+    ],
+)
+def test_what_cant_be_a_request_closes_with_a_reason(
+    gateway: Make, said: bytes, reason: str
+) -> None:
+    play = gateway().play
+    play >> Ready() << NOTHING
+    play >> FromClient(said) << Closed(reason) << NOTHING
+    play >> FromClient(heartbeat(1)) << NOTHING
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (beaten(2), "upstream-out-of-order"),
+        (beaten(1) + beaten(1), "upstream-unexpected"),
+        (struct.pack(">ii", 3, 1) + bytes(20), "upstream-malformed"),
+    ],
+)
+def test_an_answer_that_isnt_due_closes_with_a_reason(
+    gateway: Make, told: bytes, reason: str
+) -> None:
+    play = gateway().play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << ToBroker(heartbeat(1))
+    play >> FromBroker(told)
+    assert any(said == Closed(reason) for said in play.said)
+
+
+def test_before_authentication_little_is_said_and_less_is_passed(gateway: Make) -> None:
+    from .conftest import StillIdentity
+
+    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
+    play >> Ready() << NOTHING
+    play >> FromClient(struct.pack(">i", 600_000) + bytes(20)) << Closed("oversized")
+    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << Closed("unauthenticated")
+    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(100, 1)) << Closed("unauthenticated")
+
+
+def test_a_client_id_counts_from_the_request_that_names_it(gateway: Make) -> None:
+    quotas = {QuotaEntity.of(client_id="slow"): {PRODUCER: 1_000.0}}
+    play = gateway(quotas).play
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(11_000, 1, client="fast")) << ToBroker()
+    play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
+    play >> FromClient(produce(11_000, 2, client="slow")) << ToBroker()
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << Mute(1_000)
+
+
+def test_answers_without_the_field_only_mute(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    said = produce(11_000, 1, version=0)
+    body = struct.pack(">i", 0)
+    play >> Ready() << NOTHING
+    # Version 0 has neither a transactional id nor the field; the bytes are what counts here.
+    said = said[:6] + struct.pack(">h", 0) + said[8:]
+    play >> FromClient(said) << ToBroker(said)
+    play >> FromBroker(answer(1, body)) << ToClient(answer(1, body)) << Mute(1_000)
+
+
+def _change(setup: Setup, before: Any, after: Any) -> None:
+    """Put another table in force."""
+    setup.rules.update(
+        table_delta(QuotaTable.of(before), QuotaTable.of(after, version=1)), setup.play.now_ms
+    )
