@@ -25,10 +25,10 @@ setup:  ## environment in .venv, Kafka jars, all that later commands need; quick
 demo: setup  ## quotas set, enforced and accounted on a real Kafka, in about two minutes
 	@$(VENV)/headgate demo $(DEMO_ARGS)
 
-test: setup browser  ## all tests but the slow ones; GROUP=fast|kafka4|kafka3|spark|browser for one
+test: setup  ## all tests but the slow ones; GROUP=fast|kafka4|kafka3|spark|browser for one
 	@$(VENV)/python scripts/run_tests.py $(GROUP)
 
-test-all: setup browser  ## all tests with full counts; writes date and result to bench/test-all.md
+test-all: setup  ## all tests with full counts; writes date and result to bench/test-all.md
 	@HYPOTHESIS_PROFILE=nightly $(VENV)/python scripts/run_tests.py --all $(GROUP)
 
 bench: setup  ## measure; results go to bench/

@@ -17,6 +17,7 @@ from pathlib import Path
 from headgate.embedded.cache import cache_dir, locked
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
+DEBIAN = "/usr/bin/chromium"  # where the package puts it, on PATH or not
 WAY_OUT = (
     "Tests in a browser need a Chromium: install one (Debian: apt-get install chromium), or name "
     "its program in CHROMIUM"
@@ -35,8 +36,8 @@ def unpacked() -> Path:
 
 def find() -> str | None:
     """Return a Chromium that runs."""
-    candidates = [os.environ.get("CHROMIUM"), *map(shutil.which, NAMES)]
-    candidates.append(str(unpacked() / "chromium"))
+    named = os.environ.get("CHROMIUM")
+    candidates = [named, *map(shutil.which, NAMES), DEBIAN, str(unpacked() / "chromium")]
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and runs(candidate):
             return candidate
