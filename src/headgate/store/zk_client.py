@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,8 @@ from headgate.errors import StoreError
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.
 CALL_TIMEOUT_S = 30.0
+#: Between two tries of a call whose connection was lost.
+RETRY_S = 0.05
 #: Reads in flight at a time; more gains nothing and holds more memory.
 PIPELINE = 1_000
 #: Where SCRAM credentials and secrets are: readable by their creator alone when ACLs are set.
@@ -173,57 +177,40 @@ class ZkClient:
         """Return znodes by path, None where there is none."""
         found: dict[str, Node | None] = {}
         listed = list(dict.fromkeys(paths))
-        with self.translated():
-            for first in range(0, len(listed), PIPELINE):
-                part = listed[first : first + PIPELINE]
-                asked = [(path, self._kazoo.get_async(path)) for path in part]
-                for path, answer in asked:
-                    try:
-                        data, stat = answer.get(timeout=CALL_TIMEOUT_S)
-                    except NoNodeError:
-                        found[path] = None
-                    else:
-                        found[path] = _node(data, stat)
+        for first in range(0, len(listed), PIPELINE):
+            part = listed[first : first + PIPELINE]
+            for path, answer in self._ask(self._kazoo.get_async, part).items():
+                found[path] = None if answer is None else _node(*answer)
         return found
 
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
         """Return the names below each path, sorted; none where there is no such znode."""
         found: dict[str, list[str]] = {}
-        listed = list(paths)
-        with self.translated():
-            for first in range(0, len(listed), PIPELINE):
-                part = listed[first : first + PIPELINE]
-                asked = [(path, self._kazoo.get_children_async(path)) for path in part]
-                for path, answer in asked:
-                    try:
-                        found[path] = sorted(answer.get(timeout=CALL_TIMEOUT_S))
-                    except NoNodeError:
-                        found[path] = []
+        listed = list(dict.fromkeys(paths))
+        for first in range(0, len(listed), PIPELINE):
+            part = listed[first : first + PIPELINE]
+            for path, answer in self._ask(self._kazoo.get_children_async, part).items():
+                found[path] = sorted(answer or ())
         return found
 
     def watch_children(self, path: str, fired: Callable[[Any], None]) -> tuple[list[str], int]:
         """Return the names below a path and its pzxid; ``fired`` is called when they change."""
-        with self.translated():
-            names, stat = self._kazoo.get_children_async(path, watch=fired, include_data=True).get(
-                timeout=CALL_TIMEOUT_S
-            )
-            return sorted(names), stat.pzxid
+        call = partial(self._kazoo.get_children_async, watch=fired, include_data=True)
+        names, stat = self._ask(call, [path])[path]
+        return sorted(names), stat.pzxid
 
     def watch_data(self, path: str, fired: Callable[[Any], None]) -> None:
         """Have ``fired`` called once when a znode is made, changed or deleted."""
-        with self.translated():
-            self._kazoo.exists_async(path, watch=fired).get(timeout=CALL_TIMEOUT_S)
+        self._ask(partial(self._kazoo.exists_async, watch=fired), [path])
 
     def pzxid(self, path: str) -> int:
         """Return the transaction that last changed which children a znode has."""
-        with self.translated():
-            stat = self._kazoo.exists_async(path).get(timeout=CALL_TIMEOUT_S)
-            return -1 if stat is None else int(stat.pzxid)
+        stat = self._ask(self._kazoo.exists_async, [path])[path]
+        return -1 if stat is None else int(stat.pzxid)
 
     def sync(self) -> None:
         """Let the server we speak to catch up with its leader."""
-        with self.translated():
-            self._kazoo.sync_async("/").get(timeout=CALL_TIMEOUT_S)
+        self._ask(self._kazoo.sync_async, ["/"])
 
     # --- writing
 
@@ -273,9 +260,33 @@ class ZkClient:
 
     def touch(self, path: str) -> int:
         """Write a znode and return when, by ZooKeeper's own clock, epoch milliseconds."""
+        stat = self._ask(lambda at: self._kazoo.set_async(at, b""), [path])[path]
+        return int(stat.mtime)
+
+    def _ask(self, call: Callable[[str], Any], paths: list[str]) -> dict[str, Any]:
+        """
+        Make calls that may be repeated, all in flight; again when the connection was lost.
+
+        Returns:
+            The answers by path, None where there is no such znode.
+        """
+        deadline = time.monotonic() + CALL_TIMEOUT_S
         with self.translated():
-            stat = self._kazoo.set_async(path, b"").get(timeout=CALL_TIMEOUT_S)
-            return int(stat.mtime)
+            while True:
+                try:
+                    asked = [(path, call(path)) for path in paths]
+                    return {path: _answer(answer) for path, answer in asked}
+                except _PASSING:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(RETRY_S)
+
+
+def _answer(answer: Any) -> Any:
+    try:
+        return answer.get(timeout=CALL_TIMEOUT_S)
+    except NoNodeError:
+        return None
 
 
 def _node(data: bytes | None, stat: Any) -> Node:

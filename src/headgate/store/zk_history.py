@@ -30,6 +30,8 @@ KEEP_ENTRIES = 1_000
 KEEP_AUDIT = 10_000
 #: How long a notification of ours stays: as Kafka's (ZkNodeChangeNotificationListener).
 NOTICE_LIFE_MS = 15 * 60 * 1_000
+#: Entries of ours among which a change's own is looked for.
+LOOK_BACK = 20
 #: Sweep when a folder has this many more than it should, so that sweeping is rare.
 SLACK = 100
 
@@ -38,6 +40,7 @@ class ForeignChange(NamedTuple):
     """A change that seems to have come past Headgate."""
 
     path: str
+    t_ms: int
     notice_czxid: int
     mzxid: int | None
     changed: list[tuple[QuotaKey, float | None, float | None]]
@@ -62,7 +65,8 @@ class ZkHistory:
         names = self._client.children(folders)
         found = self._client.nodes(f"{f}/{name}" for f in folders for name in names[f])
         ordered = sorted(
-            ((node.czxid, path, node) for path, node in found.items() if node), key=lambda e: e[:2]
+            ((_moment(path, node), path, node) for path, node in found.items() if node),
+            key=lambda found: found[:2],
         )
         entries: list[HistoryEntry] = []
         for _, path, node in ordered:
@@ -81,13 +85,12 @@ class ZkHistory:
         for change in changes:
             folder = history_node(change.path)
             names = self._client.children([folder])[folder]
-            newest = sorted(names, key=lambda name: name.rpartition("_")[2])[-3:]
-            nodes = self._client.nodes(f"{folder}/{name}" for name in (*newest, *names[-3:]))
+            ours = [name for name in names if name.startswith("e_")][-LOOK_BACK:]
+            nodes = self._client.nodes(f"{folder}/{name}" for name in ours)
             if any(_accounts_for(node, change) for node in nodes.values() if node):
                 continue
-            entry = encode_history(
-                self._clock_ms(), UNKNOWN, UNKNOWN, [Changed(*c) for c in change.changed]
-            )
+            changed = [Changed(*c) for c in change.changed]
+            entry = encode_history(change.t_ms, UNKNOWN, UNKNOWN, changed)
             # Named by the notification: of several who watch, one makes it and the others can't.
             name = f"{folder}/x_{change.notice_czxid}"
             steps = [] if names or folder in self._existing([folder]) else [Step("create", folder)]
@@ -149,6 +152,12 @@ class ZkHistory:
             if node and now - node.mtime_ms > NOTICE_LIFE_MS and sequence(path) != newest
         ]
         self._client.commit([[Step("delete", path)] for path in old])
+
+
+def _moment(path: str, node: Node) -> int:
+    """Return the transaction of the change an entry is about."""
+    name = path.rpartition("/")[2]
+    return int(name[2:]) if name.startswith("x_") else node.czxid
 
 
 def _accounts_for(node: Node, change: ForeignChange) -> bool:

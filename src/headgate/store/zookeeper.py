@@ -82,9 +82,10 @@ _SKELETON = (
 
 
 class _Noticed(NamedTuple):
-    """A notification's transaction, and whether it came in Kafka's home."""
+    """When a notification came, and in which home."""
 
     czxid: int
+    t_ms: int
     home: str
 
 
@@ -205,7 +206,7 @@ class ZooKeeperStore(WatchedStore):
                 if node is None:
                     return None
                 continue
-            noticed[notice] = _Noticed(node.czxid, home)
+            noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
         if fresh:
             self._seen[home] = sequence(fresh[-1])
         return noticed
@@ -260,9 +261,8 @@ class ZooKeeperStore(WatchedStore):
             return
         before = table.entities.get(entity, {})
         changed = [(op.key, before.get(op.key), op.value) for op in alteration.ops]
-        self._foreign.append(
-            ForeignChange(entity.path, notice.czxid, None if node is None else node.mzxid, changed)
-        )
+        mzxid = None if node is None else node.mzxid
+        self._foreign.append(ForeignChange(entity.path, notice.t_ms, notice.czxid, mzxid, changed))
 
     def _read_all(self) -> QuotaTable:
         # The lists of notifications first: what changes while we read is noticed after.
