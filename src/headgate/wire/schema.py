@@ -54,7 +54,7 @@ class _Sized(NamedTuple):
 
     def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
         if value is None and not self.nullable:
-            raise LocalProtocolError("null where the protocol has none")
+            raise TypeError("null where the protocol has none")
         out.append(self.writer(value, flexible))
 
 
@@ -95,7 +95,7 @@ class Array(NamedTuple):
         """Append the count and the elements."""
         if value is None:
             if not self.nullable:
-                raise LocalProtocolError("null array where the protocol has none")
+                raise TypeError("null array where the protocol has none")
             out.append(f.write_array_length(-1, flexible))
             return
         out.append(f.write_array_length(len(value), flexible))

@@ -154,6 +154,8 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
                 at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
         if flexible:
             at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
+    if flexible:
+        at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
     if at > len(frame):
         raise truncated("topics", at)
     return ProduceWalk(
@@ -229,6 +231,8 @@ class ProduceSkimmer:
                     yield from skim.tags()
             if flexible:
                 yield from skim.tags()
+        if flexible:
+            yield from skim.tags()
 
     def _records(self, left: int) -> Generator[int, bytes, None]:
         if left > 0:

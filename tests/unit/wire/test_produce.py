@@ -1,0 +1,109 @@
+"""What a Produce request holds: batches, producer ids, odd content."""
+
+import struct
+
+import pytest
+
+from headgate.errors import RemoteProtocolError
+from headgate.wire.header import build_request, parse_request_header
+from headgate.wire.messages import produce
+
+
+def batch(producer_id: int = -1, records: int = 1, payload: int = 20, magic: int = 2) -> bytes:
+    return (
+        struct.pack(
+            ">qiibIhiqqqhii", 0, 49 + payload, 0, magic, 0, 0, 0, 0, 0, producer_id, 0, 0, records
+        )
+        + b"r" * payload
+    )
+
+
+def request(partitions: list[bytes | None], version: int = 9, acks: int = -1) -> bytes:
+    if version >= 9:
+        body = (
+            b"\x00" + struct.pack(">hi", acks, 30_000) + b"\x02\x02t" + bytes([len(partitions) + 1])
+        )
+        for index, records in enumerate(partitions):
+            size = 0 if records is None else len(records) + 1
+            head = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+            body += struct.pack(">i", index) + head + (records or b"") + b"\x00"
+        body += b"\x00\x00"
+    else:
+        body = b"\xff\xff" if version >= 3 else b""
+        body += (
+            struct.pack(">hii", acks, 30_000, 1) + b"\x00\x01t" + struct.pack(">i", len(partitions))
+        )
+        for index, records in enumerate(partitions):
+            size = -1 if records is None else len(records)
+            body += struct.pack(">ii", index, size) + (records or b"")
+    return build_request(0, version, 1, "app", body)
+
+
+def walk(frame: bytes, version: int) -> produce.ProduceWalk:
+    offset = parse_request_header(frame)[4]
+    seen = produce.walk(frame, version, offset)
+    for step in (1, 7, 61, 10_000):
+        skimmer = produce.ProduceSkimmer(version, offset)
+        for at in range(0, len(frame), step):
+            skimmer.feed(frame[at : at + step])
+        assert skimmer.finish() == seen
+    return seen
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 8, 9, 12])
+def test_each_batch_of_an_idempotent_producer_counts(version: int) -> None:
+    frame = request([batch(7, 3), batch(8, 1) + batch(9, 2), batch(), None, b""], version, acks=1)
+    seen = walk(frame, version)
+    assert seen.producer_ids == (7, 8, 9)
+    assert (seen.partitions, seen.batches, seen.records, seen.acks) == (5, 4, 7, 1)
+    assert seen.records_bytes == 4 * len(batch())
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_old_message_sets_know_no_producers(version: int) -> None:
+    seen = walk(request([batch(7, magic=1), batch(8, magic=0)], version), version)
+    assert seen.producer_ids == ()
+    assert seen.records_bytes == 2 * len(batch())
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("lie", [0, -1, -(2**31), 2**31 - 1, 48, 49])
+def test_a_batch_length_that_lies_is_left_to_the_broker(version: int, lie: int) -> None:
+    lying = bytearray(batch(7) + batch(8))
+    struct.pack_into(">i", lying, 8, lie)
+    seen = walk(request([bytes(lying)], version), version)
+    assert seen.records_bytes == len(lying)
+    assert set(seen.producer_ids) <= {7, 8}
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+@pytest.mark.parametrize("version", [0, 2, 3, 8, 9, 13])
+def test_acks_need_only_the_first_bytes(version: int, acks: int) -> None:
+    frame = request([batch()], version, acks)
+    offset = parse_request_header(frame)[4]
+    assert produce.acks(frame[: offset + 4], version, offset) == acks
+
+
+@pytest.mark.parametrize("name", ["", "tx", "x" * 126, "x" * 127, "x" * 300])
+def test_acks_after_a_transactional_id(name: str) -> None:
+    raw = name.encode()
+    size = len(raw) + 1
+    compact = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+    for version, prefix in ((9, compact), (3, struct.pack(">h", len(raw)))):
+        frame = build_request(0, version, 1, "c", prefix + raw + struct.pack(">h", 1))
+        assert produce.acks(frame, version, parse_request_header(frame)[4]) == 1
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_cut_request_is_the_peers_fault(version: int) -> None:
+    frame = request([batch(7)], version)
+    offset = parse_request_header(frame)[4]
+    for end in range(offset, len(frame)):
+        with pytest.raises(RemoteProtocolError):
+            produce.walk(frame[:end], version, offset)
+        skimmer = produce.ProduceSkimmer(version, offset)
+        skimmer.feed(frame[:end])
+        with pytest.raises(RemoteProtocolError):
+            skimmer.finish()
+    with pytest.raises(RemoteProtocolError):
+        produce.acks(frame[:offset], version, offset)
