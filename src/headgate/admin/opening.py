@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.admin.backend import Backend
 from headgate.errors import ConfigError
 from headgate.store.base import QuotaStore
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
 
 
 class Target(NamedTuple):
@@ -65,17 +68,49 @@ async def open_backend(target: Target) -> Backend:
         StoreError: the store or servers can't be reached.
         ConfigError: settings that make no sense.
     """
-    store = target.store
-    if store is not None:
+    if target.store is not None:
         from headgate.admin.local import LocalBackend, principal
 
-        owned = isinstance(store, str)
-        if isinstance(store, str):
-            from headgate.store import open_store
-
-            store = await asyncio.to_thread(open_store, store, target.config)
         who = target.who or await asyncio.to_thread(principal)
-        return LocalBackend(store, who=who, tool=target.tool, owned=owned)
+        if not isinstance(target.store, str):
+            return LocalBackend(target.store, who=who, tool=target.tool, owned=False)
+        from headgate.store import open_store
+
+        store = await asyncio.to_thread(open_store, target.store, store_settings(target.config))
+        return LocalBackend(store, who=who, tool=target.tool, owned=True)
     from headgate.admin.remote import open_remote
 
     return await open_remote(target.bootstrap, target.config)
+
+
+def store_settings(config: Mapping[str, str]) -> Settings | None:
+    """
+    Return what a store needs of client settings: None where there are none.
+
+    Args:
+        config: ``zookeeper.*`` and ``headgate.*`` as in ``headgate.properties``; Kafka's client
+            settings (``security.protocol``, ``sasl.*``, ``ssl.*``) for ``kafka://``.
+
+    Raises:
+        ConfigError: every mistake at once.
+    """
+    if not config:
+        return None
+    from headgate.admin.security import jaas_options
+    from headgate.config.settings import Settings
+
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if name.startswith(("zookeeper.", "headgate.")):
+            found[name] = value
+        elif name == "sasl.jaas.config":
+            options = jaas_options(value)
+            for option in ("username", "password"):
+                if option in options:
+                    found[f"{_ADMIN}sasl.{option}"] = options[option]
+        elif name == "security.protocol" or name.startswith(("sasl.", "ssl.")):
+            found[f"{_ADMIN}{name}"] = value
+    return Settings.from_properties(found)
+
+
+_ADMIN: Final = "headgate.upstream.admin."

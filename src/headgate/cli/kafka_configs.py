@@ -9,6 +9,7 @@ Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -78,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 1 when refused or failed.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    # Libraries' warnings would come before the tool's own first line.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         return _run(words)
     except BadUsage as exc:
@@ -169,14 +172,11 @@ def _alter_client(
     unknown_add = [key for key in add if key not in SCRAM_NAMES and not is_quota(key)]
     unknown_delete = [key for key in delete if key not in SCRAM_NAMES and not is_quota(key)]
     if types[0] == CLIENTS or len(types) == 2:
-        _refuse_unexpected("Only quota configs", CLIENTS, "added", [*unknown_add, *scram_add])
-        _refuse_unexpected(
-            "Only quota configs", CLIENTS, "deleted", [*unknown_delete, *scram_delete]
-        )
+        _refuse_unexpected(CLIENTS, "added", [*unknown_add, *scram_add])
+        _refuse_unexpected(CLIENTS, "deleted", [*unknown_delete, *scram_delete])
     else:
-        both = "Only quota and SCRAM credential configs"
-        _refuse_unexpected(both, USERS, "added", unknown_add)
-        _refuse_unexpected(both, USERS, "deleted", unknown_delete)
+        _refuse_unexpected(USERS, "added", unknown_add)
+        _refuse_unexpected(USERS, "deleted", unknown_delete)
         if scram_add or scram_delete:
             if "" in names:
                 raise IllegalArgument(
@@ -207,14 +207,19 @@ def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
 _TYPE_OF: Final = {"user": USERS, "client-id": CLIENTS}
 
 
-def _refuse_unexpected(what: str, kind: str, done: str, names: Sequence[str]) -> None:
+def _refuse_unexpected(kind: str, done: str, names: Sequence[str]) -> None:
     if names:
-        # The collections as Scala prints them, which scripts have matched for years.
-        collection = "Set" if done == "added" else "ArrayBuffer"
-        raise IllegalArgument(
-            f"{what} can be {done} for '{kind}' using --bootstrap-server. Unexpected config "
-            f"names: {collection}({', '.join(names)})"
-        )
+        raise IllegalArgument(_unexpected(kind, done, names))
+
+
+def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
+    what = "Only quota and SCRAM credential configs" if kind == USERS else "Only quota configs"
+    # The collections as Scala prints them, which scripts have matched for years.
+    collection = "Set" if done == "added" else "ArrayBuffer"
+    return (
+        f"{what} can be {done} for '{kind}' using --bootstrap-server. Unexpected config names: "
+        f"{collection}({', '.join(names)})"
+    )
 
 
 def alter_quotas(
@@ -246,7 +251,12 @@ def alter_quotas(
     try:
         result.all().result(_TIMEOUT_S)
     except ApiError as exc:
-        raise with_way_out(exc, [op.key for op in ops]) from exc
+        told = with_way_out(exc, [op.key for op in ops])
+        if told is exc:
+            raise
+        # What Kafka's own tool says of a key it doesn't know, and then the way out.
+        ours = [key for key in add if not QuotaKey.parse(key).known_to_kafka]
+        raise IllegalArgument(f"{_unexpected(types[0], 'added', ours)}\n{told}") from exc
 
 
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
@@ -340,9 +350,18 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             _describe_scram(client, names)
         return
     found = names[:1] or client.names(kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
+    everything = options.has("all")
     for name in found:
         _check_resource_name(kind, name)
-        everything = options.has("all")
+        # A store can't tell which brokers there are; a cluster can, and the tool asks it.
+        listed = kind in (TOPICS, BROKERS, LOGGERS) and not options.has("store")
+        if name and listed and not everything and name not in client.names(kind):
+            say(
+                printable(
+                    f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
+                )
+            )
+            return
         if name:
             say(
                 printable(

@@ -345,8 +345,8 @@ class ConfigsOptions:
             )
 
 
-# The order in which ConfigCommand's text lists them.
-_TYPES_IN_TEXT: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, LOGGERS, METRICS, GROUPS)
+# The order in which 4.3.1's text lists them.
+_TYPES_IN_TEXT: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, METRICS, GROUPS, LOGGERS)
 
 _JAVA_INT = re.compile(r"[+-]?\d+")
 

@@ -8,7 +8,7 @@ section 3); java.lang.Double.parseDouble.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headgate.cli.kafka_configs_options import ConfigsOptions, IllegalArgument
@@ -58,7 +58,25 @@ def configs_to_add(options: ConfigsOptions, *, kafka3: bool = False) -> dict[str
         # Differs: keys with a unit, such as producer_byte_rate:bps, are taken besides.
         if not _KEY.fullmatch(key) and QuotaKey.parse(key) not in KEYS:
             raise IllegalArgument(f"Invalid character found for config key: {key}")
-    return added
+    # The tool meets keys in the order of java.util.Properties, and some refusals list them.
+    return {key: added[key] for key in properties_order(added)}
+
+
+def properties_order(names: Iterable[str]) -> list[str]:
+    """
+    Return names in the order in which java.util.Properties lists them.
+
+    Source: ConcurrentHashMap of 16 bins, which Properties starts with; it has room for 11 names.
+    """
+    return sorted(names, key=lambda name: (java_hash(name) ^ (java_hash(name) >> 16)) & 15)
+
+
+def java_hash(text: str) -> int:
+    """Return String.hashCode, unsigned."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value
 
 
 def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:

@@ -9,7 +9,7 @@ Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.kafka_configs_options import (
@@ -25,6 +25,7 @@ from headgate.cli.kafka_configs_values import (
     configs_to_add,
     configs_to_delete,
     load_properties,
+    properties_order,
     to_double,
 )
 from headgate.cli.output import java_double, printable, say
@@ -163,23 +164,6 @@ def value_text(key: QuotaKey, value: float) -> str:
     if KEYS[key].value_type == "DOUBLE":
         return java_double(value)
     return "9223372036854775807" if value >= 2**63 else format_value(value)
-
-
-def properties_order(names: Iterable[str]) -> list[str]:
-    """
-    Return names in the order in which java.util.Properties lists them.
-
-    Source: ConcurrentHashMap of 16 bins, which Properties starts with; it has room for 11 names.
-    """
-    return sorted(names, key=lambda name: (java_hash(name) ^ (java_hash(name) >> 16)) & 15)
-
-
-def java_hash(text: str) -> int:
-    """Return String.hashCode, unsigned."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return value
 
 
 def _brokers(client: AdminClient, options: ConfigsOptions) -> None:

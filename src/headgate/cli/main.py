@@ -44,11 +44,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "apply": Command(
         "headgate.cli.quotas_as_code:main_apply", "make a store or cluster match a quotas file"
     ),
-    "history": Command(
-        "headgate.cli.quotas_as_code:main_history", "list who changed which quota, and when"
-    ),
+    "history": Command("headgate.cli.history:main", "list who changed which quota, and when"),
     "doctor": Command(
-        "headgate.cli.quotas_as_code:main_doctor", "look for quotas that don't do what they seem to"
+        "headgate.cli.doctor:main", "look for quotas that don't do what they seem to"
     ),
     "usage": Command("headgate.cli.pipeline:main_usage", "sum up who used what, by quota-id"),
     "effective": Command(

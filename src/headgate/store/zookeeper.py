@@ -301,6 +301,11 @@ class ZooKeeperStore(WatchedStore):
         for path in OLDER.values():
             self._client.watch_data(path, self._on_older)
 
+    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
+        """Return the defaults that the layout before KIP-55's final one keeps, with their path."""
+        nodes = self._client.nodes(OLDER.values())
+        return [(entity, path) for entity, path in OLDER.items() if _config_at(path, nodes)]
+
     def _read_brokers(self) -> BrokerConfigs:
         names = self._client.children([BROKERS])[BROKERS]
         nodes = self._client.nodes(f"{BROKERS}/{name}" for name in names)
