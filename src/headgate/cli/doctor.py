@@ -12,7 +12,7 @@ from typing import Final
 from headgate.cli import exit_codes
 from headgate.cli.output import printable, say
 from headgate.cli.plan_text import entity_path
-from headgate.cli.quotas_as_code import connect, parser, run, table_of
+from headgate.cli.quotas_as_code import connect, entities, parser, run, table_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
 from headgate.quota.table import QuotaTable
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         for line in found:
             say(printable(line))
         if not found:
-            say(f"{len(table)} entities looked at; nothing found.")
+            say(f"{len(table)} {entities(len(table))} looked at; nothing found.")
         return exit_codes.FAILED if found else exit_codes.DONE
 
     return run("doctor", action)

@@ -200,7 +200,7 @@ def main_apply(argv: Sequence[str]) -> int:
             if not refused and not arguments.validate_only:
                 refused = _alter(client, plan, validate_only=False)
                 done = len({c.entity for c in plan.changes}) - len(refused)
-                _tell(arguments, f"Applied: {done} {_entities(done)} changed.")
+                _tell(arguments, f"Applied: {done} {entities(done)} changed.")
             elif refused:
                 complain("headgate apply: nothing was changed, because of:")
             else:
@@ -211,7 +211,8 @@ def main_apply(argv: Sequence[str]) -> int:
     return run("apply", action)
 
 
-def _entities(count: int) -> str:
+def entities(count: int) -> str:
+    """Return the noun that goes with a number."""
     return "entity" if count == 1 else "entities"
 
 

@@ -1,0 +1,459 @@
+"""
+Quotas as code. The peers' failures (PEERS section 4) are named in the tests that rule them out.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from headgate.cli import doctor, history
+from headgate.cli.plan_text import human, known_clients
+from headgate.cli.quotas_as_code import (
+    main_apply,
+    main_export,
+    main_plan,
+    read_clients,
+    schema_text,
+)
+from headgate.errors import InvalidQuota
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.quota.table import QuotaTable
+from headgate.store.base import AuditEvent
+from headgate.store.sqlite import SqliteStore
+
+SCHEMA: dict[str, Any] = json.loads(schema_text())
+
+
+def op(key: str, value: float | None) -> Op:
+    return Op(QuotaKey.parse(key), value)
+
+
+class Place:
+    """A store's URL and a file to plan with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "quotas.db"
+        self.url = f"sqlite:{self.path}"
+        self.file = folder / "quotas.yaml"
+
+    def set(
+        self,
+        *,
+        user: EntityName | None = None,
+        client_id: EntityName | None = None,
+        ip: EntityName | None = None,
+        **values: float,
+    ) -> None:
+        entity = QuotaEntity.of(user=user, client_id=client_id, ip=ip)
+        ops = tuple(op(key.replace("__", ":"), value) for key, value in values.items())
+        with SqliteStore(self.path) as store:
+            [result] = store.alter([QuotaAlteration(entity, ops)], who="setup", tool="test")
+        assert result.error is None
+
+    def table(self) -> QuotaTable:
+        with SqliteStore(self.path) as store:
+            return store.snapshot()
+
+    def write(self, *quotas: dict[str, Any]) -> str:
+        self.file.write_text(yaml.safe_dump({"quotas": list(quotas)}), encoding="utf-8")
+        return str(self.file)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+ALICE = QuotaEntity.of(user="alice")
+
+
+def test_a_plan_exits_3_names_what_changes_and_changes_nothing(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=10_000_000)
+    file = place.write(
+        {"entity": {"user": "alice", "client-id": "etl"}, "producer_byte_rate": 4_000_000}
+    )
+    assert main_plan(["--store", place.url, file, "--client", "user=alice,client-id=etl"]) == 3
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        f"Changes to {place.url}:",
+        "  users/alice/clients/etl",
+        "    + producer_byte_rate:broker_bps: 4000000",
+        "For clients:",
+        "  alice/etl: 10 MB/s → 4 MB/s, was users/alice, now users/alice/clients/etl "
+        "(producer_byte_rate:broker_bps)",
+        "1 to set, 0 to change, 0 to remove",
+        "1 not in the file, left alone (--prune deletes them):",
+        "    users/alice producer_byte_rate:broker_bps: 10000000",
+    ]
+    assert set(place.table().entities) == {ALICE}
+
+
+def test_a_changed_value_keeps_its_source_and_says_was_alone(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=10_000_000)
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 4_000_000})
+    assert main_plan(["--store", place.url, file, "--client", "user=alice,client-id=etl"]) == 3
+    assert "  alice/etl: 10 MB/s → 4 MB/s, was users/alice (producer" in capsys.readouterr().out
+
+
+def test_apply_then_plan_is_empty_and_exits_0(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = place.write(
+        {"entity": {"user": None, "client-id": "svc"}, "producer_byte_rate:bps": 5},
+        {"entity": {"ip": None}, "connection_creation_rate": 3},
+    )
+    assert main_apply(["--store", place.url, file]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Applied: 2 entities changed."
+    assert main_plan(["--store", place.url, file]) == 0
+    assert capsys.readouterr().out == f"No changes: {place.url} agrees with the file.\n"
+
+
+def test_what_the_file_does_not_mention_stays_unless_pruned(place: Place) -> None:
+    place.set(user="bob", request_percentage=50, producer_byte_rate=7)
+    file = place.write({"entity": {"user": "bob"}, "producer_byte_rate": 7})
+    assert main_apply(["--store", place.url, file]) == 0
+    assert place.table().get(QuotaEntity.of(user="bob"), REQUEST) == 50
+    assert main_apply(["--store", place.url, file, "--prune"]) == 0
+    assert place.table().get(QuotaEntity.of(user="bob"), REQUEST) is None
+    assert place.table().get(QuotaEntity.of(user="bob"), PRODUCER) == 7
+
+
+def test_a_null_value_removes_a_key_without_prune(place: Place) -> None:
+    place.set(user="alice", producer_byte_rate=7)
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": None})
+    assert main_apply(["--store", place.url, file]) == 0
+    assert len(place.table()) == 0
+
+
+def test_nothing_is_changed_when_anything_would_be_refused(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = place.write(
+        {"entity": {"user": "alice"}, "producer_byte_rate": 7},
+        {"entity": {"ip": "no such host!"}, "connection_creation_rate": 3},
+    )
+    assert main_plan(["--store", place.url, file]) == 1
+    capsys.readouterr()
+    assert main_apply(["--store", place.url, file]) == 1
+    printed = capsys.readouterr()
+    assert "headgate apply: nothing was changed, because of:" in printed.err
+    assert "no such host! is not a valid IP or resolvable host." in printed.err
+    assert len(place.table()) == 0
+
+
+def test_validate_only_stops_before_changing(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 7})
+    assert main_apply(["--store", place.url, file, "--validate-only"]) == 0
+    assert "Validated; nothing was changed." in capsys.readouterr().out
+    assert len(place.table()) == 0
+
+
+def test_a_files_mistakes_are_told_all_at_once_with_their_lines(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.file.write_text(
+        "quotas:\n"
+        "- entity: {user: a}\n"
+        "  producer_byte_rate: fast\n"
+        "- entity: {user: b, ip: 1.2.3.4}\n"
+        "  producer_byte_rate: 1\n",
+        encoding="utf-8",
+    )
+    assert main_plan(["--store", place.url, str(place.file)]) == 1
+    errors = capsys.readouterr().err
+    assert f"{place.file}:3:" in errors
+    assert f"{place.file}:4:" in errors
+
+
+def test_peers_4_3_pairs_round_trip_any_user_with_a_client_id(place: Place) -> None:
+    place.set(user=DEFAULT, client_id="etl", producer_byte_rate=5)
+    place.set(user="alice", client_id=DEFAULT, producer_byte_rate=6)
+    place.set(user="alice", client_id="etl", producer_byte_rate=7)
+    place.set(user=DEFAULT, client_id=DEFAULT, producer_byte_rate=8)
+    before = place.table()
+    file = str(place.file)
+    assert main_export(["--store", place.url, "--out", file]) == 0
+    assert main_plan(["--store", place.url, file, "--prune"]) == 0
+    other = Place(place.file.parent)
+    other.path = place.file.parent / "other.db"
+    other.url = f"sqlite:{other.path}"
+    assert main_apply(["--store", other.url, file]) == 0
+    assert other.table() == before
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_peers_4_5_and_4_20_defaults_are_null_and_not_a_name(place: Place, form: str) -> None:
+    place.set(user=DEFAULT, producer_byte_rate=5)
+    place.set(client_id=DEFAULT, producer_byte_rate=6)
+    place.set(ip=DEFAULT, connection_creation_rate=7)
+    place.set(user="<default>", producer_byte_rate=8)
+    place.set(user="null", producer_byte_rate=9)
+    place.set(user="~", producer_byte_rate=10)
+    place.set(user="0x10", request_percentage=12.75)
+    place.set(user=" ", producer_byte_rate=11)
+    before = place.table()
+    file = str(place.file)
+    assert main_export(["--store", place.url, "--out", file, "--format", form]) == 0
+    rows = yaml.safe_load(place.file.read_text(encoding="utf-8"))["quotas"]
+    assert {"entity": {"user": None}, "producer_byte_rate": 5} in rows
+    assert {"entity": {"user": "<default>"}, "producer_byte_rate": 8} in rows
+    assert main_plan(["--store", place.url, file, "--prune"]) == 0
+    assert main_apply(["--store", place.url, file, "--prune"]) == 0
+    assert place.table() == before
+
+
+def test_peers_4_20_import_deletes_nothing_the_file_lacks(place: Place) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    place.set(user="bob", producer_byte_rate=6)
+    file = place.write({"entity": {"user": "carol"}, "producer_byte_rate": 7})
+    assert main_apply(["--store", place.url, file]) == 0
+    assert len(place.table()) == 3
+
+
+def test_the_export_goes_to_stdout_and_fits_the_schema(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=5, producer_byte_rate__bps=10, producer_ids_rate=2.5)
+    assert main_export(["--store", place.url]) == 0
+    document = yaml.safe_load(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert document["quotas"][0]["producer_byte_rate:bps"] == 10
+
+
+def test_export_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_export(["--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == SCHEMA
+
+
+def test_the_schema_is_a_schema_and_knows_every_key() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    known = SCHEMA["$defs"]["values"]["properties"]
+    assert set(known) == {name for key in KEYS for name in (key.name, str(key))}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"quotas": {}},
+        {"quotas": [{"producer_byte_rate": 5}]},
+        {"quotas": [{"entity": {}}]},
+        {"quotas": [{"entity": {"user": "a", "ip": "1.2.3.4"}}]},
+        {"quotas": [{"entity": {"group": "a"}}]},
+        {"quotas": [{"entity": {"user": "a"}, "producer_byte_rat": 5}]},
+        {"quotas": [{"entity": {"user": "a"}, "producer_byte_rate": 0}]},
+        {"quotas": [{"entity": {"user": "a"}, "producer_byte_rate": "5"}]},
+        {"quotas": [], "quota": []},
+    ],
+)
+def test_the_schema_refuses_what_makes_no_sense(document: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, SCHEMA)
+
+
+def test_names_cannot_steer_the_terminal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.set(user="bad\x1b[2J\u202ename", producer_byte_rate=5)
+    file = place.write({"entity": {"user": "new\x07\n"}, "producer_byte_rate": 6})
+    assert main_plan(["--store", place.url, file, "--prune"]) == 3
+    assert history.main(["--store", place.url]) == 0
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+def test_colour_is_for_terminals_or_for_asking(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 6})
+    main_plan(["--store", place.url, file])
+    plain = capsys.readouterr().out
+    main_plan(["--store", place.url, file, "--color", "always"])
+    coloured = capsys.readouterr().out
+    assert "\x1b[" not in plain
+    assert "\x1b[32m    + producer_byte_rate" in coloured
+
+
+def test_a_plan_as_json(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.set(user="alice", producer_byte_rate=10)
+    place.set(user="bob", producer_byte_rate=11)
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 4})
+    words = ["--store", place.url, file, "--json", "--client", "user=alice"]
+    assert main_plan(words) == 3
+    assert json.loads(capsys.readouterr().out) == {
+        "changes": [
+            {
+                "entity": {"user": "alice"},
+                "key": "producer_byte_rate:broker_bps",
+                "before": 10,
+                "after": 4,
+            }
+        ],
+        "unmentioned": [
+            {
+                "entity": {"user": "bob"},
+                "key": "producer_byte_rate:broker_bps",
+                "before": 11,
+                "after": None,
+            }
+        ],
+        "effective": [
+            {
+                "client": {"user": "alice", "client-id": None},
+                "key": "producer_byte_rate:broker_bps",
+                "before": {"value": 10, "source": {"user": "alice"}},
+                "after": {"value": 4, "source": {"user": "alice"}},
+            }
+        ],
+    }
+
+
+def test_clients_come_from_flags_and_files(tmp_path: Path) -> None:
+    file = tmp_path / "clients.yaml"
+    file.write_text("- {user: a, client-id: 007}\n- {client-id: c}\n", encoding="utf-8")
+    assert read_clients([r"user=x\,y"], file) == [
+        QuotaEntity.of(user="x,y", client_id=DEFAULT),
+        QuotaEntity.of(user="a", client_id="007"),
+        QuotaEntity.of(user=DEFAULT, client_id="c"),
+    ]
+    with pytest.raises(InvalidQuota, match="expected user=U,client-id=C"):
+        read_clients(["host=x"], None)
+    file.write_text("- {host: a}\n", encoding="utf-8")
+    with pytest.raises(InvalidQuota, match="entry 1"):
+        read_clients([], file)
+
+
+def test_known_clients_stand_beside_any_other() -> None:
+    table = QuotaTable(
+        {
+            QuotaEntity.of(user="a", client_id="c"): {PRODUCER: 1.0},
+            QuotaEntity.of(client_id="d"): {PRODUCER: 1.0},
+            QuotaEntity.of(ip="1.2.3.4"): {PRODUCER: 1.0},
+        }
+    )
+    assert known_clients([table]) == [
+        QuotaEntity.of(user="a", client_id="c"),
+        QuotaEntity.of(user=DEFAULT, client_id="d"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        (PRODUCER, 999.0, "999 B/s"),
+        (PRODUCER, 10_485_760.0, "10.49 MB/s"),
+        (PRODUCER_BPS, 5e9, "5 GB/s in all"),
+        (PRODUCER, 2.0**63, "unlimited"),
+        (REQUEST, 12.75, "12.75 %"),
+        (PRODUCER_SHARES, 100.0, "100 shares"),
+        (QuotaKey.parse("controller_mutation_rate"), 2.5, "2.5/s"),
+    ],
+)
+def test_limits_as_people_say_them(key: QuotaKey, value: float, text: str) -> None:
+    assert human(key, value) == text
+
+
+# --- history
+
+
+def test_history_tells_who_when_from_to_and_by_which_tool(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 6})
+    assert main_apply(["--store", place.url, file]) == 0
+    with SqliteStore(place.path) as store:
+        store.audit(AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob"))
+    capsys.readouterr()
+    assert history.main(["--store", place.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ", 1)[1].split("  ") == [
+        "setup",
+        "test",
+        "users/alice",
+        "producer_byte_rate:broker_bps: none → 5",
+    ]
+    assert lines[1].endswith("  headgate apply  users/alice  producer_byte_rate:broker_bps: 5 → 6")
+    assert lines[2].endswith("  mallory  admin listener  refused alter_quotas  users/bob")
+    assert all(line[10] == "T" and line[23] == "Z" for line in lines)
+
+
+def test_history_of_one_entity_as_json(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    place.set(user="bob", producer_byte_rate=6)
+    words = ["--store", place.url, "--entity", "{user=bob}", "--format", "json"]
+    assert history.main(words) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["kind"], row["entity"], row["before"], row["after"]) == (
+        "change",
+        {"user": "bob"},
+        None,
+        6,
+    )
+
+
+def test_history_as_a_quotas_file_starts_before_its_first_change(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    place.set(user="alice", producer_byte_rate=6)
+    place.set(user="bob", request_percentage=50)
+    assert history.main(["--store", place.url, "--limit", "2", "--format", "yaml"]) == 0
+    text = capsys.readouterr().out
+    jsonschema.validate(yaml.safe_load(text), SCHEMA)
+    place.file.write_text(text, encoding="utf-8")
+    from headgate.quota.file import read_quotas_file
+
+    read = read_quotas_file(place.file)
+    assert read.table.entities == {ALICE: {PRODUCER: 5.0}}
+    assert [(event.entity, event.value) for event in read.history] == [
+        (ALICE, 6.0),
+        (QuotaEntity.of(user="bob"), 50.0),
+    ]
+
+
+# --- doctor
+
+
+def test_doctor_finds_what_does_not_do_what_it_seems_to(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user=DEFAULT, producer_byte_rate=2.0**63)
+    place.set(client_id="c", producer_byte_rate=5)
+    place.set(client_id=DEFAULT, producer_byte_rate=5)
+    place.set(user="<default>", producer_byte_rate=5)
+    place.set(user="s", producer_byte_rate__shares=5)
+    assert doctor.main(["--store", place.url]) == 1
+    told = capsys.readouterr().out
+    assert "users/<default> producer_byte_rate:broker_bps is unlimited and hides 2" in told
+    assert "literally called <default>" in told
+    assert "headgate.capacity.producer_byte_rate" in told
+    assert "clients/<default> (producer_byte_rate:broker_bps) doesn't reach" in told
+
+
+def test_doctor_finds_one_address_twice(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.set(ip="::1", connection_creation_rate=5)
+    place.set(ip="0:0:0:0:0:0:0:1", connection_creation_rate=6)
+    assert doctor.main(["--store", place.url]) == 1
+    assert "are one address (::1)" in capsys.readouterr().out
+
+
+def test_doctor_is_content_with_plain_quotas(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.set(user="alice", producer_byte_rate=5)
+    assert doctor.main(["--store", place.url]) == 0
+    assert capsys.readouterr().out == "1 entity looked at; nothing found.\n"
