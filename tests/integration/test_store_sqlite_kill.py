@@ -50,8 +50,12 @@ def start(url: str, name: str, first: int, last: int) -> "subprocess.Popen[str]"
 
 def finish(child: "subprocess.Popen[str]") -> list[str]:
     """Return the lines printed that weren't read yet; the process is over."""
-    out, _ = child.communicate()
-    return out.split()
+    # Not communicate(): it reads past the buffer, and would lose what readline() put there.
+    assert child.stdout is not None
+    with child.stdout as out:
+        lines = out.read().split()
+    child.wait()
+    return lines
 
 
 def kill_many(folder: Path, kills: int, seed: int) -> Counter[str]:
