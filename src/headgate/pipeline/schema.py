@@ -23,6 +23,7 @@ _TYPES: Final[dict[str, tuple[str, str]]] = {
     "int": ("IntegerType", "int32"),
     "long": ("LongType", "int64"),
     "double": ("DoubleType", "float64"),
+    "binary": ("BinaryType", "binary"),
 }
 
 
@@ -213,20 +214,27 @@ USAGE_DAY: Final = _table(
 
 REPLAY: Final = _table(
     "replay",
-    "One row per charged request of a replayable quota type: all columns of `requests`, and what "
-    "Kafka's sensor would have decided.",
+    "One row per row of `requests`: all its columns, and what Kafka's sensor would have decided.",
     *[(c.name, c.type, c.doc) for c in REQUESTS.columns],
     ("quota_id", "string", "who shares the quota: `<sanitised user>:<client-id>`"),
     ("quota_user", "string", "user tag of the quota-id, raw"),
     ("quota_client_id", "string", "client-id tag of the quota-id, raw"),
     ("quota_bps", "double", "limit in force, in the quota's unit per second; null = unlimited"),
-    ("logged_throttle_time_ms", "long", "throttle time the log or journal holds, ms"),
-    ("replayed_throttle_time_ms", "long", "throttle time Kafka's sensor gives, ms"),
+    (
+        "logged_throttle_time_ms",
+        "long",
+        "throttle time of this quota that the log or journal holds, ms",
+    ),
+    (
+        "replayed_throttle_time_ms",
+        "long",
+        "throttle time Kafka's sensor gives, ms; null where replayable is false",
+    ),
     (
         "replayable",
         "bool",
-        "false for a throttled fetch (its size isn't logged; its charge was taken back) "
-        "and for quota types that a log can't replay",
+        "false where a log can't tell: a throttled fetch (its size isn't logged; its charge was "
+        "taken back), request percentage, mutations, and what is charged to nobody",
     ),
 )
 

@@ -36,10 +36,20 @@ _EXTRA = (
     schema.Column("input_bytes", "long", "stat: bytes read, uncompressed"),
 )
 
+# What a journal says of its own quota, for an identical replay; null from logs.
+_JOURNAL = (
+    schema.Column("own_user", "string", "user tag of the quota-id it was charged to, raw"),
+    schema.Column("own_client_id", "string", "client-id tag, raw"),
+    schema.Column("own_quota", "double", "limit in force, infinite = none"),
+    schema.Column("op", "int", "what was done to the sensor: headgate.kernel's OP_ numbers"),
+    schema.Column("num_samples", "int", "quota.window.num"),
+    schema.Column("window_ms", "int", "quota.window.size.seconds x 1000"),
+)
+
 EMITTED_REQUESTS: Final = schema.Table(
     "emitted_requests",
     "One row per request, bad line, or piece read (`kind` tells).",
-    (*schema.REQUESTS.columns, *_EXTRA),
+    (*schema.REQUESTS.columns, *_JOURNAL, *_EXTRA),
 )
 
 ACTIVITY: Final = schema.Table(

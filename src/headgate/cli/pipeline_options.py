@@ -1,0 +1,277 @@
+"""
+The flags that all pipeline commands share, and the run they open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from headgate.cli import exit_codes
+from headgate.cli.output import printable
+from headgate.errors import ConfigError, HeadgateError
+from headgate.pipeline import quotas as quotas_module
+from headgate.pipeline.filesplits import Split, cut, find_files
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.stamps import zone_of
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.pipeline.run import Run
+
+
+def parser(
+    name: str, description: str, *, quotas_required: bool = False
+) -> argparse.ArgumentParser:
+    """
+    Return a parser with the flags that every pipeline command takes.
+
+    Args:
+        name: the command.
+        description: one or two sentences, for --help.
+        quotas_required: the command makes no sense without --quotas or --store.
+    """
+    made = argparse.ArgumentParser(
+        prog=f"headgate {name}",
+        description=description,
+        epilog="Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/.",
+    )
+    source = made.add_argument_group("input")
+    source.add_argument(
+        "--requests",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help="request logs (plain, .gz, .zst, ...) and gateway usage journals (.arrow, .parquet): "
+        "files, directories, patterns, or URIs",
+    )
+    source.add_argument(
+        "--time-zone",
+        default="UTC",
+        metavar="ZONE",
+        help="the brokers' time zone, for logs that print none (default: UTC)",
+    )
+    which = source.add_mutually_exclusive_group()
+    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
+    which.add_argument(
+        "--broker-id-pattern",
+        metavar="REGEX",
+        help="regex on a log's path whose first group is the broker's id",
+    )
+    limits = made.add_argument_group("quotas")
+    limits = limits.add_mutually_exclusive_group(required=quotas_required)
+    limits.add_argument(
+        "--quotas",
+        metavar="FILE",
+        help="quotas file (YAML or JSON), or an export of `headgate history`",
+    )
+    limits.add_argument(
+        "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
+    )
+    output = made.add_argument_group("output")
+    output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
+    output.add_argument(
+        "--format", choices=("parquet", "delta"), default="parquet", help="of the tables"
+    )
+    spark = made.add_argument_group("spark")
+    spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
+    spark.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a Spark setting; may be repeated",
+    )
+    return made
+
+
+def add_windows(made: argparse.ArgumentParser) -> None:
+    """Add the broker's quota windows, for commands that replay."""
+    group = made.add_argument_group("quota windows (the broker's settings)")
+    group.add_argument(
+        "--quota-window-num", type=int, default=11, metavar="N", help="samples kept (default: 11)"
+    )
+    group.add_argument(
+        "--quota-window-size-seconds",
+        type=int,
+        default=1,
+        metavar="S",
+        help="length of a sample (default: 1)",
+    )
+
+
+@dataclass
+class Opened:
+    """A run under way: Spark is up, inputs are listed."""
+
+    run: Run
+    splits: list[Split]
+    quotas: Quotas
+    arguments: argparse.Namespace
+
+    @property
+    def spark(self) -> Any:
+        """The session."""
+        return self.run.spark
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
+    """
+    Check the flags, list the inputs, start Spark; say so on stderr as it goes.
+
+    Raises:
+        ConfigError: for flags that make no sense, before Spark starts.
+    """
+    console = Console(stderr=True)
+    mistakes: list[str] = []
+    files: list[tuple[str, int]] = []
+    splits: list[Split] = []
+    found = Quotas.of(QuotaTable())
+    try:
+        zone_of(arguments.time_zone)
+    except ValueError as exc:
+        mistakes.append(f"--time-zone: {exc}")
+    try:
+        files = find_files(arguments.requests)
+        splits = cut(
+            files, broker_id=arguments.broker_id, broker_id_pattern=arguments.broker_id_pattern
+        )
+    except ConfigError as exc:
+        mistakes.append(str(exc))
+    try:
+        found = read_quotas(arguments)
+    except HeadgateError as exc:
+        mistakes.append(str(exc))
+    config = {}
+    for setting in arguments.spark_conf:
+        setting_name, equals, value = setting.partition("=")
+        if not equals:
+            mistakes.append(f"--spark-conf {setting}: write NAME=VALUE")
+        config[setting_name] = value
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    megabytes = sum(size for _, size in files) / 1e6
+    count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
+    console.print(
+        f"{command}: {count}, {megabytes:,.1f} MB; "
+        f"time zone of logs that print none: {arguments.time_zone}",
+        highlight=False,
+    )
+    run = start(command, arguments, console, config)
+    yield Opened(run, splits, found, arguments)
+
+
+def start(
+    command: str, arguments: argparse.Namespace, console: Console, config: dict[str, str]
+) -> Run:
+    """Start Spark and return the run."""
+    from headgate.embedded.java import spark_env
+    from headgate.pipeline import session
+
+    if not session.submitted():
+        os.environ.update(spark_env())
+    if arguments.format == "delta":
+        config |= {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+    log = Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}.log"
+    with console.status("starting Spark"):
+        try:
+            spark = session.open_session(
+                f"headgate {command}", master=arguments.master, config=config, log=log
+            )
+        except Exception as exc:
+            words = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            raise ConfigError(f"Spark doesn't start: {exc}\n{words}".rstrip()) from exc
+    console.print(f"Spark {spark.version}, {spark.sparkContext.master}", highlight=False)
+    from headgate.pipeline.run import Run
+
+    return Run(command, spark, arguments.out, console, arguments.format)
+
+
+def read_quotas(arguments: argparse.Namespace) -> Quotas:
+    """Return the quotas that --quotas or --store names; none without either."""
+    if arguments.quotas:
+        return quotas_module.load(arguments.quotas)
+    if arguments.store:
+        return Quotas.of(table_of_store(arguments.store), "store")
+    return Quotas.of(QuotaTable())
+
+
+def table_of_store(url: str) -> QuotaTable:
+    """Return the quotas of a store at this moment."""
+    from headgate.store import open_store
+
+    store = open_store(url)
+    try:
+        table: QuotaTable = store.snapshot()
+        return table
+    finally:
+        store.close()
+
+
+def command(name: str, function: Any, argv: Sequence[str], made: argparse.ArgumentParser) -> int:
+    """
+    Parse, run, and turn our errors into a message and an exit status.
+
+    Args:
+        name: the command, for messages.
+        function: takes the parsed arguments.
+        argv: arguments after the command's name.
+        made: the command's parser.
+    """
+    arguments = made.parse_args(list(argv))
+    try:
+        function(arguments)
+    except HeadgateError as exc:
+        for line in str(exc).splitlines():
+            print(f"headgate {name}: {printable(line)}", file=sys.stderr)
+        return exit_codes.FAILED
+    return exit_codes.DONE
+
+
+def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a run's closing table to stdout; numbers to the right."""
+    table = RichTable(title=title, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[printable(str(v)) for v in row])
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table, highlight=False, markup=False)
+
+
+def _numeric(text: Any) -> bool:
+    return str(text)[:1].isdigit() or str(text) in ("", "-", "unlimited")
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Return a number for the closing table: thin, rounded, "unlimited" for None."""
+    if value is None:
+        return "unlimited"
+    text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def share(value: float | None) -> str:
+    """Return a share as a percentage, "-" for None."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def utc(ms: int) -> str:
+    """Return a moment in UTC, to the second."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,474 @@
+"""
+Pack charges into few rows before the shuffle: a row per quota-id and piece, its events a blob.
+
+A row per event through Spark's sort costs more than parsing and replaying it. So the worker that
+read a piece groups its events by who shares the quota (one stable sort of codes) and hands over
+one row per group: times and amounts as binary columns, and, where rows are wanted back, the whole
+requests as an Arrow batch. Spark moves and sorts only these rows (DESIGN section 7; lab notes
+"pack before the shuffle").
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.kernel.codes import OP_NO_CHECK
+from headgate.pipeline import schema
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.worker import EMITTED_REQUESTS, EmitRequests, ReadPlan
+
+# Quota types whose decisions a log holds enough for; a journal has enough for all.
+REPLAYABLE_LOG: Final = ("producer_byte_rate", "consumer_byte_rate")
+# Events of one row: 16 MB of blobs, far from a blob's 2 GiB. With whole requests, about as much.
+MAX_EVENTS: Final = 1_000_000
+MAX_EVENTS_WITH_ROWS: Final = 100_000
+# Events gathered before they're grouped, so that small groups of neighbouring pieces join.
+GATHER_EVENTS: Final = 400_000
+DEFAULT_SAMPLES: Final = 11
+DEFAULT_WINDOW_MS: Final = 1000
+
+PACKED: Final = schema.Table(
+    "packed",
+    "One row per (who shares a quota, who charged it, piece), or a bad line or count (`kind`).",
+    tuple(
+        schema.Column(*c)
+        for c in (
+            ("kind", "string", "chunk, plain (rows that can't be replayed), bad or stat"),
+            ("key", "string", "quota type, worker or broker, and tags: one sensor"),
+            ("quota_type", "string", "quota type"),
+            ("quota_user", "string", "user tag, raw"),
+            ("quota_client_id", "string", "client-id tag, raw"),
+            ("broker_id", "int", "broker"),
+            ("worker_id", "string", "gateway worker (journals)"),
+            ("principal", "string", "who charged it; null where a chunk holds several"),
+            ("client_id", "string", "who charged it"),
+            ("num_samples", "int", "quota.window.num"),
+            ("window_ms", "int", "a window's length, ms"),
+            ("first", "long", "order of the first event: its time, or a journal's seq"),
+            ("tie", "long", "order of chunks with the same first: hash of the file"),
+            ("n", "int", "events"),
+            ("t", "binary", "int64 ms per event"),
+            ("amount", "binary", "float64 per event"),
+            ("op", "binary", "uint8 per event; null = all charged and checked"),
+            ("pos", "binary", "int64 order per event; null = by time"),
+            ("bound", "binary", "float64 per plan: the limit; NaN = not this plan's key"),
+            ("rows", "binary", "the requests themselves, an Arrow batch; null if not wanted"),
+            ("requests", "long", "requests, with those that can't be replayed"),
+            ("bytes", "long", "bytes charged"),
+            ("throttled", "long", "requests told a throttle time"),
+            ("told_ms", "long", "throttle time told, ms"),
+            ("max_told_ms", "long", "largest throttle time told, ms"),
+            ("first_ms", "long", "first event, epoch ms"),
+            ("last_ms", "long", "last event, epoch ms"),
+            ("file", "string", "bad, stat: file"),
+            ("offset", "long", "bad: byte offset"),
+            ("reason", "string", "bad: why"),
+            ("line", "string", "bad: its beginning"),
+            ("lines", "long", "stat: lines read"),
+            ("input_bytes", "long", "stat: bytes read"),
+        )
+    ),
+)
+_SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """
+    What a replay needs packed.
+
+    Args:
+        plans: quotas to replay under; one for `replay`, several for `what-if`.
+        rows: keep the requests, to hand them back with the decision (one plan only).
+        num_samples: quota.window.num, for logs.
+        window_ms: quota.window.size.seconds x 1000, for logs.
+    """
+
+    plans: tuple[Quotas, ...]
+    rows: bool = True
+    num_samples: int = DEFAULT_SAMPLES
+    window_ms: int = DEFAULT_WINDOW_MS
+
+
+@dataclass(frozen=True)
+class PackLogs:
+    """Read pieces and pack them in one pass. A ``mapInArrow`` function giving PACKED."""
+
+    read: ReadPlan
+    options: PackOptions
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read and pack the splits numbered in ``batches``."""
+        return PackRequests(self.options)(EmitRequests(self.read)(batches))
+
+
+@dataclass(frozen=True)
+class PackRequests:
+    """Pack EMITTED_REQUESTS (or REQUESTS). A ``mapInArrow`` function giving PACKED."""
+
+    options: PackOptions
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Pack the rows of ``batches``, some hundred thousand at a time."""
+        packer = _Packer(self.options)
+        gathered: list[Any] = []
+        count = 0
+        for batch in batches:
+            gathered.append(batch)
+            count += batch.num_rows
+            if count >= GATHER_EVENTS:
+                yield from packer.pack(gathered)
+                gathered, count = [], 0
+        if gathered:
+            yield from packer.pack(gathered)
+
+
+class _Packer:
+    """Groups events by key; each distinct charge is resolved once per group."""
+
+    def __init__(self, options: PackOptions) -> None:
+        self.options = options
+        self.resolvers = [q.resolver() for q in options.plans]
+        # Moments at which any plan's table changes; events between two resolve alike.
+        starts = sorted({s for q in options.plans for s in q.starts_ms if s > float("-inf")})
+        self.starts = np.array(starts, np.float64)
+
+    def pack(self, batches: list[Any]) -> Iterator[Any]:
+        """Yield the PACKED rows of some batches."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = _completed(pa.Table.from_batches(batches))
+        is_row = pc.equal(table["kind"], "request")
+        if not pc.all(is_row).as_py():
+            yield from _side(table.filter(pc.invert(is_row)))
+            table = table.filter(is_row)
+        if not table.num_rows:
+            return
+        table = table.combine_chunks()
+        can = _replayable(table)
+        if self.options.rows:
+            yield from _plain(table.filter(pc.invert(can)))
+        table = table.filter(can)
+        if table.num_rows:
+            yield self._chunks(table.combine_chunks())
+
+    def _chunks(self, table: Any) -> Any:
+        """Return a row per key."""
+        import pyarrow as pa
+
+        index, codes, keys = self._keys(table)
+        # Kafka's clock has whole ms; the nearest is what a log's estimate says.
+        t = np.floor(_array(table["record_ms"]) + 0.5).astype(np.int64)
+        own = _valid(table["own_user"])
+        pos = np.where(own, _array(table["seq"]), t) if own.any() else t
+        order = _grouped(codes, pos if index is None else pos[index])
+        codes = codes[order]
+        rows = order if index is None else index[order]
+        most = MAX_EVENTS_WITH_ROWS if self.options.rows else MAX_EVENTS
+        cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+        starts = np.array(
+            [s for a, b in pairwise(cuts) for s in range(a, b, most)],
+            np.int64,
+        )
+        ends = np.append(starts[1:], len(codes))
+        told = _told(table)[rows]
+        t, pos = t[rows], pos[rows]
+        out = _key_columns([keys[c] for c in codes[starts]])
+        throttled = told > 0
+        out |= {
+            "kind": ["chunk"] * len(starts),
+            "first": pos[starts],
+            "tie": [
+                file_hash(f or "") for f in table["file"].take(pa.array(rows[starts])).to_pylist()
+            ],
+            "requests": ends - starts,
+            "bytes": np.add.reduceat(_array(table["bytes_charged"], 0)[rows], starts),
+            "throttled": np.add.reduceat(throttled.astype(np.int64), starts),
+            "told_ms": np.add.reduceat(told, starts),
+            "max_told_ms": np.maximum.reduceat(told, starts),
+            "first_ms": np.minimum.reduceat(t, starts),
+            "last_ms": np.maximum.reduceat(t, starts),
+        }
+        out |= {
+            "n": ends - starts,
+            "t": _blobs(t, starts, ends),
+            "amount": _blobs(_array(table["amount"])[rows], starts, ends),
+        }
+        op = np.where(_array(emptied(table)), OP_NO_CHECK, _array(table["op"], 0))
+        if op.any():
+            out["op"] = _blobs(op.astype(np.uint8)[rows], starts, ends)
+        if own.any():
+            out["pos"] = _blobs(pos, starts, ends)
+        if self.options.rows:
+            sorted_rows = table.select(schema.REQUESTS.names).take(pa.array(rows))
+            out["rows"] = [
+                _serialize(sorted_rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)
+            ]
+        arrays = [
+            _as_array(out[f.name], f.type) if f.name in out else pa.nulls(len(out["n"]), f.type)
+            for f in PACKED.arrow
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
+
+    def _keys(self, table: Any) -> tuple[Any, Any, list[tuple[Any, ...]]]:
+        """
+        Say which key each event belongs to.
+
+        Returns:
+            (index of the event or None for "each once, in order", code of the key, the keys). An
+            event has several keys only where plans disagree on who shares a quota.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        combined = np.zeros(table.num_rows, np.int64)
+        for name in _DISTINCT:
+            column = table[name].combine_chunks()
+            if column.null_count == len(column):
+                continue
+            encoded = pc.dictionary_encode(column, null_encoding="encode")
+            part = encoded.indices.to_numpy(zero_copy_only=False)
+            combined = combined * len(encoded.dictionary) + part
+            if combined.max() > 1 << 20:
+                combined = _dense(combined)[1]
+        if len(self.starts):
+            epoch = np.searchsorted(self.starts, _array(table["record_ms"]), side="right")
+            combined = combined * (len(self.starts) + 1) + epoch
+        first, distinct = _dense(combined)
+        samples = table.select([*_DISTINCT, "record_ms"]).take(pa.array(first)).to_pylist()
+        keys: dict[tuple[Any, ...], int] = {}
+        found = [[keys.setdefault(k, len(keys)) for k in self._resolve(s)] for s in samples]
+        most = max(map(len, found))
+        if most == 1:
+            return None, np.array([f[0] for f in found])[distinct], list(keys)
+        index, codes = [], []
+        for level in range(most):
+            of = np.array([f[level] if len(f) > level else -1 for f in found])[distinct]
+            here = np.flatnonzero(of >= 0)
+            index.append(here)
+            codes.append(of[here])
+        return np.concatenate(index), np.concatenate(codes), list(keys)
+
+    def _resolve(self, sample: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+        """Yield the keys of one distinct charge, as ``_key_columns`` wants them."""
+        who = (None, None) if self.options.rows else (sample["principal"], sample["client_id"])
+        quota_type, broker = sample["quota_type"], sample["broker_id"]
+        if sample["own_user"] is not None:
+            limit = np.full(len(self.resolvers), sample["own_quota"], np.float64).tobytes()
+            windows = (sample["num_samples"], sample["window_ms"])
+            tags = (sample["own_user"], sample["own_client_id"] or "")
+            yield (quota_type, sample["worker_id"], broker, *tags, *windows, *who, limit)
+            return
+        by_tags: dict[tuple[str, str], Any] = {}
+        for i, resolve in enumerate(self.resolvers):
+            found = resolve(
+                sample["principal"] or "",
+                sample["client_id"] or "",
+                quota_type,
+                sample["record_ms"],
+            )
+            limits = by_tags.setdefault(
+                (found.quota_user, found.quota_client_id),
+                np.full(len(self.resolvers), np.nan, np.float64),
+            )
+            limits[i] = np.inf if found.quota is None else found.quota
+        windows = (self.options.num_samples, self.options.window_ms)
+        for tags, limits in by_tags.items():
+            yield (quota_type, None, broker, *tags, *windows, *who, limits.tobytes())
+
+
+_DISTINCT: Final = (
+    "quota_type",
+    "broker_id",
+    "principal",
+    "client_id",
+    "worker_id",
+    "own_user",
+    "own_client_id",
+    "own_quota",
+    "num_samples",
+    "window_ms",
+)
+_KEY_COLUMNS: Final = (
+    "quota_type",
+    "worker_id",
+    "broker_id",
+    "quota_user",
+    "quota_client_id",
+    "num_samples",
+    "window_ms",
+    "principal",
+    "client_id",
+    "bound",
+)
+
+
+def _key_columns(keys: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the columns of a list of keys, with the text that names each one's sensor."""
+    out: dict[str, Any] = dict(zip(_KEY_COLUMNS, zip(*keys, strict=True), strict=True))
+    out["key"] = ["\x1f".join(map(str, key[:7])) for key in keys]
+    return out
+
+
+def emptied(table: Any) -> Any:
+    """
+    Say which rows are fetches that a broker throttled.
+
+    Their size was charged and taken back at once, and isn't logged: the sensor saw two events
+    whose sum is nothing, which still open and touch samples.
+    """
+    import pyarrow.compute as pc
+
+    told = pc.and_(pc.invert(table["bytes_exact"]), pc.greater(table["throttle_time_ms"], 0))
+    of_log = pc.and_(pc.equal(table["source"], "log"), told)
+    fetch = pc.equal(table["quota_type"], "consumer_byte_rate")
+    return pc.fill_null(pc.and_(fetch, of_log), False).combine_chunks()
+
+
+def _replayable(table: Any) -> Any:
+    """Say which charges a sensor is fed with."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    of_log = pc.is_in(table["quota_type"], pa.array(REPLAYABLE_LOG))
+    can = pc.and_(table["is_charged"], pc.or_(pc.equal(table["source"], "journal"), of_log))
+    return pc.fill_null(can, False).combine_chunks()
+
+
+def _told(table: Any) -> Any:
+    """Return the throttle time of each charge's own quota, as logged or journalled."""
+    import pyarrow.compute as pc
+
+    told = pc.coalesce(table["decided_throttle_time_ms"], table["throttle_time_ms"])
+    return _array(told, 0).astype(np.int64)
+
+
+def _dense(codes: Any) -> tuple[Any, Any]:
+    """Return (first index of each distinct code, dense code per element), cheaply where small."""
+    top = int(codes.max()) + 1
+    if top > 1 << 24:
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        return first, inverse.astype(np.int64)
+    first = np.full(top, -1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    present = np.flatnonzero(first >= 0)
+    dense = np.empty(top, np.int64)
+    dense[present] = np.arange(len(present))
+    return first[present], dense[codes]
+
+
+def _grouped(codes: Any, pos: Any) -> Any:
+    """Return the stable order by (code, pos); cheap where a group's events are nearly in order."""
+    small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
+    order = np.argsort(small, kind="stable")
+    sorted_codes, sorted_pos = codes[order], pos[order]
+    wrong = (sorted_pos[1:] < sorted_pos[:-1]) & (sorted_codes[1:] == sorted_codes[:-1])
+    if not wrong.any():
+        return order
+    return order[np.lexsort((sorted_pos, sorted_codes))]
+
+
+def _blobs(values: Any, starts: Any, ends: Any) -> Any:
+    """Cut an array into one binary per group, without copying."""
+    import pyarrow as pa
+
+    size = values.dtype.itemsize
+    offsets = (np.append(starts, ends[-1]) * size).astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
+    large = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts), buffers)
+    return large.cast(pa.binary())
+
+
+def _as_array(values: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def _side(table: Any) -> Iterator[Any]:
+    """Hand bad lines and counts on."""
+    import pyarrow as pa
+
+    arrays = [
+        table[f.name].combine_chunks() if f.name in _SIDE else pa.nulls(len(table), f.type)
+        for f in PACKED.arrow
+    ]
+    yield from pa.Table.from_arrays(arrays, schema=PACKED.arrow).to_batches()
+
+
+def _plain(table: Any) -> Iterator[Any]:
+    """Hand over rows that can't be replayed."""
+    import pyarrow as pa
+
+    for at in range(0, table.num_rows, MAX_EVENTS_WITH_ROWS):
+        part = table.slice(at, MAX_EVENTS_WITH_ROWS)
+        row = {
+            "kind": "plain",
+            "key": f"{at}",
+            "n": part.num_rows,
+            "first": 0,
+            "tie": file_hash(part["file"][0].as_py() or ""),
+            "rows": _serialize(part.select(schema.REQUESTS.names)),
+        }
+        arrays = [pa.array([row.get(f.name)], f.type) for f in PACKED.arrow]
+        yield pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
+
+
+def _completed(table: Any) -> Any:
+    """Return a frame with EMITTED_REQUESTS' columns; a plain ``requests`` frame lacks some."""
+    import pyarrow as pa
+
+    if table.schema.names == EMITTED_REQUESTS.arrow.names:
+        return table
+    have = set(table.schema.names)
+    arrays = []
+    for field in EMITTED_REQUESTS.arrow:
+        if field.name in have:
+            arrays.append(table[field.name].cast(field.type))
+        elif field.name == "kind":
+            arrays.append(pa.repeat(pa.scalar("request"), table.num_rows))
+        else:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+    return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
+
+
+def _serialize(table: Any) -> bytes:
+    """Return a table as an Arrow stream of one compressed batch."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _array(column: Any, null: Any = None) -> Any:
+    """Return a column as a NumPy array; nulls become ``null``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if null is not None and column.null_count:
+        column = pc.fill_null(column, null)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _valid(column: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.is_valid(column.combine_chunks()).to_numpy(zero_copy_only=False)
+
+
+def file_hash(path: str) -> int:
+    """Return a number for a file's name, the same everywhere."""
+    return zlib.crc32(path.encode())

@@ -1,0 +1,175 @@
+"""
+Run a pipeline command: progress while Spark works, tables written, figures for the closing table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from headgate.pipeline import schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# How often the progress bar asks Spark; asking costs a py4j call or two.
+_POLL_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a run's closing table: a row of ``summary``."""
+
+    name: str
+    value: float | None = None
+    text: str | None = None
+    unit: str | None = None
+    note: str = ""
+
+
+@dataclass
+class Run:
+    """
+    One run of one command.
+
+    Args:
+        command: its name, for ``summary``.
+        spark: the session.
+        out: directory (or URI) under which each table has its own.
+        console: where progress goes (stderr).
+        format: parquet or delta.
+    """
+
+    command: str
+    spark: SparkSession
+    out: str
+    console: Console
+    format: str = "parquet"
+    figures: list[Figure] = field(default_factory=list)
+
+    def path(self, table: str) -> str:
+        """Return where a table lies."""
+        if "://" in self.out:
+            return f"{self.out.rstrip('/')}/{table}"
+        return str(Path(self.out).absolute() / table)
+
+    def write(self, frame: DataFrame, table: schema.Table, *, words: str | None = None) -> None:
+        """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
+        with self.watch(words or f"writing {table.name}"):
+            table.select(frame).write.format(self.format).mode("overwrite").save(
+                self.path(table.name)
+            )
+
+    def read(self, table: schema.Table) -> DataFrame:
+        """Return a table written before."""
+        return self.spark.read.format(self.format).load(self.path(table.name))
+
+    def figure(
+        self,
+        name: str,
+        value: float | None = None,
+        *,
+        text: str | None = None,
+        unit: str | None = None,
+        note: str = "",
+    ) -> None:
+        """Keep a figure for ``summary``."""
+        self.figures.append(Figure(name, None if value is None else float(value), text, unit, note))
+
+    def write_summary(self) -> None:
+        """Write the kept figures; other commands' figures in the same directory stay."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from headgate.pipeline.filesplits import filesystem
+
+        rows = [(self.command, f.name, f.value, f.text, f.unit, f.note) for f in self.figures]
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*rows, strict=True), schema.SUMMARY.arrow, strict=True)
+        ]
+        system, inner = filesystem(self.path(schema.SUMMARY.name))
+        system.create_dir(inner, recursive=True)
+        table = pa.Table.from_arrays(arrays, schema=schema.SUMMARY.arrow)
+        pq.write_table(table, f"{inner}/{self.command}.parquet", filesystem=system)
+
+    @contextmanager
+    def watch(self, words: str) -> Iterator[None]:
+        """Show how many of Spark's tasks are done, until the block ends."""
+        tracker = self.spark.sparkContext.statusTracker()
+        stop = threading.Event()
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        loud = self.console.is_terminal
+        with Progress(*columns, console=self.console, disable=not loud) as bar:
+            shown = bar.add_task(words, total=None)
+            thread = threading.Thread(
+                target=_poll, args=(tracker, bar, shown, stop), daemon=True, name="progress"
+            )
+            thread.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                thread.join()
+                task = bar.tasks[0]
+                total = task.total or 1
+                bar.update(shown, total=total, completed=total)
+        if not loud:
+            self.console.print(f"{words}: done")
+
+
+def _poll(tracker: Any, bar: Progress, shown: Any, stop: threading.Event) -> None:
+    stages: dict[int, tuple[int, int]] = {}
+    while not stop.wait(_POLL_S):
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                stages[stage] = (info.numCompletedTasks, info.numTasks)
+        active = set(tracker.getActiveStageIds())
+        done = sum(t if s not in active else c for s, (c, t) in stages.items())
+        total = sum(t for _, t in stages.values())
+        if total:
+            bar.update(shown, total=total, completed=done)
+
+
+def collect_stats(emitted: DataFrame) -> dict[str, float]:
+    """Return lines, input_bytes and bad_lines of an emitted frame."""
+    from pyspark.sql import functions as F
+
+    row = emitted.agg(
+        F.sum("lines").alias("lines"),
+        F.sum("input_bytes").alias("input_bytes"),
+        F.count(F.when(F.col("kind") == "bad", 1)).alias("bad_lines"),
+    ).first()
+    return {n: float(row[n] or 0) for n in ("lines", "input_bytes", "bad_lines")} if row else {}
+
+
+def stage_files(paths: Sequence[str]) -> str:
+    """Return a few words on the inputs: how many files, how many bytes."""
+    return f"{len(paths)} file{'s' if len(paths) != 1 else ''}"
+
+
+def now() -> float:
+    """Return a monotonic time in seconds, for elapsed times."""
+    return time.monotonic()

@@ -1,0 +1,95 @@
+"""
+Open the Spark session that the pipeline's commands run in: local, or whatever spark-submit gave.
+
+Locally: all cores, no UI, loopback only, few shuffle partitions (the workers hand over little).
+Under ``spark-submit`` (or with ``--master``) nothing of the cluster's own settings is touched but
+what the results depend on: the session's time zone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What results depend on, everywhere.
+_ALWAYS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+# A laptop's own settings. 2 GB hold the JVM side of any log: rows stay in the Python workers.
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=4 -Xshare:auto",
+}
+
+
+def submitted() -> bool:
+    """Say whether this process was started by spark-submit (or a notebook's gateway)."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ
+
+
+def open_session(
+    app: str,
+    *,
+    master: str | None = None,
+    config: dict[str, str] | None = None,
+    log: Path | None = None,
+) -> SparkSession:
+    """
+    Return the Spark session to use; the one that runs already, if one does.
+
+    Args:
+        app: name shown by Spark.
+        master: as spark-submit's --master; None = local on all cores, or what was submitted to.
+        config: further Spark settings, by name.
+        log: file that takes what a local JVM writes to stderr; None leaves it on ours.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app)
+    settings = dict(_ALWAYS)
+    local = False
+    if not submitted():
+        local = master is None or master.startswith("local")
+        builder = builder.master(master or "local[*]")
+        if local:
+            settings |= _LOCAL
+            settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+    settings |= config or {}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _stderr_to(log if local else None):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """Let a child started in this block (the JVM) write its stderr to ``log``, for good."""
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

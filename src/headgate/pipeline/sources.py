@@ -1,0 +1,119 @@
+"""
+Make Spark frames of request logs and journals: one row per request, or sums by second.
+
+``read_requests`` and ``read_activity`` hand over everything of one pass (rows, bad lines, counts);
+``only`` picks a kind. ``activity`` makes the same sums from any ``requests`` frame: slower, for
+frames that come from elsewhere (Parquet, streams, tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.pipeline import schema
+from headgate.pipeline.filesplits import Split
+from headgate.pipeline.worker import (
+    ACTIVITY,
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    EmitActivity,
+    EmitRequests,
+    ReadPlan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Tasks per core: enough that cores end together, few enough that a task's start (20 ms) is lost.
+TASKS_PER_CORE: Final = 8
+
+
+def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
+    """Return a frame with the numbers of the splits, spread over tasks; no shuffle."""
+    cores = spark.sparkContext.defaultParallelism
+    tasks = max(1, min(len(splits), cores * TASKS_PER_CORE))
+    return spark.range(0, len(splits), 1, tasks)
+
+
+def read_requests(
+    spark: SparkSession, splits: Sequence[Split], *, time_zone: str = "UTC"
+) -> DataFrame:
+    """Return ``EMITTED_REQUESTS``: a row per request, bad line and piece read."""
+    plan = ReadPlan(tuple(splits), time_zone)
+    return spread(spark, splits).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
+
+
+def read_activity(
+    spark: SparkSession,
+    splits: Sequence[Split],
+    *,
+    time_zone: str = "UTC",
+    connections: bool = False,
+) -> DataFrame:
+    """
+    Return ``EMITTED_ACTIVITY``: sums by second, bad lines, counts, made in the workers.
+
+    Args:
+        spark: the session.
+        splits: the pieces to read.
+        time_zone: of logs without one.
+        connections: also the first sight of every connection (for storms).
+    """
+    plan = ReadPlan(tuple(splits), time_zone, connections)
+    return spread(spark, splits).mapInArrow(EmitActivity(plan), EMITTED_ACTIVITY.struct)
+
+
+def only(emitted: DataFrame, kind: str, table: schema.Table) -> DataFrame:
+    """Return the rows of one ``kind``, with the columns of ``table``."""
+    from pyspark.sql import functions as F
+
+    frame: DataFrame = table.select(emitted.where(F.col("kind") == kind))
+    return frame
+
+
+def activity(requests: DataFrame) -> DataFrame:
+    """
+    Sum requests up by second.
+
+    Args:
+        requests: REQUESTS.
+
+    Returns:
+        One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms),
+        ACTIVITY; a journal's own quota columns are null here, as ``requests`` doesn't hold them.
+    """
+    from pyspark.sql import functions as F
+
+    ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
+    told = F.coalesce(F.col("throttle_time_ms"), F.lit(0))
+    keys = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
+    sums = (
+        requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
+        .groupBy(*keys, "second_ms")
+        .agg(
+            F.count(F.lit(1)).alias("requests"),
+            F.sum("bytes_charged").alias("bytes"),
+            F.sum(F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))).alias(
+                "bytes_estimated"
+            ),
+            F.sum("amount").alias("amount"),
+            F.sum(ns).alias("handler_ns"),
+            F.sum(ns).alias("request_ns"),
+            F.sum(told).alias("throttle_time_ms"),
+            F.sum(F.when(told > 0, 1).otherwise(0)).alias("throttled_requests"),
+            F.max(told).alias("max_throttle_time_ms"),
+            F.sum("producer_ids").alias("producer_ids"),
+        )
+    )
+    absent = [F.lit(None).alias(n) for n in ("quota_id", "quota_user", "quota_client_id", "quota")]
+    frame: DataFrame = ACTIVITY.select(sums.select("*", *absent))
+    return frame
+
+
+def connections(emitted: DataFrame) -> DataFrame:
+    """Return first sights of connections: broker_id, listener, client_ip, connection, first_ms."""
+    from pyspark.sql import functions as F
+
+    names = ("broker_id", "listener", "client_ip", "connection", "first_ms")
+    return emitted.where(F.col("kind") == "connection").select(*names)

@@ -1,0 +1,179 @@
+"""
+Find storms: runs of seconds in which connections, producer ids or requests came too fast.
+
+A second belongs to a storm where the source exceeds both its threshold and ``factor`` times what is
+usual for it: the median of its quiet seconds, or of all seconds for requests. Storm seconds at most
+``gap_s`` apart are one storm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.pipeline import schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """
+    What counts as a storm.
+
+    Args:
+        connections_per_s: new connections of an address on a listener and broker.
+        producer_ids_per_s: new producer ids of a user on a broker.
+        requests_per_s: requests of a client on a broker.
+        factor: times the source's own median second.
+        gap_s: storm seconds this close are one storm.
+    """
+
+    connections_per_s: float = 10.0
+    producer_ids_per_s: float = 10.0
+    requests_per_s: float = 1000.0
+    factor: float = 5.0
+    gap_s: int = 5
+
+
+def connections_by_second(connections: DataFrame) -> DataFrame:
+    """
+    Count new connections per second: first sights -> one row per source and second.
+
+    Args:
+        connections: broker_id, listener, client_ip, connection, first_ms; a connection may occur
+            several times (once per piece of a log), its earliest sight counts.
+    """
+    from pyspark.sql import functions as F
+
+    first = connections.groupBy("broker_id", "listener", "client_ip", "connection").agg(
+        F.min("first_ms").alias("first_ms")
+    )
+    second = (F.floor(F.col("first_ms") / 1000.0) * 1000).alias("second_ms")
+    return first.groupBy("broker_id", "listener", "client_ip", second).agg(
+        F.count(F.lit(1)).alias("count")
+    )
+
+
+def storms(
+    thresholds: Thresholds | None = None,
+) -> Callable[[DataFrame, DataFrame], DataFrame]:
+    """
+    Find storms: (activity, connections by second) -> STORMS.
+
+    Args:
+        thresholds: what counts as one.
+    """
+    from pyspark.sql import functions as F
+
+    limit = thresholds or Thresholds()
+    names = ("client_ip", "listener", "principal", "client_id")
+
+    def seconds(frame: DataFrame, kind: str, keys: tuple[str, ...], per_s: float) -> DataFrame:
+        absent = {n: F.lit(None).cast("string") for n in names if n not in keys}
+        return frame.withColumns({"kind": F.lit(kind), "threshold": F.lit(per_s), **absent}).select(
+            "kind", "broker_id", *names, "second_ms", "count", "threshold"
+        )
+
+    def by_second(activity: DataFrame, column: str, *keys: str) -> DataFrame:
+        return (
+            activity.where(F.col("is_charged"))
+            .groupBy("broker_id", *keys, "second_ms")
+            .agg(F.sum(column).alias("count"))
+            .where(F.col("count") > 0)
+        )
+
+    def transform(activity: DataFrame, connections: DataFrame) -> DataFrame:
+        from pyspark.sql import Window
+
+        ids = by_second(activity, "producer_ids", "principal")
+        requests = by_second(activity, "requests", "principal", "client_id")
+        ips = ("client_ip", "listener")
+        every = (
+            seconds(connections, "connection", ips, limit.connections_per_s)
+            .unionByName(seconds(ids, "producer_id", ("principal",), limit.producer_ids_per_s))
+            .unionByName(
+                seconds(requests, "request", ("principal", "client_id"), limit.requests_per_s)
+            )
+        )
+        source = ("kind", "broker_id", *names)
+        of_source = Window.partitionBy(*source)
+        count = F.col("count")
+        quiet = F.percentile(F.when(count <= F.col("threshold"), count), F.lit(0.5))
+        always = F.percentile(count, F.lit(0.5))
+        # Connections and producer ids are rare by nature: the median of quiet seconds is usual.
+        # A busy client sends many requests all day: the median of all its seconds is.
+        usual = F.when(
+            F.col("kind") == "request",
+            F.when(F.count(F.lit(1)).over(of_source) >= 3, always.over(of_source)),
+        ).otherwise(quiet.over(of_source))
+        high = (
+            every.withColumn("usual", F.coalesce(usual, F.lit(0.0)))
+            .where(F.col("count") > F.col("threshold"))
+            .where(F.col("count") > F.col("usual") * limit.factor)
+        )
+        in_time = of_source.orderBy("second_ms")
+        gap = F.col("second_ms") - F.lag("second_ms").over(in_time)
+        new = F.when(gap.isNull() | (gap > (limit.gap_s + 1) * 1000), 1).otherwise(0)
+        numbered = high.withColumn("new", new).withColumn("number", F.sum("new").over(in_time))
+        found = numbered.groupBy(*source, "number").agg(
+            F.min("second_ms").alias("start_ms"),
+            (F.max("second_ms") + 1000).alias("end_ms"),
+            F.sum("count").alias("count"),
+            F.max("count").cast("double").alias("peak_per_s"),
+            F.first("usual").alias("usual_per_s"),
+            F.first("threshold").alias("threshold"),
+        )
+        duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
+        # What would have held it: the pace that isn't yet a storm.
+        pace = F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold"))
+        quoted = (
+            found.withColumn("mean_per_s", F.col("count") / duration)
+            .withColumn("quota_type", _by_kind("connection_creation_rate", "producer_ids_rate"))
+            .withColumn("quota", F.when(F.col("kind") == "request", None).otherwise(pace))
+            .withColumn("entity", _entity())
+            .withColumn("reason", _reason(limit.factor))
+        )
+        frame: DataFrame = schema.STORMS.select(quoted)
+        return frame
+
+    def _by_kind(connection: str, producer: str) -> Column:
+        return (
+            F.when(F.col("kind") == "connection", connection)
+            .when(F.col("kind") == "producer_id", producer)
+            .otherwise("request_percentage")
+        )
+
+    def _entity() -> Column:
+        return (
+            F.when(F.col("kind") == "connection", F.format_string("{ip=%s}", "client_ip"))
+            .when(F.col("kind") == "producer_id", F.format_string("{user=%s}", "principal"))
+            .otherwise(F.format_string("{user=%s, client-id=%s}", "principal", "client_id"))
+        )
+
+    def _reason(factor: float) -> Column:
+        return F.when(
+            F.col("kind") == "request",
+            F.format_string(
+                "%d requests in %.0f s, up to %.0f/s, usually %.0f/s; request_percentage "
+                "bounds thread time, so take the value from `headgate usage`",
+                "count",
+                (F.col("end_ms") - F.col("start_ms")) / 1000.0,
+                "peak_per_s",
+                "usual_per_s",
+            ),
+        ).otherwise(
+            F.format_string(
+                "%d in %.0f s, up to %.0f/s, usually %.0f/s; the larger of "
+                f"{factor:g} times that and the threshold of %.0f/s",
+                "count",
+                (F.col("end_ms") - F.col("start_ms")) / 1000.0,
+                "peak_per_s",
+                "usual_per_s",
+                "threshold",
+            )
+        )
+
+    return transform
