@@ -13,14 +13,19 @@ from hypothesis import HealthCheck, settings
 
 from headgate.embedded.process import free_ports as _free_ports
 
-# dev is quick; ci is what .ci/run uses; nightly is for `make test-all`. No deadline anywhere: the
-# machine is shared, and time has no place in a test.
+# dev is quick; ci is what .ci/run uses, the same examples on every run; nightly is for `make
+# test-all`. No deadline anywhere: the machine is shared, and time has no place in a test.
 _SLOW_MACHINE = [HealthCheck.too_slow]
 settings.register_profile(
     "dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE
 )
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, suppress_health_check=_SLOW_MACHINE
+    "ci",
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=_SLOW_MACHINE,
+    derandomize=True,
+    database=None,
 )
 settings.register_profile(
     "nightly", max_examples=2_000, deadline=None, suppress_health_check=_SLOW_MACHINE

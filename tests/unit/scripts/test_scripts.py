@@ -1,0 +1,131 @@
+"""The scripts behind make: groups that cut all tests, stamps, counts; pins without addresses."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def script(name: str) -> ModuleType:
+    """Import a script as a module."""
+    path = ROOT / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"headgate_script_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run_tests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return script("run_tests")
+
+
+def test_every_test_is_in_exactly_one_group_whatever_its_markers(run_tests: ModuleType) -> None:
+    marks = ("kafka4", "kafka3", "spark", "browser", "slow")
+    for slow in (False, True):
+        expressions = {g: run_tests.expression(g, slow=slow) for g in run_tests.GROUPS}
+        for worn in itertools.product((False, True), repeat=len(marks)):
+            test = dict(zip(marks, worn, strict=True))
+            # Marker expressions are Python's own and, or, not.
+            chosen = [group for group, text in expressions.items() if eval(text, {}, test)]
+            assert len(chosen) == (1 if slow or not test["slow"] else 0), (test, chosen)
+
+
+def test_markers_of_pytest_and_groups_agree(
+    run_tests: ModuleType, pytestconfig: pytest.Config
+) -> None:
+    declared = {str(line).partition(":")[0] for line in pytestconfig.getini("markers")}
+    assert {*run_tests.SERVERS, "slow"} <= declared
+    assert set(run_tests.GROUPS) == {"fast", *run_tests.SERVERS}
+
+
+def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
+    fast = run_tests.Result("fast", 10, 0, 0, 0, 61.5, 0)
+    spark = run_tests.Result("spark", 5, 1, 0, 0, 10.0, 1)
+    line = run_tests.closing_line([fast, spark])
+    assert line.strip("=") == " 1 failed, 15 passed in 71.50s (0:01:11) "
+    assert [run_tests.good(result) for result in (fast, spark)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "counts", [{"failed": 1}, {"errors": 1}, {"skipped": 1}, {"exit_code": 2}], ids=str
+)
+def test_a_group_with_anything_left_out_is_not_good(
+    run_tests: ModuleType, counts: dict[str, int]
+) -> None:
+    passed = run_tests.Result("fast", 10, 0, 0, 0, 1.0, 0)
+    assert run_tests.good(passed)
+    assert not run_tests.good(passed._replace(**counts))
+
+
+def test_a_step_is_done_once_for_a_key_and_again_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setup = script("setup")
+    monkeypatch.setattr(setup, "STAMPS", tmp_path / "stamps")
+    done: list[str] = []
+    for key in ("a", "a", "b"):
+        setup.step("x", key, lambda key=key: done.append(key))
+    assert done == ["a", "b"]
+
+
+def test_a_step_that_fails_leaves_no_stamp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    setup = script("setup")
+    monkeypatch.setattr(setup, "STAMPS", tmp_path)
+    (tmp_path / "x").write_text("old")
+
+    def fail() -> None:
+        raise SystemExit(1)
+
+    with pytest.raises(SystemExit):
+        setup.step("x", "new", fail)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "way_out"),
+    [
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "who serves"),
+        ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", "PIP_CERT"),
+        ("NewConnectionError: [Errno -3] Temporary failure in name resolution", "HTTPS_PROXY"),
+        ("error: command 'cc' failed: No such file", "C compiler"),
+    ],
+)
+def test_what_pip_complains_about_has_a_way_out(said: str, way_out: str) -> None:
+    assert way_out in script("setup").hint(said)
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.name)
+def test_pins_have_hashes_and_record_no_address(path: Path) -> None:
+    text = path.read_text()
+    assert "://" not in text
+    assert not re.search(r"^\s*--(index|extra-index|find-links|trusted)", text, re.MULTILINE)
+    blocks = re.split(r"^(?=\S)", text, flags=re.MULTILINE)
+    pins = [block for block in blocks if block.strip() and not block.startswith("#")]
+    assert pins
+    for pin in pins:
+        assert re.match(r"[A-Za-z0-9._-]+==\S+", pin), pin
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", pin), pin
+
+
+@pytest.mark.parametrize("name", ["build", "runtime", "dev", "pins"])
+def test_everything_asked_for_is_pinned(name: str) -> None:
+    folder = ROOT / "requirements"
+    text = (folder / f"{name}.in").read_text()
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    wanted = {re.split(r"[<=>\[;! ]", line)[0].lower() for line in lines if line[:1].isalnum()}
+    pinned = set(re.findall(r"^([A-Za-z0-9._-]+)==", (folder / f"{name}.txt").read_text(), re.M))
+    assert wanted <= {pin.lower() for pin in pinned}
