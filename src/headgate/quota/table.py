@@ -173,11 +173,12 @@ class QuotaTable:
 def table_delta(old: QuotaTable, new: QuotaTable) -> TableDelta:
     """Return what changed between two tables, entities in print order."""
     changes: list[Change] = []
-    for entity in sorted(set(old.entities) | set(new.entities)):
-        before = old.entities.get(entity, _EMPTY)
-        after = new.entities.get(entity, _EMPTY)
-        if before == after:
-            continue
+    was, now = old.entities, new.entities
+    # Most of a large table is the same on both sides: only what differs is put in order.
+    differing = [e for e, values in now.items() if was.get(e, _EMPTY) != values]
+    differing += [e for e in was if e not in now]
+    for entity in sorted(differing, key=lambda entity: entity.sort_key):
+        before, after = was.get(entity, _EMPTY), now.get(entity, _EMPTY)
         changes.extend(
             Change(entity, key, before.get(key), after.get(key))
             for key in sorted(set(before) | set(after))
