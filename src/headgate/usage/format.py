@@ -1,0 +1,182 @@
+"""
+The journal's columns, and how events become Arrow batches.
+
+An event is a plain tuple of what differs each time (``EVENT``) and an ``Origin``, which holds what
+many events share: who, through which listener, charged to which quota. Making a tuple is all that
+the event loop pays for; columns are made here, on the writer's thread.
+
+Times are epoch milliseconds exactly as the manager saw them, so that a replay of the events gives
+the same throttle times to the millisecond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from headgate.quota.key import KEYS
+
+#: start: managers began empty. quota: a limit came or went. record: a charge with a decision.
+#: norecord: a decision without a charge. unrecord: a charge taken back. expire: a sensor is gone.
+#: connection: a connection was accepted.
+KINDS: Final = ("start", "quota", "record", "norecord", "unrecord", "expire", "connection")
+#: Released spellings: ``producer_byte_rate`` is per broker, the others name their unit.
+QUOTA_TYPES: Final = tuple(dict.fromkeys([*(key.name for key in KEYS), ""]))
+
+_WORD: Final = pa.dictionary(pa.int8(), pa.string())
+
+#: Grain: one event of one worker. Null where a column doesn't apply.
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),  # 1, 2, 3 … per worker; a gap is a loss
+        pa.field("worker_id", pa.string(), nullable=False),
+        pa.field("broker_id", pa.int32()),
+        pa.field("listener", pa.string()),
+        pa.field("kind", _WORD, nullable=False),
+        pa.field("quota_type", _WORD),
+        pa.field("t_ms", pa.float64(), nullable=False),  # epoch ms; a whole number
+        pa.field("amount", pa.float64()),  # bytes, percent or a count
+        pa.field("quota_user", pa.string()),  # the sensor's tags, raw; "" = not part
+        pa.field("quota_client_id", pa.string()),
+        pa.field("quota_id", pa.string()),  # "<sanitised user>:<client-id>"
+        pa.field("bound", pa.float64()),  # the limit in force; infinite = none
+        pa.field("principal", pa.string()),  # name part
+        pa.field("client_id", pa.string()),
+        pa.field("client_ip", pa.string()),
+        pa.field("api_key", pa.int16()),
+        pa.field("api_version", pa.int16()),
+        pa.field("connection", pa.string()),
+        pa.field("throttle_time_ms", pa.int64()),  # this manager's decision
+        pa.field("told_throttle_time_ms", pa.int64()),  # what the client was told
+        pa.field("upstream_throttle_time_ms", pa.int64()),  # what the broker told us
+        pa.field("bytes", pa.int64()),  # request or response size
+        pa.field("handler_ms", pa.float64()),
+        pa.field("producer_ids", pa.int32()),
+        pa.field("num_samples", pa.int32()),
+        pa.field("window_ms", pa.int64()),
+        pa.field("value", pa.float64()),  # kind=quota: the new value; NaN = removed
+        pa.field("entity", pa.string()),  # kind=quota: KIP-55 path, "users/alice"
+    ],
+    metadata={b"headgate.journal": b"1"},
+)
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """
+    What many events share. Make one per (kind, quota, client, API) and keep it.
+
+    Attributes are columns of ``SCHEMA``; None where a column doesn't apply. ``index`` belongs to
+    the writer.
+    """
+
+    kind: str
+    quota_type: str | None = None
+    broker_id: int | None = None
+    listener: str | None = None
+    quota_user: str | None = None
+    quota_client_id: str | None = None
+    quota_id: str | None = None
+    principal: str | None = None
+    client_id: str | None = None
+    client_ip: str | None = None
+    connection: str | None = None
+    api_key: int | None = None
+    api_version: int | None = None
+    num_samples: int | None = None
+    window_ms: int | None = None
+    entity: str | None = None
+    value: float | None = None
+    index: int = -1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.kind!r} isn't a kind of event; there are {', '.join(KINDS)}")
+        if self.quota_type is not None and self.quota_type not in QUOTA_TYPES:
+            raise ValueError(f"{self.quota_type!r} isn't a quota type")
+
+
+class Event(NamedTuple):
+    """
+    What differs from event to event. A plain tuple in this order does as well, and is cheaper.
+
+    Attributes:
+        origin: the rest of the columns.
+        t_ms: when the charge was made, epoch ms.
+        amount: bytes, percent or a count.
+        bound: the limit in force; infinite where there is none.
+        throttle_time_ms: this manager's decision.
+        told_throttle_time_ms: what the client was told.
+        upstream_throttle_time_ms: what the broker told.
+        bytes: size of the request or response.
+        handler_ms: the gateway's own time.
+        producer_ids: producer ids in the request.
+    """
+
+    origin: Origin
+    t_ms: float
+    amount: float | None = None
+    bound: float | None = None
+    throttle_time_ms: int | None = None
+    told_throttle_time_ms: int | None = None
+    upstream_throttle_time_ms: int | None = None
+    bytes: int | None = None
+    handler_ms: float | None = None
+    producer_ids: int | None = None
+
+
+_ORIGIN_COLUMNS: Final = tuple(item.name for item in fields(Origin) if item.name != "index")
+_WORDS: Final = {"kind": KINDS, "quota_type": QUOTA_TYPES}
+_WORD_INDEX: Final = {name: {w: n for n, w in enumerate(words)} for name, words in _WORDS.items()}
+
+
+def batch_of(events: Sequence[tuple[Any, ...]], worker_id: str, first_seq: int) -> pa.RecordBatch:
+    """
+    Turn events into one batch.
+
+    Args:
+        events: tuples as ``Event``, in order; not empty.
+        worker_id: whose they are.
+        first_seq: the first one's number; the others follow.
+
+    Returns:
+        A batch of ``SCHEMA``.
+    """
+    columns = dict(zip(Event._fields, zip(*events, strict=True), strict=True))
+    origins: list[Origin] = []
+    places: dict[int, int] = {}
+    at: list[int] = []
+    for origin in columns.pop("origin"):
+        place = places.get(id(origin))
+        if place is None:
+            place = places[id(origin)] = len(origins)
+            origins.append(origin)
+        at.append(place)
+    indices = pa.array(at, pa.int32())
+    count = len(events)
+    arrays: dict[str, pa.Array] = {
+        "seq": pa.array(range(first_seq, first_seq + count), pa.int64()),
+        "worker_id": pa.repeat(pa.scalar(worker_id, pa.string()), count),
+    }
+    for name in _ORIGIN_COLUMNS:
+        shared = [getattr(origin, name) for origin in origins]
+        words = _WORD_INDEX.get(name)
+        if words is not None:
+            codes = pa.array([None if w is None else words[w] for w in shared], pa.int8())
+            # The same words in the same order in every batch: a file holds one dictionary.
+            dictionary = pa.array(_WORDS[name], pa.string())
+            arrays[name] = pa.DictionaryArray.from_arrays(codes.take(indices), dictionary)
+        else:
+            arrays[name] = pa.array(shared, SCHEMA.field(name).type).take(indices)
+    for name, values in columns.items():
+        arrays[name] = pa.array(values, SCHEMA.field(name).type)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def is_removed(value: float) -> bool:
+    """Whether a quota event's value says that the quota is gone."""
+    return math.isnan(value)

@@ -1,0 +1,151 @@
+"""
+Read journals: files of any kind, in order, with the gaps that losses left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.usage import files
+from headgate.usage.format import SCHEMA
+from headgate.usage.writer import sync_directory
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+class Gap(NamedTuple):
+    """Events of a worker that are missing: numbers first to last, both included."""
+
+    worker_id: str
+    first_seq: int
+    last_seq: int
+
+
+def list_files(paths: Paths) -> list[files.JournalFile]:
+    """
+    Return journal files, by worker and sequence.
+
+    Args:
+        paths: files or directories; a single one does.
+
+    Raises:
+        FileNotFoundError: a path isn't there.
+        ValueError: a file isn't a journal's.
+    """
+    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found: dict[tuple[str, int], files.JournalFile] = {}
+    for item in map(Path, listed):
+        if item.is_dir():
+            several = files.journal_files(item)
+        else:
+            item.stat()
+            one = files.parse_name(item)
+            if one is None:
+                raise ValueError(
+                    f"{item} isn't a journal file; they are named WORKER-<16 digits>.arrow, "
+                    ".open or .parquet"
+                )
+            several = [one]
+        for file in several:
+            found[file.worker_id, file.first_seq] = file
+    return [found[key] for key in sorted(found)]
+
+
+def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
+    """
+    Read events batch by batch, by worker and sequence; a file at a time is in memory.
+
+    Args:
+        paths: journal files or directories of them. Of an open file the complete batches are read.
+
+    Yields:
+        Batches of ``SCHEMA``, each of one worker, ``seq`` ascending.
+    """
+    for file in list_files(paths):
+        yield from files.read_batches(file)
+
+
+def read_events(paths: Paths) -> pa.Table:
+    """Read all events of journals into one table of ``SCHEMA``, by worker and sequence."""
+    return pa.Table.from_batches(list(read_batches(paths)), schema=SCHEMA)
+
+
+def read_source(source: Any, name: str) -> Iterator[pa.RecordBatch]:
+    """
+    Read one journal file from anywhere.
+
+    Args:
+        source: an open ``pyarrow.NativeFile``, as ``pyarrow.fs`` gives for any URI.
+        name: its file name, which says its kind.
+    """
+    if name.endswith(files.PARQUET):
+        with pq.ParquetFile(source) as parquet:
+            for batch in parquet.iter_batches():
+                yield files.to_schema(batch)
+        return
+    yield from files.complete_batches(source)
+
+
+def find_gaps(batches: Iterable[pa.RecordBatch]) -> Iterator[Gap]:
+    """
+    Find what is missing between the first and the last event of each worker.
+
+    Args:
+        batches: as ``read_batches`` gives them.
+    """
+    expected: dict[str, int] = {}
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        worker = batch.column("worker_id")[0].as_py()
+        numbers = batch.column("seq")
+        first, last = numbers[0].as_py(), numbers[-1].as_py()
+        awaited = expected.get(worker)
+        if awaited is not None and first > awaited:
+            yield Gap(worker, awaited, first - 1)
+        if last - first + 1 != batch.num_rows:
+            previous = first
+            for number in numbers.to_pylist()[1:]:
+                if number > previous + 1:
+                    yield Gap(worker, previous + 1, number - 1)
+                previous = number
+        expected[worker] = last + 1
+
+
+def compact(directory: str | os.PathLike[str]) -> list[Path]:
+    """
+    Turn a directory's closed files into Parquet, about a tenth of their size.
+
+    Each file becomes one of the same name; it is removed only when its Parquet twin is whole on
+    disk and has as many rows. Open files are left alone, so it may run beside writers.
+
+    Returns:
+        The Parquet files made.
+    """
+    made: list[Path] = []
+    root = Path(directory)
+    for path in sorted(root.glob(f"*{files.CLOSED}")):
+        name = files.parse_name(path)
+        if name is None:
+            continue
+        target = path.with_suffix(files.PARQUET)
+        if not target.exists():
+            batches = list(files.read_batches(name))
+            table = pa.Table.from_batches(batches, schema=SCHEMA)
+            unfinished = path.with_suffix(".parquet-tmp")
+            pq.write_table(table, unfinished, compression="zstd")
+            with unfinished.open("rb") as done:
+                os.fsync(done.fileno())
+            if pq.read_metadata(unfinished).num_rows != table.num_rows:
+                raise OSError(f"{unfinished} hasn't all rows of {path}; {path} is kept")
+            unfinished.rename(target)
+            sync_directory(root)
+            made.append(target)
+        path.unlink()
+    return made
