@@ -1,0 +1,63 @@
+"""
+The mean rate of a saturated client over whole cycles of its saw-tooth.
+
+A client under a sampled quota sends a window's worth at once, crawls until that burst has left the
+window, and starts again. Over whole windows the mean is its quota; over a span that cuts a cycle it
+is up to a burst more or less. So the mean is taken over as many whole windows as fit, begun at
+every moment of one window in turn, and averaged: no cut favours it. The first two windows are left out:
+the first burst meets an empty window, and the saw-tooth settles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SKIPPED: Final = 2
+"""Windows left out at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """
+    The result.
+
+    Args:
+        count: whole windows each mean covers.
+        rate: amount per second; None where not even one fits.
+    """
+
+    count: int
+    rate: float | None
+
+
+def whole_cycles(
+    times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: int, end_ms: float | None = None
+) -> Cycles:
+    """
+    Return the mean rate over whole windows.
+
+    Args:
+        times_ms: of the charges, ascending.
+        amounts: charged.
+        cycle_ms: the quota window: samples times their length.
+        end_ms: when the client stopped; by default its last charge.
+    """
+    if not times_ms:
+        return Cycles(0, None)
+    start = times_ms[0] + SKIPPED * cycle_ms
+    end = times_ms[-1] if end_ms is None else end_ms
+    count = int((end - start) // cycle_ms) - 1
+    if count < 1:
+        return Cycles(0, None)
+    # A charge counts in every mean whose span covers it: those begun after `time - span` and before
+    # `time`, within one window from the start.
+    span = count * cycle_ms
+    total = 0.0
+    for time_ms, amount in zip(times_ms, amounts, strict=True):
+        since = time_ms - start
+        covered = min(since, cycle_ms) - max(0.0, since - span)
+        if covered > 0:
+            total += amount * covered
+    return Cycles(count, total / cycle_ms / (span / 1000))

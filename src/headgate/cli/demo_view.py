@@ -1,0 +1,174 @@
+"""
+What the demo shows while it runs: a live table on a terminal, plain progress lines elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+BARS: Final = " ▁▂▃▄▅▆▇█"
+SHOWN_S: Final = 30
+
+
+@dataclass
+class Line:
+    """
+    One quota-id and direction as the clients see it.
+
+    Args:
+        quota_id: who shares the quota.
+        what: produce or fetch.
+        quota: the limit per broker, bytes per second; None is unlimited.
+        source: the entity whose quota it is, as KIP-55's path.
+        saturating: whether its clients want more than the quota.
+    """
+
+    quota_id: str
+    what: str
+    quota: float | None
+    source: str
+    saturating: bool
+    bytes: int = 0
+    told_ms: int = 0
+    told: int = 0
+    last_told_ms: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    # (seconds, bytes) of the last reports.
+    _points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=2 * SHOWN_S + 2))
+
+    def add(self, seconds: float, total: int, told_ms: int, told: int, errors: int) -> None:
+        """Take a report: totals so far."""
+        self.last_told_ms = told_ms - self.told_ms if told > self.told else self.last_told_ms
+        self.seconds, self.bytes, self.told_ms, self.told = seconds, total, told_ms, told
+        self.errors = errors
+        self._points.append((seconds, total))
+
+    def rates(self) -> list[float]:
+        """Bytes per second of the last seconds, a value per second."""
+        points = list(self._points)
+        found = []
+        at = points[0][0] if points else 0.0
+        before = points[0][1] if points else 0
+        for seconds, total in points[1:]:
+            if seconds - at >= 0.95:
+                found.append((total - before) / (seconds - at))
+                at, before = seconds, total
+        return found[-SHOWN_S:]
+
+    @property
+    def mean(self) -> float:
+        """Mean since the start, bytes per second."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+
+def rate_text(value: float | None) -> str:
+    """Say a rate: ``102.4 kB/s``."""
+    if value is None:
+        return "unlimited"
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} MB/s"
+    if value >= 1e3:
+        return f"{value / 1e3:.1f} kB/s"
+    return f"{value:.0f} B/s"
+
+
+def spark(values: Sequence[float], top: float) -> str:
+    """Draw values as a line of bars; ``top`` is a full one."""
+    if top <= 0:
+        return ""
+    return "".join(BARS[min(len(BARS) - 1, round(v / top * (len(BARS) - 1)))] for v in values)
+
+
+def live_table(lines: Iterable[Line], seconds: float, total: float, width: int = 120) -> Group:
+    """The table as of now, as wide as the console: the saw-teeth take what is left."""
+    table = Table(title=f"Through the gateway, second {seconds:.0f} of {total:.0f}",
+                  title_justify="left", title_style="bold", box=SIMPLE_HEAD)  # fmt: skip
+    columns = [
+        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("set at", "left"),
+        ("mean", "right"), ("told to wait", "right"),
+    ]  # fmt: skip
+    teeth = min(SHOWN_S, width - 98)
+    if teeth >= 10:
+        columns.append(("saw-tooth, 1 s a bar", "left"))
+    for name, side in columns:
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for line in lines:
+        waits = line.told > 0
+        cells: list[Text | str] = [
+            Text(line.quota_id), line.what, rate_text(line.quota), Text(line.source),
+            rate_text(line.mean),
+            Text(f"{line.told_ms / 1000:.1f} s" if waits else "never",
+                 style="yellow" if waits else "green"),
+        ]  # fmt: skip
+        if len(columns) > len(cells):
+            rates = line.rates()[-teeth:]
+            cells.append(Text(spark(rates, max(rates, default=0.0)), style="cyan"))
+        table.add_row(*cells)
+    return Group(
+        table,
+        Text(
+            "A saturated client gets a window's worth at once, then a trickle until that burst\n"
+            "has left the window: Kafka's sampled quota. Over whole cycles it gets its quota.",
+            style="dim",
+        ),
+    )
+
+
+class View:
+    """
+    Progress for people or for a log.
+
+    Args:
+        console: where it goes.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live: Live | None = None
+        self._next_s = 0.0
+
+    def step(self, number: int, text: str) -> None:
+        """Begin one of the five steps."""
+        self.console.print()
+        self.console.print(Text(f"{number}. {text}", style="bold"))
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print one line."""
+        self.console.print(Text(f"   {text}", style=style), soft_wrap=True)
+
+    def update(self, lines: Sequence[Line], seconds: float, total: float) -> None:
+        """Show the load as of now."""
+        if self.console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self.console, refresh_per_second=4)
+                self._live.start()
+            self._live.update(live_table(lines, seconds, total, self.console.width))
+            return
+        if seconds < self._next_s:
+            return
+        self._next_s = seconds + 10
+        busy = ", ".join(
+            f"{line.quota_id} {line.what} {rate_text(line.mean)} of {rate_text(line.quota)}"
+            for line in lines
+            if line.quota_id in ("user1:", "user2:")
+        )
+        self.say(f"{seconds:3.0f} s: mean so far {busy}")
+
+    def done(self, lines: Sequence[Line], seconds: float, total: float) -> None:
+        """End the live table; leave its last state."""
+        if self._live is not None:
+            self._live.update(live_table(lines, seconds, total, self.console.width))
+            self._live.stop()
+            self._live = None
+        else:
+            self.console.print(live_table(lines, seconds, total, self.console.width))

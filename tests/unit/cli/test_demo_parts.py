@@ -1,0 +1,220 @@
+"""The demo's parts: KIP-55's figures, whole cycles, the live table, its folder."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from headgate.cli import demo, demo_plan
+from headgate.cli.demo_close import Row
+from headgate.cli.demo_cycles import whole_cycles
+from headgate.cli.demo_view import View, live_table, rate_text, spark
+from headgate.errors import HeadgateError
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
+from headgate.quota.precedence import resolve
+from headgate.store import open_store
+from headgate.throttle.manager import ClientQuotaManager
+
+T0 = 1_795_262_069_485
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> str:
+    """A store with the demo's quotas, set by its own command lines."""
+    from headgate.cli import kafka_configs
+
+    url = f"sqlite:{tmp_path / 'quotas.db'}"
+    for entry in demo_plan.SAMPLE:
+        assert kafka_configs.main(entry.command(url)) == 0
+    return url
+
+
+def test_55_17_the_sample_configuration_is_the_kips_times_the_scale(sample: str) -> None:
+    store = open_store(sample)
+    found = {e: (v[PRODUCER], v[CONSUMER]) for e, v in store.snapshot().entities.items()}
+    store.close()
+    of = QuotaEntity.of
+    assert found == {
+        of(user=DEFAULT): (1_000_000, 2_000_000),
+        of(user="user1"): (102_400, 204_800),
+        of(user="user2"): (409_600, 819_200),
+        of(user="user2", client_id="clientA"): (1_000, 3_000),
+        of(user="user2", client_id="clientB"): (2_000, 4_000),
+        of(client_id="clientA"): (10_000, 20_000),
+    }
+
+
+def test_55_18_where_the_kips_json_and_prose_disagree_the_json_counts() -> None:
+    (entry,) = [e for e in demo_plan.SAMPLE if e.words == "user2's clientA"]
+    assert (entry.produce, entry.fetch) == (10, 30)
+
+
+def test_55_20_the_demos_quota_ids_are_the_kips(sample: str) -> None:
+    lines = {(line.quota_id, line.what): line for line in demo.lines_of(sample)}
+    produce = {quota_id for quota_id, what in lines if what == "produce"}
+    assert produce == {"user1:", "user2:", "user2:clientA", "user2:clientB", "user3:", "ANONYMOUS:"}
+    assert lines["user3:", "fetch"].source == "users/<default>"
+    assert lines["user2:clientA", "fetch"].quota == 3_000
+    assert not lines["ANONYMOUS:", "produce"].saturating
+
+
+def test_every_quota_id_is_used_on_one_broker_only_for_quotas_hold_per_broker(sample: str) -> None:
+    store = open_store(sample)
+    table = store.snapshot()
+    store.close()
+    brokers: dict[str, set[int]] = {}
+    for client in demo_plan.CLIENTS:
+        found = resolve(table, client.name, client.client_id, PRODUCER)
+        brokers.setdefault(found.quota_id, set()).add(client.broker)
+    assert all(len(found) == 1 for found in brokers.values())
+    assert set().union(*brokers.values()) == {1, 2}
+    assert {c.client_id for c in demo_plan.CLIENTS if c.user == ""} == {"sensor", "meter"}
+
+
+def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
+    lines = {(line.quota_id, line.what): line for line in demo.lines_of(sample)}
+    rows = [
+        [place, role, 100 * (place + 1), 10, 1, 10, 0, 5, 1.0]
+        for place in range(len(demo_plan.CLIENTS))
+        for role in ("produce", "fetch")
+    ]
+    demo.take({"s": 2.0, "rows": rows}, lines)
+    assert lines["user1:", "produce"].bytes == 100 + 200
+    assert lines["user2:clientA", "produce"].bytes == 300
+    assert lines["user3:", "fetch"].bytes == 600 + 700
+    assert lines["ANONYMOUS:", "fetch"].told_ms == 20
+    assert sum(line.bytes for line in lines.values()) == 2 * sum(100 * n for n in range(1, 10))
+
+
+def saturated(num: int, quota: float, size: int, seconds: int) -> tuple[list[int], list[int]]:
+    """A client that sends as soon as its throttle time is over."""
+    manager = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE, num_samples=num, start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="u"), quota, T0)
+    times, now = [], T0
+    while now < T0 + seconds * 1000:
+        times.append(now)
+        now += 3 + max(0, manager.record("u", "c", size, now).throttle_time_ms)
+    return times, [size] * len(times)
+
+
+@pytest.mark.parametrize(("num", "seconds"), [(3, 30), (4, 45), (11, 120)])
+@pytest.mark.parametrize(("quota", "size"), [(1_000, 300), (102_400, 3_000), (1_000_000, 32_000)])
+def test_a_saturated_clients_mean_over_whole_cycles_is_its_quota(
+    num: int, seconds: int, quota: float, size: int
+) -> None:
+    times, amounts = saturated(num, quota, size, seconds)
+    whole = whole_cycles(times, amounts, num * 1_000)
+    assert whole.count >= 4
+    assert whole.rate == pytest.approx(quota, rel=0.05)
+
+
+def test_a_periodic_clients_mean_is_exact_wherever_it_is_cut() -> None:
+    for phase in range(0, 4_000, 300):
+        times = [T0, *(T0 + phase + 4_000 * k for k in range(1, 12)), T0 + 45_000]
+        whole = whole_cycles(times, [0, *[4_000] * 11, 0], 4_000)
+        assert whole.rate == pytest.approx(1_000)
+        assert whole.count == 8
+
+
+def test_too_short_a_time_holds_no_whole_cycle() -> None:
+    assert whole_cycles([], [], 4_000).rate is None
+    assert whole_cycles([T0, T0 + 15_000], [1, 1], 4_000).count == 0
+
+
+def row(**values: object) -> Row:
+    fields: dict[str, object] = {
+        "quota_id": "u:", "what": "produce", "source": "users/u", "quota": 100.0, "rate": 100.0,
+        "cycles": 6, "saturating": True, "requests": 9, "throttled": 3, "told_ms": 5,
+        "client_told_ms": 5, "replay_differs": 0,
+    }  # fmt: skip
+    return Row(**{**fields, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [
+        ({}, True),
+        ({"rate": 104.9}, True),
+        ({"rate": 105.1}, False),
+        ({"rate": 94.0}, False),
+        ({"cycles": 3}, False),
+        ({"saturating": False, "rate": 30.0, "throttled": 0}, True),
+        ({"saturating": False, "throttled": 1}, False),
+    ],
+)
+def test_what_counts_as_holding(values: dict[str, object], holds: bool) -> None:
+    assert row(**values).holds is holds
+
+
+def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
+    lines = demo.lines_of(sample)
+    for second in range(1, 20):
+        for line in lines:
+            line.add(second, second * 1_000, second * 50, second, 0)
+    for width in (100, 132, 160):
+        out = io.StringIO()
+        Console(file=out, width=width, force_terminal=True).print(live_table(lines, 9, 45, width))
+        text = out.getvalue()
+        assert "…" not in text
+        assert "user2:clientA" in text
+        assert ("saw-tooth" in text) == (width > 107)
+
+
+def test_without_a_terminal_there_are_plain_progress_lines(sample: str) -> None:
+    out = io.StringIO()
+    view = View(Console(file=out, width=120))
+    lines = demo.lines_of(sample)
+    for second in range(30):
+        view.update(lines, second, 30)
+    said = [line for line in out.getvalue().splitlines() if "mean so far" in line]
+    assert len(said) >= 3
+    assert "\x1b" not in out.getvalue()
+
+
+def test_bars_and_rates_are_drawn_to_scale() -> None:
+    assert spark([0, 5, 10], 10) == " ▄█"
+    assert spark([1, 2], 0) == ""
+    assert rate_text(None) == "unlimited"
+    assert rate_text(102_400) == "102.4 kB/s"
+
+
+def test_doubled_quotas_are_a_quotas_file_with_every_figure_twice(
+    sample: str, tmp_path: Path
+) -> None:
+    from headgate.quota.file import load_quotas
+
+    (tmp_path / "twice.yaml").write_text(demo.doubled(sample), encoding="utf-8")
+    table = load_quotas(tmp_path / "twice.yaml")
+    assert table.get(QuotaEntity.of(user="user1"), PRODUCER) == 204_800
+    assert len(table.entities) == len(demo_plan.SAMPLE)
+
+
+def test_only_a_demos_own_folder_is_emptied(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    assert demo.prepared(place) == place
+    (place / "old").write_text("")
+    assert not (demo.prepared(place) / "old").exists()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").write_text("")
+    with pytest.raises(HeadgateError, match="isn't empty and no demo made it"):
+        demo.prepared(other)
+    assert (other / "precious").exists()
+
+
+def test_too_short_a_load_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--seconds", "5"]) == 2
+    assert "at least 30" in capsys.readouterr().err
+
+
+def test_the_sample_in_the_tests_data_is_the_demos() -> None:
+    file = Path(__file__).parents[2] / "data" / "kip55_sample.json"
+    text = json.dumps(json.loads(file.read_text(encoding="utf-8")))
+    for entry in demo_plan.SAMPLE:
+        assert str(entry.produce) in text
+        assert str(entry.fetch) in text
