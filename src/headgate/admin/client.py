@@ -33,7 +33,7 @@ from headgate.admin.api import (
 from headgate.admin.backend import Backend, Query
 from headgate.admin.opening import Target, open_backend
 from headgate.errors import ApiError
-from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
 from headgate.store.base import QuotaStore
@@ -144,9 +144,17 @@ def _effective(
 def _alter(
     entries: Sequence[QuotaAlteration], validate_only: bool
 ) -> Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]]:
+    # Whole numbers may come as int; the wire and the stores hold doubles.
+    doubles = [
+        QuotaAlteration(
+            entity, tuple(Op(key, None if value is None else float(value)) for key, value in ops)
+        )
+        for entity, ops in entries
+    ]
+
     async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
         # Of an entity given twice the last result counts, as in Kafka: the refusal.
-        results = await backend.alter(entries, validate_only)
+        results = await backend.alter(doubles, validate_only)
         return {result.entity: result.error for result in results}
 
     return action

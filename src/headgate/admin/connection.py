@@ -21,6 +21,13 @@ from headgate.errors import (
     StoreError,
 )
 from headgate.wire.header import build_request, correlation_id, is_flexible, response_body_offset
+from headgate.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headgate.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 # 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
@@ -158,14 +165,14 @@ class Connection:
 
     async def _greet(self) -> None:
         # Version 0 is understood by every broker there is.
-        found: p.ApiVersionsResponse = await self.ask(p.API_VERSIONS, 0, p.ApiVersionsRequest())
+        found: ApiVersionsResponse = await self.ask(p.API_VERSIONS, 0, ApiVersionsRequest())
         if found.error_code:
             raise ApiError(found.error_code, f"{self.address} refuses ApiVersions")
         self.versions = {key.api_key: (key.min_version, key.max_version) for key in found.api_keys}
 
     async def _authenticate(self, mechanism: str, exchange: Exchange) -> None:
-        handshake: p.SaslHandshakeResponse = await self.ask(
-            p.SASL_HANDSHAKE, 1, p.SaslHandshakeRequest(mechanism)
+        handshake: SaslHandshakeResponse = await self.ask(
+            p.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism)
         )
         if handshake.error_code:
             raise ApiError(
@@ -175,8 +182,8 @@ class Connection:
             )
         message = next(exchange)
         while True:
-            answer: p.SaslAuthenticateResponse = await self.ask(
-                p.SASL_AUTHENTICATE, 0, p.SaslAuthenticateRequest(message)
+            answer: SaslAuthenticateResponse = await self.ask(
+                p.SASL_AUTHENTICATE, 0, SaslAuthenticateRequest(message)
             )
             if answer.error_code:
                 raise ApiError(answer.error_code, answer.error_message or "authentication failed")

@@ -20,7 +20,7 @@ from headgate.admin.api import (
 from headgate.admin.backend import Query, effective_values
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, entity_error
-from headgate.quota.entity import QuotaEntity
+from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.filter import matches, validate_filter
 from headgate.store.base import BrokerConfigs, QuotaStore, base_setting
 
@@ -70,10 +70,8 @@ class LocalBackend:
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Return what applies to each entity."""
         table = await asyncio.to_thread(self.store.snapshot)
-        # Any host name may be asked about; only those that are set must resolve.
         return {
-            entity: entity_error(entity, resolvable=lambda _: True)
-            or effective_values(table, entity, omit_overridden)
+            entity: request_error(entity) or effective_values(table, entity, omit_overridden)
             for entity in entities
         }
 
@@ -157,6 +155,17 @@ def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
             ConfigEntry(name, synonyms[0].value, synonyms[0].source, False, tuple(synonyms))
         )
     return entries
+
+
+def request_error(entity: QuotaEntity) -> ApiError | None:
+    """
+    Return what is wrong with an entity that is asked about, or None.
+
+    Unlike one that is to carry quotas, a request's may have an empty name (a client that sends no
+    client-id) and an address that doesn't resolve.
+    """
+    named = {kind: name if isinstance(name, Default) else name or "x" for kind, name in entity}
+    return entity_error(QuotaEntity(named), resolvable=lambda _: True)
 
 
 def principal() -> str:

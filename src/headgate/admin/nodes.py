@@ -67,8 +67,10 @@ class Nodes:
             StoreError: none can be reached; says why for each.
             ApiError: one refused the credentials.
         """
-        if self._first is not None and self._first.usable:
-            return self._first
+        if self._first is not None:
+            if self._first.usable:
+                return self._first
+            await self._first.close()
         self._first = await connect_first(self._bootstrap, self._security)
         return self._first
 
@@ -97,8 +99,10 @@ class Nodes:
             StoreError: there is no such broker, or it can't be reached.
         """
         connection = self._by_id.get(node_id)
-        if connection is not None and connection.usable:
-            return connection
+        if connection is not None:
+            if connection.usable:
+                return connection
+            await connection.close()
         brokers = await self.brokers()
         if node_id not in brokers:
             known = ", ".join(map(str, sorted(brokers)))

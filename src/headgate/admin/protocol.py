@@ -37,90 +37,6 @@ ALTER_SCRAM: Final = 51
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersionRange:
-    """One API's oldest and newest version."""
-
-    api_key: int
-    min_version: int
-    max_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ApiVersionsResponse:
-    """Version 0: what every broker answers."""
-
-    error_code: int
-    api_keys: tuple[ApiVersionRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ApiVersionsRequest:
-    """Version 0: empty."""
-
-
-_API_VERSIONS_REQUEST: Final = Struct(ApiVersionsRequest)
-_API_VERSIONS_RESPONSE: Final = Struct(
-    ApiVersionsResponse,
-    Field("error_code", INT16),
-    Field(
-        "api_keys",
-        Array(
-            Struct(
-                ApiVersionRange,
-                Field("api_key", INT16),
-                Field("min_version", INT16),
-                Field("max_version", INT16),
-            )
-        ),
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeRequest:
-    """Which mechanism."""
-
-    mechanism: str
-
-
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeResponse:
-    """Whether it is taken, and which are."""
-
-    error_code: int
-    mechanisms: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateRequest:
-    """The mechanism's own message."""
-
-    auth_bytes: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateResponse:
-    """The server's side of it."""
-
-    error_code: int
-    error_message: str | None
-    auth_bytes: bytes
-
-
-_SASL_HANDSHAKE_REQUEST: Final = Struct(SaslHandshakeRequest, Field("mechanism", STRING))
-_SASL_HANDSHAKE_RESPONSE: Final = Struct(
-    SaslHandshakeResponse, Field("error_code", INT16), Field("mechanisms", Array(STRING))
-)
-_SASL_AUTHENTICATE_REQUEST: Final = Struct(SaslAuthenticateRequest, Field("auth_bytes", BYTES))
-_SASL_AUTHENTICATE_RESPONSE: Final = Struct(
-    SaslAuthenticateResponse,
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING),
-    Field("auth_bytes", BYTES),
-)
-
-
-@dataclass(frozen=True, slots=True)
 class MetadataRequest:
     """Version 1: null topics means all, none means none."""
 
@@ -367,17 +283,11 @@ _ALTER_SCRAM_RESPONSE: Final = Struct(
 
 _HERE_REQUESTS: Final[Mapping[int, Struct[Any]]] = {
     METADATA: _METADATA_REQUEST,
-    SASL_HANDSHAKE: _SASL_HANDSHAKE_REQUEST,
-    API_VERSIONS: _API_VERSIONS_REQUEST,
-    SASL_AUTHENTICATE: _SASL_AUTHENTICATE_REQUEST,
     DESCRIBE_SCRAM: _DESCRIBE_SCRAM_REQUEST,
     ALTER_SCRAM: _ALTER_SCRAM_REQUEST,
 }
 _HERE_RESPONSES: Final[Mapping[int, Struct[Any]]] = {
     METADATA: _METADATA_RESPONSE,
-    SASL_HANDSHAKE: _SASL_HANDSHAKE_RESPONSE,
-    API_VERSIONS: _API_VERSIONS_RESPONSE,
-    SASL_AUTHENTICATE: _SASL_AUTHENTICATE_RESPONSE,
     DESCRIBE_SCRAM: _DESCRIBE_SCRAM_RESPONSE,
     ALTER_SCRAM: _ALTER_SCRAM_RESPONSE,
 }

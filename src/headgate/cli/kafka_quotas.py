@@ -197,7 +197,8 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
         entity_type, equals, name = part.partition("=")
         if not equals or not entity_type.strip():
             raise BadUsage(f"--{flag}: {part!r} isn't of the form type=name")
-        if not name:
+        # Described, an empty client-id is that of a client that sends none.
+        if not name and not options.has("describe"):
             raise BadUsage(
                 f"--{flag}: {entity_type} has no name; the default is --defaults={entity_type}"
             )

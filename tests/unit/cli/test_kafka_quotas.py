@@ -180,6 +180,17 @@ def test_the_history_knows_the_tool(url: str) -> None:
     assert "@" in entry.who
 
 
+def test_546_3_a_client_without_client_id_can_be_described_and_gets_a_note(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert alter(url, "--names=user=u", "--add=producer_byte_rate=6") == 0
+    assert alter(url, "--names=user=u", "--defaults=client-id", "--add=producer_byte_rate=5") == 0
+    assert main(["--store", url, "--describe", "--names=user=u,client-id="]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "producer_byte_rate:broker_bps=6 {user=u}\n"
+    assert printed.err.startswith("kafka-quotas: note: {user=u, client-id=<default>} matches")
+
+
 def test_json_has_raw_names_and_null_defaults(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = "a\x1b[0m"
     assert alter(url, f"--names=user={name}", "--add=producer_byte_rate=5", "--json") == 0

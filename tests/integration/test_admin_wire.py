@@ -1,0 +1,517 @@
+"""
+The admin client against peers that answer to order: what it sends, and what it makes of answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from fake_broker import ADMIN_LISTENER, RELEASED, FakeBroker, Hangup
+from headgate.admin import (
+    DEFAULT,
+    AdminClient,
+    AlterQuotasEntry,
+    AlterQuotasOptions,
+    DescribeEffectiveQuotasOptions,
+    DescribeQuotasOptions,
+    Entry,
+    FilterComponent,
+    MatchType,
+    Op,
+    QuotaEntity,
+    QuotaFilter,
+    QuotaKey,
+    Value,
+)
+from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
+from headgate.wire.messages import draft as d
+from headgate.wire.messages import quotas as q
+from headgate.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+ALICE = QuotaEntity.of(user="alice")
+
+
+def described(*entries: tuple[dict[str, str | None], dict[str, float]]) -> Any:
+    return q.DescribeClientQuotasResponse(
+        tuple(
+            q.DescribedEntry(
+                tuple(q.EntityPart(t, n) for t, n in entity.items()),
+                tuple(q.Value(k, v) for k, v in values.items()),
+            )
+            for entity, values in entries
+        )
+    )
+
+
+def altered(request: Any) -> Any:
+    return q.AlterClientQuotasResponse(tuple(q.AlteredEntry(e.entity) for e in request.entries))
+
+
+# --- released
+
+
+def test_released_describe_asks_and_reads() -> None:
+    def answer(request: Any) -> Any:
+        return described(
+            ({"user": None, "client-id": "c"}, {"producer_byte_rate": float("inf")}),
+            ({"user": "alice"}, {"producer_byte_rate:bps": 5.0, "request_percentage": 12.75}),
+        )
+
+    with FakeBroker(RELEASED, {48: answer}) as broker, AdminClient(broker.address) as client:
+        filters = [FilterComponent("user", MatchType.ANY), FilterComponent("ip", MatchType.DEFAULT)]
+        found = client.describe_client_quotas(filters, strict=True).entities().result(10)
+    assert found == {
+        QuotaEntity.of(user=DEFAULT, client_id="c"): {PRODUCER: float("inf")},
+        ALICE: {PRODUCER_BPS: 5.0, REQUEST: 12.75},
+    }
+    [request] = broker.asked(48)
+    assert request == q.DescribeClientQuotasRequest(
+        (q.Component("user", 2, None), q.Component("ip", 1, None)), True
+    )
+
+
+def test_546_11_unknown_types_are_passed_on_and_shown() -> None:
+    group = {"GROUP": "internal-group", "user": "alice"}
+
+    def answer(request: Any) -> Any:
+        return described((group, {"messages_rate:per_day": 3.0}))
+
+    with (
+        FakeBroker(RELEASED, {48: answer, 49: altered}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        asked = QuotaFilter("GROUP", QuotaFilter.Rule.EXACT, "internal-group")
+        found = client.describe_quotas([asked]).entities().result(10)
+        entity, key = QuotaEntity(group), QuotaKey("messages_rate", "per_day")
+        assert found == {entity: {key: 3.0}}
+        client.alter_quotas([AlterQuotasEntry(entity, [Op(key, 4)])]).all().result(10)
+    assert broker.asked(48)[0].components == (q.Component("GROUP", 0, "internal-group"),)
+    [entry] = broker.asked(49)[0].entries
+    assert {(p.entity_type, p.entity_name) for p in entry.entity} == set(group.items())
+    assert entry.ops == (q.AlterOp("messages_rate:per_day", 4.0, False),)
+
+
+def test_a_prefix_is_asked_wide_and_narrowed_here() -> None:
+    rows = [({"user": name}, {"producer_byte_rate": 1.0}) for name in ("test-a", "other", None)]
+
+    with (
+        FakeBroker(RELEASED, {48: lambda _: described(*rows)}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        filters = [
+            QuotaFilter("user", QuotaFilter.Rule.PREFIX, "test-"),
+            QuotaFilter("user", QuotaFilter.Rule.EXACT, "test-a"),
+        ]
+        found = client.describe_quotas(filters).entities().result(10)
+    assert set(found) == {QuotaEntity.of(user="test-a")}
+    assert broker.asked(48)[0].components == (q.Component("user", 2, None),)
+
+
+def test_effective_quotas_of_a_plain_kafka_are_computed_here() -> None:
+    rows = [
+        ({"user": None}, {"producer_byte_rate": 1.0}),
+        ({"user": "alice", "client-id": None}, {"producer_byte_rate": 2.0}),
+    ]
+    asked = QuotaEntity.of(user="alice", client_id="c")
+    with (
+        FakeBroker(RELEASED, {48: lambda _: described(*rows)}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        values = client.describe_effective_quotas([asked]).config()[asked].result(10)
+    pair = QuotaEntity.of(user="alice", client_id=DEFAULT)
+    default = QuotaEntity.of(user=DEFAULT)
+    assert values == {PRODUCER: Value(Entry(pair, 2.0), (Entry(default, 1.0),))}
+
+
+def test_released_alter_sends_ops_as_java_does_and_reports_per_entity() -> None:
+    def answer(request: Any) -> Any:
+        first, second = request.entries
+        return q.AlterClientQuotasResponse(
+            (
+                q.AlteredEntry(second.entity, 42, "Invalid configuration key x"),
+                q.AlteredEntry(first.entity),
+            )
+        )
+
+    bob = QuotaEntity.of(user="bob", client_id=DEFAULT)
+    with FakeBroker(RELEASED, {49: answer}) as broker, AdminClient(broker.address) as client:
+        result = client.alter_quotas(
+            [
+                AlterQuotasEntry(ALICE, [Op(PRODUCER, 5), Op(REQUEST, None)]),
+                AlterQuotasEntry(bob, [Op(QuotaKey.parse("x"), 1)]),
+            ],
+            AlterQuotasOptions(validate_only=True),
+        )
+        assert result.values()[ALICE].result(10) is None
+        with pytest.raises(ApiError, match="Invalid configuration key x"):
+            result.values()[bob].result(10)
+    [request] = broker.asked(49)
+    assert request.validate_only
+    assert request.entries[0].ops == (
+        q.AlterOp("producer_byte_rate", 5.0, False),
+        q.AlterOp("request_percentage", 0.0, True),
+    )
+    assert request.entries[1].entity == (
+        q.EntityPart("user", "bob"),
+        q.EntityPart("client-id", None),
+    )
+
+
+def test_large_alterations_are_cut_at_10000_records() -> None:
+    entries = [
+        AlterQuotasEntry(QuotaEntity.of(user=str(n)), [Op(PRODUCER, 1), Op(CONSUMER, 2)])
+        for n in range(6000)
+    ]
+    with FakeBroker(RELEASED, {49: altered}) as broker, AdminClient(broker.address) as client:
+        client.alter_quotas(entries).all().result(30)
+    assert [len(request.entries) for request in broker.asked(49)] == [5000, 1000]
+
+
+def test_a_refusal_without_text_has_kafkas_own() -> None:
+    refusal = q.DescribeClientQuotasResponse(None, 31, None)
+    with (
+        FakeBroker(RELEASED, {48: lambda _: refusal}) as broker,
+        AdminClient(broker.address) as client,
+        pytest.raises(ApiError) as caught,
+    ):
+        client.describe_quotas().entities().result(10)
+    assert caught.value == ApiError(
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+    )
+
+
+def test_a_peer_without_the_api_is_named() -> None:
+    old = {key: versions for key, versions in RELEASED.items() if key not in (48, 49)}
+    with (
+        FakeBroker(old, {}) as broker,
+        AdminClient(broker.address) as client,
+        pytest.raises(ApiError, match="doesn't offer API 48") as caught,
+    ):
+        client.describe_quotas().entities().result(10)
+    assert caught.value.code == KafkaError.UNSUPPORTED_VERSION
+
+
+def test_version_0_is_spoken_where_that_is_all_there_is() -> None:
+    with (
+        FakeBroker({**RELEASED, 48: (0, 0)}, {48: lambda _: described()}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        assert client.describe_quotas().entities().result(10) == {}
+
+
+# --- the draft
+
+
+def part(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
+    return tuple(d.EntityPart(t, n if isinstance(n, str) else "") for t, n in entity)
+
+
+def test_546_35_no_metadata_means_the_draft_is_spoken() -> None:
+    entity = QuotaEntity.of(user=DEFAULT, client_id="my-client")
+
+    def answer(request: Any) -> Any:
+        rows = [("consumer_byte_rate", "shares", 100), ("producer_byte_rate", "broker_bps", 5)]
+        return d.DescribeQuotasResponse(tuple(d.DescribedQuota(part(entity), *row) for row in rows))
+
+    with FakeBroker(ADMIN_LISTENER, {48: answer}) as broker, AdminClient(broker.address) as client:
+        filters = [
+            QuotaFilter("client-id", "EXACT", "my-client"),
+            QuotaFilter("user", "PREFIX", ""),
+        ]
+        found = client.describe_quotas(filters[:1]).entities().result(10)
+    assert found == {entity: {QuotaKey("consumer_byte_rate", "shares"): 100.0, PRODUCER: 5.0}}
+    assert broker.asked(48)[0].filters == (d.Filter("client-id", "EXACT", "my-client"),)
+
+
+def test_546_14_the_default_is_the_empty_name_on_the_draft_wire() -> None:
+    entity = QuotaEntity.of(user=DEFAULT)
+
+    def answer(request: Any) -> Any:
+        return d.AlterQuotasResponse((d.AlteredEntry(request.entries[0].entity),))
+
+    with (
+        FakeBroker(
+            ADMIN_LISTENER,
+            {48: lambda _: d.DescribeQuotasResponse(()), 50: answer},
+        ) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        client.describe_quotas([QuotaFilter("user", "EXACT", "")]).entities().result(10)
+        client.alter_quotas([AlterQuotasEntry(entity, [Op(PRODUCER_BPS, 5)])]).all().result(10)
+    assert broker.asked(48)[0].filters == (d.Filter("user", "EXACT", ""),)
+    assert broker.asked(50)[0] == d.AlterQuotasRequest(
+        (
+            d.AlterEntry(
+                (d.EntityPart("user", ""),),
+                (d.AlterOp("producer_byte_rate", "bps", 5, False),),
+            ),
+        ),
+        False,
+    )
+
+
+def test_546_31_java_spellings_mean_the_same() -> None:
+    row = d.DescribedQuota(
+        (d.EntityPart("USER", "u"), d.EntityPart("CLIENT_ID", "c")),
+        "PRODUCER_BYTE_RATE",
+        "RATE_BPS",
+        5,
+    )
+    with (
+        FakeBroker(ADMIN_LISTENER, {48: lambda _: d.DescribeQuotasResponse((row,))}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        found = client.describe_quotas().entities().result(10)
+    assert found == {QuotaEntity.of(user="u", client_id="c"): {PRODUCER_BPS: 5.0}}
+
+
+def test_effective_quotas_come_from_the_draft_one_entity_at_a_time() -> None:
+    default = QuotaEntity.of(user=DEFAULT)
+
+    def answer(request: Any) -> Any:
+        entries = (
+            d.ValueEntry(request.entity, 10),
+            *(() if request.omit_overridden_values else (d.ValueEntry(part(default), 5),)),
+        )
+        value = d.EffectiveValue("producer_byte_rate", "broker_bps", entries)
+        return d.DescribeEffectiveQuotasResponse((d.EffectiveEntry(request.entity, (value,)),))
+
+    bob = QuotaEntity.of(user="bob")
+    with FakeBroker(ADMIN_LISTENER, {49: answer}) as broker, AdminClient(broker.address) as client:
+        config = client.describe_effective_quotas([ALICE, bob]).config()
+        assert config[bob].result(10) == {PRODUCER: Value(Entry(bob, 10.0), (Entry(default, 5.0),))}
+        assert config[ALICE].result(10)[PRODUCER].entry == Entry(ALICE, 10.0)
+        short = DescribeEffectiveQuotasOptions(omit_overridden_values=True)
+        values = client.describe_effective_quotas([ALICE], short).config()[ALICE].result(10)
+        assert values == {PRODUCER: Value(Entry(ALICE, 10.0), None)}
+    assert len(broker.asked(49)) == 3
+
+
+def test_546_33_a_failure_of_the_whole_request_is_one_entry_with_an_error() -> None:
+    refusal = d.DescribeQuotasResponse((d.DescribedQuota((), "", "", 0, 31, "no"),))
+    with (
+        FakeBroker(ADMIN_LISTENER, {48: lambda _: refusal}) as broker,
+        AdminClient(broker.address) as client,
+        pytest.raises(ApiError) as caught,
+    ):
+        client.describe_quotas().entities().result(10)
+    assert caught.value == ApiError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no")
+
+
+def test_546_32_a_stored_fraction_is_asked_for_in_the_released_words() -> None:
+    text = "request_percentage:percent=12.75 of {user=alice} is no whole number"
+
+    def refuse(request: Any) -> Any:
+        return d.DescribeQuotasResponse(
+            (d.DescribedQuota(part(ALICE), "request_percentage", "percent", 0, 42, text),)
+        )
+
+    def refuse_effective(request: Any) -> Any:
+        entry = d.EffectiveEntry(request.entity, (), 42, text)
+        return d.DescribeEffectiveQuotasResponse((entry,))
+
+    def released(request: Any) -> Any:
+        return described(({"user": "alice"}, {"request_percentage": 12.75}))
+
+    with (
+        FakeBroker(ADMIN_LISTENER, {48: refuse, 49: refuse_effective}) as admin,
+        FakeBroker(RELEASED, {48: released, 49: altered}) as data,
+    ):
+        with AdminClient(f"{admin.address},{data.address}") as client:
+            assert client.describe_quotas().entities().result(10) == {ALICE: {REQUEST: 12.75}}
+            values = client.describe_effective_quotas([ALICE]).config()[ALICE].result(10)
+            assert values[REQUEST].entry == Entry(ALICE, 12.75)
+            entry = AlterQuotasEntry(ALICE, [Op(REQUEST, 33.3)])
+            client.alter_quotas([entry]).all().result(10)
+        with (
+            AdminClient(admin.address) as client,
+            pytest.raises(ApiError, match=r"request_percentage:percent=12\.75"),
+        ):
+            client.describe_quotas().entities().result(10)
+    assert data.asked(49)[0].entries[0].ops == (q.AlterOp("request_percentage", 33.3, False),)
+
+
+def test_546_32_a_fraction_alone_is_refused_with_the_way_out_and_the_rest_goes() -> None:
+    def answer(request: Any) -> Any:
+        return d.AlterQuotasResponse(tuple(d.AlteredEntry(e.entity) for e in request.entries))
+
+    bob = QuotaEntity.of(user="bob")
+    with FakeBroker(ADMIN_LISTENER, {50: answer}) as broker, AdminClient(broker.address) as client:
+        result = client.alter_quotas(
+            [
+                AlterQuotasEntry(ALICE, [Op(REQUEST, 12.75)]),
+                AlterQuotasEntry(bob, [Op(PRODUCER, 2.0**63)]),
+            ]
+        )
+        assert result.values()[bob].result(10) is None
+        with pytest.raises(ApiError, match=r"request_percentage:percent=12\.75 of \{user=alice\}"):
+            result.values()[ALICE].result(10)
+    [request] = broker.asked(50)
+    assert [op.value for entry in request.entries for op in entry.ops] == [2**63 - 1]
+
+
+# --- connections
+
+
+def test_an_answer_cut_short_is_an_error_and_the_next_call_connects_anew() -> None:
+    answers = [Hangup(), described()]
+
+    def answer(request: Any) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Hangup):
+            raise found
+        return found
+
+    with FakeBroker(RELEASED, {48: answer}) as broker, AdminClient(broker.address) as client:
+        with pytest.raises(StoreError, match="it closed the connection") as caught:
+            client.describe_quotas().entities().result(10)
+        assert caught.value.retriable
+        assert client.describe_quotas().entities().result(10) == {}
+    assert broker.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (b"\x00\x00\x00\x08\x00\x00\x00\x63\x00\x00\x00\x00", "answered request 99"),
+        (b"\x7f\xff\xff\xff\x00\x00\x00\x00", "sent a frame of 2147483647 bytes"),
+        (b"\xff\xff\xff\xff\x00\x00\x00\x00", "sent a frame of -1 bytes"),
+    ],
+)
+def test_what_is_no_answer_is_said_so(frame: bytes, told: str) -> None:
+    with (
+        FakeBroker(RELEASED, {48: lambda _: frame}) as broker,
+        AdminClient(broker.address) as client,
+        pytest.raises(RemoteProtocolError, match=told),
+    ):
+        client.describe_quotas().entities().result(10)
+
+
+def test_silence_times_out_and_leaves_no_stale_answer_behind() -> None:
+    answers = [None, described()]
+    with (
+        FakeBroker(RELEASED, {48: lambda _: answers.pop(0)}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        # The first call connects; it must not be the connecting that times out.
+        with pytest.raises(ApiError) as caught:
+            options = DescribeQuotasOptions(timeout_ms=400)
+            client.describe_quotas((), options).entities().result(10)
+        assert caught.value.code == KafkaError.REQUEST_TIMED_OUT
+        assert client.describe_quotas().entities().result(10) == {}
+
+
+def test_the_next_bootstrap_address_is_tried(free_port: int) -> None:
+    with FakeBroker(RELEASED, {48: lambda _: described()}) as broker:
+        with AdminClient(f"127.0.0.1:{free_port},{broker.address}") as client:
+            assert client.describe_quotas().entities().result(10) == {}
+        with (
+            AdminClient(f"127.0.0.1:{free_port}") as client,
+            pytest.raises(StoreError, match="can't reach 127") as caught,
+        ):
+            client.describe_quotas().entities().result(10)
+    assert caught.value.retriable
+
+
+def test_tls_trusts_the_given_authority_and_the_right_host_only(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(server)
+    trust = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(trust)
+    config = {"security.protocol": "SSL", "ssl.truststore.location": str(trust)}
+    with FakeBroker(RELEASED, {48: lambda _: described()}, tls=server) as broker:
+        with AdminClient(broker.address, config=config) as client:
+            assert client.describe_quotas().entities().result(10) == {}
+        stranger = tmp_path / "stranger.pem"
+        trustme.CA().cert_pem.write_to_path(stranger)
+        wrong = {**config, "ssl.truststore.location": str(stranger)}
+        with (
+            AdminClient(broker.address, config=wrong) as client,
+            pytest.raises(StoreError, match="TLS with"),
+        ):
+            client.describe_quotas().entities().result(10)
+
+
+# --- SASL
+
+
+def login(mechanisms: tuple[str, ...], answers: list[SaslAuthenticateResponse]) -> dict[int, Any]:
+    def handshake(request: Any) -> SaslHandshakeResponse:
+        known = request.mechanism in mechanisms
+        return SaslHandshakeResponse(0 if known else 33, mechanisms)
+
+    return {17: handshake, 36: lambda _: answers.pop(0), 48: lambda _: described()}
+
+
+PLAIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": 'PlainLoginModule required username="alice" password="pw";',
+}
+
+
+def test_sasl_plain_logs_in() -> None:
+    handlers = login(("PLAIN",), [SaslAuthenticateResponse(0, None, b"")])
+    with (
+        FakeBroker(RELEASED, handlers) as broker,
+        AdminClient(broker.address, config=PLAIN) as client,
+    ):
+        assert client.describe_quotas().entities().result(10) == {}
+    assert broker.asked(36)[0].auth_bytes == b"\x00alice\x00pw"
+
+
+def test_a_refused_login_and_a_missing_mechanism_are_told() -> None:
+    handlers = login(("PLAIN",), [SaslAuthenticateResponse(58, "Invalid username", b"")])
+    with FakeBroker(RELEASED, handlers) as broker:
+        with (
+            AdminClient(broker.address, config=PLAIN) as client,
+            pytest.raises(ApiError, match="Invalid username") as caught,
+        ):
+            client.describe_quotas().entities().result(10)
+        assert caught.value.code == KafkaError.SASL_AUTHENTICATION_FAILED
+        scram = {**PLAIN, "sasl.mechanism": "SCRAM-SHA-512"}
+        with (
+            AdminClient(broker.address, config=scram) as client,
+            pytest.raises(ApiError, match="it offers PLAIN"),
+        ):
+            client.describe_quotas().entities().result(10)
+
+
+def test_scram_logs_in_and_checks_the_server() -> None:
+    salt, password = b"0123456789abcdef", b"pw"
+    sent: list[str] = []
+
+    def authenticate(request: Any) -> SaslAuthenticateResponse:
+        text = request.auth_bytes.decode()
+        sent.append(text)
+        if len(sent) == 1:
+            nonce = text.split("r=")[1] + "server"
+            first = f"r={nonce},s={base64.b64encode(salt).decode()},i=4096"
+            sent.append(first)
+            return SaslAuthenticateResponse(0, None, first.encode())
+        bare = sent[0].removeprefix("n,,")
+        without_proof, _, _ = text.rpartition(",p=")
+        message = f"{bare},{sent[1]},{without_proof}".encode()
+        salted = hashlib.pbkdf2_hmac("sha512", password, salt, 4096)
+        server_key = hmac.digest(salted, b"Server Key", "sha512")
+        proof = base64.b64encode(hmac.digest(server_key, message, "sha512")).decode()
+        return SaslAuthenticateResponse(0, None, f"v={proof}".encode())
+
+    handlers = {**login(("SCRAM-SHA-512",), []), 36: authenticate}
+    config = {**PLAIN, "sasl.mechanism": "SCRAM-SHA-512"}
+    with (
+        FakeBroker(RELEASED, handlers) as broker,
+        AdminClient(broker.address, config=config) as client,
+    ):
+        assert client.describe_quotas().entities().result(10) == {}
+    assert sent[0].startswith("n,,n=alice,r=")

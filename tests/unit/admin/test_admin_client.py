@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.admin import (
+    DEFAULT,
+    AdminClient,
+    AlterQuotasEntry,
+    AlterQuotasOptions,
+    AsyncAdminClient,
+    DescribeEffectiveQuotasOptions,
+    Entry,
+    FilterComponent,
+    MatchType,
+    Op,
+    QuotaEntity,
+    QuotaFilter,
+    QuotaKey,
+    Value,
+)
+from headgate.admin.local import broker_entries
+from headgate.admin.released import cut
+from headgate.errors import ApiError, ConfigError, InvalidQuota, KafkaError, StoreError
+from headgate.quota.alteration import QuotaAlteration, is_ip_literal
+from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
+from headgate.store.sqlite import SqliteStore
+
+CASES = Path(__file__).parents[2] / "data/cases"
+FILTERS: dict[str, Any] = json.loads((CASES / "describe_filters.json").read_text())
+ALTER: dict[str, Any] = json.loads((CASES / "alter_validation.json").read_text())
+EDGES: dict[str, Any] = json.loads((CASES / "resolution_edges.json").read_text())
+KINDS = {0: MatchType.EXACT, 1: MatchType.DEFAULT, 2: MatchType.ANY}
+
+
+def entity(entries: dict[str, str | None]) -> QuotaEntity:
+    return QuotaEntity({t: DEFAULT if name is None else name for t, name in entries.items()})
+
+
+def components(case: dict[str, Any]) -> list[FilterComponent]:
+    return [
+        FilterComponent(c["entity_type"], KINDS.get(c["match_type"], c["match_type"]), c["match"])
+        for c in case["components"]
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with SqliteStore(tmp_path / "quotas.db", resolve=is_ip_literal) as store:
+        yield store
+
+
+@pytest.fixture
+def client(store: SqliteStore) -> Iterator[AdminClient]:
+    with AdminClient(store=store) as client:
+        yield client
+
+
+def put(client: AdminClient, entity: QuotaEntity, **values: float) -> None:
+    ops = [Op(QuotaKey.parse(key), value) for key, value in values.items()]
+    client.alter_quotas([AlterQuotasEntry(entity, ops)]).all().result(10)
+
+
+# --- alter
+
+
+@pytest.mark.parametrize(
+    "case", ALTER["cases"], ids=lambda case: f"{case['entity']} {case['key']}={case['value']}"
+)
+def test_alterations_are_judged_as_the_controller_judges_them(
+    case: dict[str, Any], client: AdminClient
+) -> None:
+    asked = entity(case["entity"])
+    entry = AlterQuotasEntry(asked, [Op(QuotaKey.parse(case["key"]), case["value"])])
+    future = client.alter_quotas([entry]).values()[asked]
+    error = future.exception(10)
+    if case["error"] == 0:
+        assert error is None
+        return
+    assert isinstance(error, ApiError)
+    assert (int(error.code), error.message) == (case["error"], case["message"])
+
+
+def test_each_entity_has_its_own_future_and_all_fails_with_the_first_error(
+    client: AdminClient,
+) -> None:
+    good, bad = QuotaEntity.of(user="good"), QuotaEntity.of(user="bad")
+    result = client.alter_quotas(
+        [AlterQuotasEntry(bad, [Op(PRODUCER, 0)]), AlterQuotasEntry(good, [Op(PRODUCER, 5)])]
+    )
+    assert result.values()[good].result(10) is None
+    with pytest.raises(ApiError, match="must be greater than 0"):
+        result.values()[bad].result(10)
+    with pytest.raises(ApiError, match="must be greater than 0"):
+        result.all().result(10)
+    assert set(client.describe_quotas().entities().result(10)) == {good}
+
+
+def test_a_duplicate_entity_is_applied_once_and_reported(client: AdminClient) -> None:
+    asked = QuotaEntity.of(user="u")
+    result = client.alter_quotas(
+        [AlterQuotasEntry(asked, [Op(PRODUCER, 5)]), AlterQuotasEntry(asked, [Op(PRODUCER, 6)])]
+    )
+    error = result.values()[asked].exception(10)
+    assert str(error).startswith(ALTER["duplicates"][0]["message_prefix"])
+    assert client.describe_quotas().entities().result(10) == {asked: {PRODUCER: 5}}
+
+
+def test_validate_only_changes_nothing(client: AdminClient) -> None:
+    asked = QuotaEntity.of(user="u")
+    options = AlterQuotasOptions(validate_only=True)
+    result = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, 5)])], options)
+    result.all().result(10)
+    assert client.describe_quotas().entities().result(10) == {}
+
+
+def test_none_clears_and_no_entries_is_no_mistake(client: AdminClient) -> None:
+    asked = QuotaEntity.of(user="u")
+    put(client, asked, producer_byte_rate=5, request_percentage=12.75)
+    client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, None)])]).all().result(10)
+    assert client.describe_quotas().entities().result(10) == {asked: {REQUEST: 12.75}}
+    assert client.alter_quotas([]).all().result(10) is None
+
+
+def test_the_history_says_who_and_by_which_tool(store: SqliteStore) -> None:
+    with AdminClient(store=store, who="ops", tool="ansible") as client:
+        put(client, QuotaEntity.of(user="u"), producer_byte_rate=5)
+    assert [(entry.who, entry.tool) for entry in store.history()] == [("ops", "ansible")]
+
+
+# --- describe
+
+
+@pytest.fixture
+def filled(client: AdminClient) -> AdminClient:
+    entries = [
+        AlterQuotasEntry(
+            entity(row["entity"]),
+            [Op(QuotaKey.parse(key), value) for key, value in row["values"].items()],
+        )
+        for row in FILTERS["entities"]
+    ]
+    client.alter_quotas(entries).all().result(10)
+    return client
+
+
+@pytest.mark.parametrize("case", FILTERS["filters"], ids=str)
+def test_released_filters_match_as_kafka_matches(case: dict[str, Any], filled: AdminClient) -> None:
+    result = filled.describe_client_quotas(components(case), strict=case["strict"])
+    found = result.entities().result(10)
+    wanted = [FILTERS["entities"][i] for i in case["expected_entity_indexes"]]
+    assert found == {
+        entity(row["entity"]): {QuotaKey.parse(k): v for k, v in row["values"].items()}
+        for row in wanted
+    }
+    assert len(found) == case["expected_count"]
+
+
+@pytest.mark.parametrize("case", FILTERS["errors"], ids=str)
+def test_bad_filters_have_kafkas_texts(case: dict[str, Any], filled: AdminClient) -> None:
+    with pytest.raises(ApiError) as caught:
+        filled.describe_client_quotas(components(case)).entities().result(10)
+    assert int(caught.value.code) == case["error"]
+    if "message" in case:
+        assert caught.value.message == case["message"]
+    else:
+        assert case["message_contains"] in str(caught.value.message)
+
+
+def test_546_15_filters_are_anded_and_none_is_everything(filled: AdminClient) -> None:
+    def found(*filters: QuotaFilter) -> set[QuotaEntity]:
+        return set(filled.describe_quotas(list(filters)).entities().result(10))
+
+    assert len(found()) == len(FILTERS["entities"])
+    pair = QuotaEntity.of(user="user-1", client_id="client-id-1")
+    prefix = QuotaFilter("client-id", QuotaFilter.Rule.PREFIX, "client-")
+    exact = QuotaFilter("user", QuotaFilter.Rule.EXACT, "user-1")
+    assert found(exact, prefix) == {pair}
+    # The same type twice: both must hold.
+    assert found(QuotaFilter("user", "PREFIX", "user-"), exact, prefix) == {pair}
+    assert found(QuotaFilter("user", "EXACT", "user-2"), exact) == set()
+
+
+def test_546_14_exact_with_the_constant_selects_the_default(filled: AdminClient) -> None:
+    chosen = filled.describe_quotas([QuotaFilter("user", "EXACT", "")]).entities().result(10)
+    assert all(found.user is DEFAULT for found in chosen)
+    assert len(chosen) == 2
+    every = filled.describe_quotas([QuotaFilter("user", "PREFIX", "")]).entities().result(10)
+    assert not any(found.user is DEFAULT for found in every)
+
+
+def test_an_unknown_type_is_refused_by_a_store(client: AdminClient) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.describe_quotas([QuotaFilter("GROUP", "EXACT", "g")]).entities().result(10)
+    assert caught.value.code == KafkaError.UNSUPPORTED_VERSION
+    asked = QuotaEntity({"GROUP": "g"})
+    with pytest.raises(ApiError, match="Unhandled client quota entity type: GROUP"):
+        client.describe_effective_quotas([asked]).config()[asked].result(10)
+
+
+# --- effective
+
+
+def test_546_16_effective_values_have_their_source_and_what_they_override(
+    client: AdminClient,
+) -> None:
+    put(client, QuotaEntity.of(user=DEFAULT), producer_byte_rate=1, consumer_byte_rate=2)
+    put(client, QuotaEntity.of(client_id="etl"), producer_byte_rate=3)
+    put(client, QuotaEntity.of(user="alice"), producer_byte_rate=4)
+    alice = QuotaEntity.of(user="alice", client_id="etl")
+    bob = QuotaEntity.of(user="bob", client_id="etl")
+    result = client.describe_effective_quotas([alice, bob])
+    assert result.all().result(10) is None
+    user, default = QuotaEntity.of(user="alice"), QuotaEntity.of(user=DEFAULT)
+    etl = QuotaEntity.of(client_id="etl")
+    assert result.config()[alice].result(10) == {
+        PRODUCER: Value(Entry(user, 4.0), (Entry(default, 1.0), Entry(etl, 3.0))),
+        CONSUMER: Value(Entry(default, 2.0), ()),
+    }
+    assert result.config()[bob].result(10)[PRODUCER].entry == Entry(default, 1.0)
+    options = DescribeEffectiveQuotasOptions(omit_overridden_values=True)
+    short = client.describe_effective_quotas([alice], options).config()[alice].result(10)
+    assert short[PRODUCER] == Value(Entry(user, 4.0), None)
+
+
+def test_an_address_falls_back_to_the_default_ip(client: AdminClient) -> None:
+    put(client, QuotaEntity.of(ip=DEFAULT), connection_creation_rate=7)
+    asked = QuotaEntity.of(ip="10.0.0.9")
+    values = client.describe_effective_quotas([asked]).config()[asked].result(10)
+    assert values == {CONNECTION: Value(Entry(QuotaEntity.of(ip=DEFAULT), 7.0), ())}
+
+
+@pytest.mark.parametrize("case", EDGES["cases"], ids=str)
+def test_546_3_effective_is_what_the_two_step_algorithm_enforces(
+    case: dict[str, Any], client: AdminClient
+) -> None:
+    for user, client_id, quota in case["updates"]:
+        parts = {"user": user, "client-id": client_id}
+        written = QuotaEntity(
+            {t: DEFAULT if n == "<default>" else n for t, n in parts.items() if n is not None}
+        )
+        client.alter_quotas([AlterQuotasEntry(written, [Op(PRODUCER, quota)])]).all().result(10)
+    asked = QuotaEntity({"user": case["user"], "client-id": case["client_id"]})
+    values = client.describe_effective_quotas([asked]).config()[asked].result(10)
+    limit = None if case["limit"] is None else float(case["limit"])
+    assert (values[PRODUCER].entry.value if PRODUCER in values else None) == limit
+
+
+def test_546_3_a_note_says_where_enforcement_departs_from_precedence(client: AdminClient) -> None:
+    put(client, QuotaEntity.of(user="u", client_id=DEFAULT), producer_byte_rate=5)
+    put(client, QuotaEntity.of(user="u"), producer_byte_rate=6)
+    nameless = QuotaEntity({"user": "u", "client-id": ""})
+    named = QuotaEntity({"user": "u", "client-id": "c"})
+    config = client.describe_effective_quotas([nameless, named]).config()
+    departs = config[nameless].result(10)[PRODUCER]
+    assert departs.entry == Entry(QuotaEntity.of(user="u"), 6.0)
+    assert departs.note is not None
+    assert "{user=u, client-id=<default>} matches by precedence" in departs.note
+    agrees = config[named].result(10)[PRODUCER]
+    assert (agrees.entry.value, agrees.note) == (5.0, None)
+
+
+# --- the client itself
+
+
+def test_a_client_needs_a_store_or_servers_and_not_both(store: SqliteStore) -> None:
+    with pytest.raises(ConfigError, match="one of them"):
+        AdminClient()
+    with pytest.raises(ConfigError, match="one of them"):
+        AdminClient("localhost:9092", store=store)
+
+
+def test_what_opening_says_reaches_every_future(tmp_path: Path) -> None:
+    asked = QuotaEntity.of(user="u")
+    with AdminClient(store=f"sqlite:{tmp_path}/no/such/folder.db") as client:
+        with pytest.raises(StoreError, match="there is no folder"):
+            client.describe_quotas().entities().result(10)
+        result = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, 5)])])
+        with pytest.raises(StoreError):
+            result.values()[asked].result(10)
+        with pytest.raises(StoreError):
+            result.all().result(10)
+
+
+def test_a_closed_client_says_so(store: SqliteStore) -> None:
+    client = AdminClient(store=store)
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.describe_quotas()
+    assert len(store.snapshot()) == 0  # a store that was given stays open
+
+
+async def test_the_async_twin_does_the_same(store: SqliteStore) -> None:
+    asked = QuotaEntity.of(user="u", client_id="c")
+    async with AsyncAdminClient(store=store) as client:
+        altered = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER_BPS, 5)])])
+        await altered.all()
+        await altered.values()[asked]
+        assert await client.describe_quotas().entities() == {asked: {PRODUCER_BPS: 5}}
+        strict = client.describe_client_quotas([], strict=True)
+        assert await strict.entities() == {}
+        effective = client.describe_effective_quotas([asked])
+        await effective.all()
+        assert (await effective.config()[asked])[PRODUCER_BPS].entry == Entry(asked, 5)
+        bad = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, -1)])])
+        with pytest.raises(ApiError):
+            await bad.all()
+
+
+def test_a_slow_store_times_out(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from headgate.admin import DescribeQuotasOptions
+
+    release = threading.Event()
+    monkeypatch.setattr(store, "snapshot", lambda: release.wait(30))
+    with AdminClient(store=store) as client:
+        result = client.describe_quotas((), DescribeQuotasOptions(timeout_ms=20))
+        error = result.entities().exception(10)
+        release.set()
+    assert isinstance(error, ApiError)
+    assert (error.code, error.message) == (
+        KafkaError.REQUEST_TIMED_OUT,
+        "no answer within 20 ms",
+    )
+
+
+# --- brokers
+
+
+def test_broker_settings_have_sources_and_synonyms(client: AdminClient) -> None:
+    client.alter_configs("", {"max.connection.creation.rate": "100"})
+    client.alter_configs("1", {"max.connection.creation.rate": "10", "max.connections": "5"})
+    client.alter_configs("1", {"max.connections": None})
+    [entry] = client.describe_configs("1")
+    assert (entry.name, entry.value, entry.source, entry.sensitive) == (
+        "max.connection.creation.rate",
+        "10",
+        "DYNAMIC_BROKER_CONFIG",
+        False,
+    )
+    assert [(s.source, s.value) for s in entry.synonyms] == [
+        ("DYNAMIC_BROKER_CONFIG", "10"),
+        ("DYNAMIC_DEFAULT_BROKER_CONFIG", "100"),
+        ("DEFAULT_CONFIG", "2147483647"),
+    ]
+    [inherited] = client.describe_configs("2")
+    assert (inherited.value, inherited.source) == ("100", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+    [default] = client.describe_configs("")
+    assert default.source == "DYNAMIC_DEFAULT_BROKER_CONFIG"
+    assert client.names() == ["1"]
+
+
+def test_a_listeners_setting_falls_back_to_the_brokers() -> None:
+    name = "listener.name.external.max.connections"
+    [first, _] = broker_entries({"1": {name: "5", "max.connections": "9"}}, "1")
+    assert [(s.name, s.value) for s in first.synonyms] == [
+        (name, "5"),
+        ("max.connections", "9"),
+        ("max.connections", "2147483647"),
+    ]
+
+
+def test_a_store_refuses_what_it_does_not_keep_with_the_way_out(client: AdminClient) -> None:
+    with pytest.raises(ApiError, match="isn't a setting kept here"):
+        client.alter_configs("1", {"log.retention.ms": "5"})
+    with pytest.raises(InvalidQuota, match="use --bootstrap-server"):
+        client.describe_configs("t", "topics")
+    with pytest.raises(InvalidQuota, match="SCRAM credentials are kept by Kafka"):
+        client.alter_user_scram_credentials("alice", (), ["SCRAM-SHA-256"])
+    assert client.describe_user_scram_credentials() == {}
+
+
+def test_requests_are_cut_at_a_number_of_records() -> None:
+    def alteration(ops: int) -> QuotaAlteration:
+        return QuotaAlteration(QuotaEntity.of(user=str(ops)), (Op(PRODUCER, 1),) * ops)
+
+    sizes = [[len(a.ops) for a in part] for part in cut([alteration(n) for n in (2, 2, 5, 1)], 4)]
+    assert sizes == [[2, 2], [5], [1]]
+    assert cut([], 4) == []
