@@ -137,10 +137,8 @@ def flags_of(table: QuotaTable, key: QuotaKey) -> int:
         quota.
     """
     flags = CLIENT_ID_FLAG if key in table.static_defaults else 0
-    for entity in table.for_key(key):
-        flags |= FLAG_OF_SHAPE.get(entity.shape, 0)
-        if flags == 7:
-            break
+    for shape in table.shapes_for_key(key):
+        flags |= FLAG_OF_SHAPE.get(shape, 0)
     return flags
 
 

@@ -4,7 +4,7 @@ The quota table: an immutable snapshot of every quota, with a version and deltas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class QuotaTable:
             unlimited.
     """
 
-    __slots__ = ("_by_key", "_entities", "static_defaults", "version")
+    __slots__ = ("_by_key", "_entities", "_shapes", "static_defaults", "version")
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class QuotaTable:
         self.version = version
         self.static_defaults: Mapping[QuotaKey, float] = MappingProxyType(dict(static_defaults))
         self._by_key: dict[QuotaKey, dict[QuotaEntity, float]] | None = None
+        self._shapes: dict[QuotaKey, set[str]] = {}
 
     @classmethod
     def of(
@@ -80,11 +81,20 @@ class QuotaTable:
         """Return every entity that has the key, with its value. Indexed once per table."""
         if self._by_key is None:
             index: dict[QuotaKey, dict[QuotaEntity, float]] = {}
+            shapes: dict[QuotaKey, set[str]] = {}
             for entity, values in self._entities.items():
+                shape = entity.shape
                 for own, value in values.items():
                     index.setdefault(own, {})[entity] = value
+                    shapes.setdefault(own, set()).add(shape)
+            self._shapes = shapes
             self._by_key = index
         return self._by_key.get(key, {})
+
+    def shapes_for_key(self, key: QuotaKey) -> Collection[str]:
+        """Return the shapes (``user``, ``user+client-id``, …) of the entities that have a key."""
+        self.for_key(key)
+        return self._shapes.get(key, ())
 
     def keys(self) -> tuple[QuotaKey, ...]:
         """Return the keys that any entity or static default has."""
@@ -132,7 +142,7 @@ class QuotaTable:
         table._entities = entities
         table.version = self.version + 1
         table.static_defaults = self.static_defaults
-        table._by_key = None
+        table._by_key, table._shapes = None, {}
         return table, TableDelta(tuple(changes), self.version, table.version)
 
     def with_version(self, version: int) -> QuotaTable:
@@ -146,6 +156,7 @@ class QuotaTable:
     def _copy(self, version: int, static_defaults: Mapping[QuotaKey, float]) -> QuotaTable:
         table = QuotaTable.__new__(QuotaTable)
         table._entities, table._by_key = self._entities, self._by_key
+        table._shapes = self._shapes
         table.version, table.static_defaults = version, static_defaults
         return table
 
