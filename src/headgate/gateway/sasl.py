@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.errors import KafkaError, RemoteProtocolError
+from headgate.wire.fields import java_text
 
 # sasl.server.max.receive.size, Kafka's default (KIP-684): one token, before a name is known.
 MAX_TOKEN_BYTES: Final = 512 * 1024
@@ -239,7 +240,7 @@ class SaslObserver:
         return self._scram(raw) if self._rounds == 1 else None
 
     def _plain(self, raw: bytes) -> str:
-        parts = raw.decode("utf-8", "replace").split("\0")
+        parts = java_text(raw).split("\0")
         if len(parts) != 3 or not parts[1]:
             raise self._failed("Invalid SASL/PLAIN response", "unreadable")
         if parts[0] and parts[0] != parts[1]:
@@ -251,7 +252,7 @@ class SaslObserver:
         return parts[1]
 
     def _scram(self, raw: bytes) -> str:
-        match = _CLIENT_FIRST.fullmatch(raw.decode("utf-8", "replace"))
+        match = _CLIENT_FIRST.fullmatch(java_text(raw))
         if match is None:
             raise self._failed("Invalid SCRAM client first message format", "unreadable")
         name = scram_name(match["name"])
@@ -277,7 +278,7 @@ class SaslObserver:
         return owner
 
     def _bearer(self, raw: bytes) -> str:
-        match = _CLIENT_INITIAL.fullmatch(raw.decode("utf-8", "replace"))
+        match = _CLIENT_INITIAL.fullmatch(java_text(raw))
         if match is None:
             raise self._failed("Invalid OAUTHBEARER client first message", "unreadable")
         pairs = dict(pair.partition("=")[::2] for pair in match["pairs"].split("\x01") if pair)

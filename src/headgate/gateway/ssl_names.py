@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headgate.errors import ConfigError, RemoteProtocolError
+from headgate.wire.fields import java_text
 
 # The attribute types that RFC 2253 names; Java prints every other by number and in hexadecimal.
 _KEYWORDS: Final = {
@@ -33,15 +34,9 @@ _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
 _OID: Final = 0x06
 _VERSION: Final = 0xA0
-# String types by DER tag, with the encoding Java reads them in.
-_STRINGS: Final = {
-    0x0C: "utf-8",  # UTF8String
-    0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # T61String
-    0x16: "ascii",  # IA5String
-    0x1B: "ascii",  # GeneralString
-    0x1E: "utf-16-be",  # BMPString
-}
+# UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java takes the bytes
+# of all of them for UTF-8, also where they aren't (T61String, BMPString).
+_STRINGS: Final = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
@@ -128,10 +123,9 @@ def _attribute(name: bytes, pair: _Value) -> str:
     oid, value = fields
     number = _oid(name[oid.start : oid.end])
     keyword = _KEYWORDS.get(number)
-    encoding = _STRINGS.get(value.tag)
-    if keyword is None or encoding is None:
+    if keyword is None or value.tag not in _STRINGS:
         return f"{keyword or number}=#{name[oid.end : value.end].hex()}"
-    return f"{keyword}={_escape(name[value.start : value.end].decode(encoding, 'replace'))}"
+    return f"{keyword}={_escape(java_text(name[value.start : value.end]))}"
 
 
 def _oid(raw: bytes) -> str:
@@ -243,6 +237,7 @@ def _parse(rule: str) -> _Rule | None:
     if match.group(2) is None:
         return None  # an empty rule
     try:
+        # Differs: patterns are Python's; Java's \p{...} classes are refused at the start.
         pattern = re.compile(_NAMED_GROUP.sub("(?P<", match.group(2)), re.ASCII)
     except re.error as exc:
         raise ConfigError(f"ssl.principal.mapping.rules: {rule!r}: {exc}") from exc
@@ -269,27 +264,47 @@ def _literal_back_references(template: str, groups: int) -> str:
 
 
 def _expand(template: str, match: re.Match[str]) -> str:
-    """Fill in a replacement as ``Matcher.appendReplacement`` does."""
+    """
+    Fill in a replacement as ``Matcher.appendReplacement`` does.
+
+    Raises:
+        RemoteProtocolError: it names a group that isn't there, or ends in the middle; Java throws,
+            and a broker refuses the client.
+    """
     out: list[str] = []
     at, groups = 0, match.re.groups
     while at < len(template):
         char = template[at]
         at += 1
-        if char == "\\" and at < len(template):
+        if char not in "\\$":
+            out.append(char)
+        elif at == len(template):
+            raise _bad_replacement(template)
+        elif char == "\\":
             out.append(template[at])
             at += 1
-        elif char == "$" and template[at : at + 1] == "{" and "}" in template[at:]:
-            end = template.index("}", at)
-            name = template[at + 1 : end]
-            out.append(match.group(name) or "" if name in match.re.groupindex else "")
-            at = end + 1
-        elif char == "$" and template[at : at + 1].isdecimal():
+        elif template[at] == "{":
+            name, brace, _ = template[at + 1 :].partition("}")
+            if not brace or name not in match.re.groupindex:
+                raise _bad_replacement(template)
+            out.append(match.group(name) or "")
+            at += len(name) + 2
+        elif template[at] in "0123456789":
             index = int(template[at])
             at += 1
             while template[at : at + 1].isdecimal() and index * 10 + int(template[at]) <= groups:
                 index = index * 10 + int(template[at])
                 at += 1
-            out.append((match.group(index) or "") if index <= groups else "")
+            if index > groups:
+                raise _bad_replacement(template)
+            out.append(match.group(index) or "")
         else:
-            out.append(char)
+            raise _bad_replacement(template)
     return "".join(out)
+
+
+def _bad_replacement(template: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"ssl.principal.mapping.rules: the replacement {template!r} can't be filled in",
+        reason="principal",
+    )

@@ -55,7 +55,8 @@ Words
     ``unsupported_response(correlation_id)``.
 ``messages.produce``
     ``acks(frame, version, body_offset) -> int``; ``walk(frame, version, body_offset) ->
-    ProduceWalk(transactional_id, acks, partitions, batches, records, records_bytes, producer_ids)``;
+    ProduceWalk(transactional_id, acks, partitions, batches, records, records_bytes,
+    producer_ids)``;
     ``ProduceSkimmer(version, body_offset)``: the same over pieces (``feed(view)``, ``finish()``).
 ``messages.fetch``
     ``read_request(frame, version, body_offset) -> FetchHead(replica_id, max_wait_ms, min_bytes,
@@ -70,9 +71,10 @@ Words
 ``messages.share``: ``cap_request`` for ShareFetch. ``messages.addresses``: what
     ``gateway.rewrite`` dispatches to.
 ``messages.mutation``
-    ``mutations(key, version, frame, body_offset, current=, default_partitions=) -> Mutations(topics,
-    partitions, validate_only, strict)``; ``keep(key, version, frame, refused) -> bytes`` (the
-    request without them); ``refuse(key, version, correlation_id, refused, throttle_ms) -> bytes``;
+    ``mutations(key, version, frame, body_offset, current=, default_partitions=) ->
+    Mutations(topics, partitions, validate_only, strict)``;
+    ``keep(key, version, frame, refused) -> bytes`` (the request without them);
+    ``refuse(key, version, correlation_id, refused, throttle_ms) -> bytes``;
     ``merge(key, version, response_frame, refused) -> bytes`` (error 89 for the refused ones).
 ``messages.sasl``: ``parse_handshake``, ``handshake_response``, ``parse_authenticate``,
     ``authenticate_response`` on frames; ``build_*`` return bodies.

@@ -9,6 +9,7 @@ Source: Apache Kafka's protocol guide, "Protocol Primitive Types"; KIP-482 for c
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 from collections.abc import Callable
@@ -114,9 +115,19 @@ def _take(buffer: Buffer, offset: int, size: int, what: str) -> tuple[bytes, int
     return bytes(buffer[offset:end]), end
 
 
-def _text(raw: bytes) -> str:
-    # As Java's String(bytes, UTF_8): what isn't UTF-8 becomes U+FFFD, it is no error.
-    return raw.decode("utf-8", "replace")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+
+
+def java_text(raw: bytes) -> str:
+    """
+    Decode UTF-8 as Java's ``new String(bytes, UTF_8)`` does: what isn't UTF-8 is no error.
+
+    Both put U+FFFD for what they can't read; of an encoded surrogate Java makes one, Python three.
+    """
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return _SURROGATE.sub("\ufffd".encode(), raw).decode("utf-8", "replace")
 
 
 def _length(buffer: Buffer, offset: int, flexible: bool, read: Reader[int]) -> tuple[int, int]:
@@ -142,7 +153,7 @@ def read_nullable_string(
             f"string of {size} bytes at byte {offset}; Kafka's limit is 32767"
         )
     raw, offset = _take(buffer, offset, size, "string")
-    return _text(raw), offset
+    return java_text(raw), offset
 
 
 def read_string(buffer: Buffer, offset: int, flexible: bool = False) -> tuple[str, int]:

@@ -11,7 +11,14 @@ from typing import Final, TypeAlias
 
 from headgate.errors import RemoteProtocolError
 from headgate.wire.apis import API_VERSIONS, CONTROLLED_SHUTDOWN, FLEXIBLE_SINCE
-from headgate.wire.fields import INT32, Buffer, read_int32, skip_tags, write_nullable_string
+from headgate.wire.fields import (
+    INT32,
+    Buffer,
+    java_text,
+    read_int32,
+    skip_tags,
+    write_nullable_string,
+)
 
 # (api_key, api_version, correlation_id, client_id, offset of the body)
 RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
@@ -56,7 +63,7 @@ def parse_request_header(frame: Buffer, pos: int = 4) -> RequestHeader:
     pos += 10
     if size > 0:
         end = pos + size
-        client_id: str | None = str(frame[pos:end], "utf-8", "replace")
+        client_id: str | None = java_text(bytes(frame[pos:end]))
         if end > len(frame):
             raise RemoteProtocolError("the request ends inside its client id")
         pos = end

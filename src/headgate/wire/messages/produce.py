@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
 from headgate.wire import skim
-from headgate.wire.fields import Buffer, read_varint, truncated
+from headgate.wire.fields import Buffer, java_text, read_varint, truncated
 
 # A batch's first 61 bytes; the magic byte is the 17th.
 BATCH_HEADER: Final = 61
@@ -104,7 +104,7 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
         else:
             size, at = _int16(frame, at)[0], at + 2
         if size >= 0:
-            transactional_id = str(frame[at : at + size], "utf-8", "replace")
+            transactional_id = java_text(bytes(frame[at : at + size]))
             at += size
     acknowledge = _int16(frame, at)[0]
     at += 6  # acks, timeout
@@ -215,7 +215,7 @@ class ProduceSkimmer:
             size = yield from skim.length(flexible, 2)
             if size >= 0:
                 raw = (yield size) if size else b""
-                self._transactional_id = str(raw, "utf-8", "replace")
+                self._transactional_id = java_text(raw)
         totals[0] = _int16((yield 2))[0]
         yield -4
         for _ in range((yield from skim.length(flexible))):

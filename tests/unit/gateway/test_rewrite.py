@@ -1,0 +1,51 @@
+"""What needs rewriting, and what may not pass at all."""
+
+import pytest
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.rewrite import AddressBook, needs_rewrite, rewrite_response
+from headgate.wire import apis
+from headgate.wire.header import build_response
+from headgate.wire.messages.addresses import REWRITERS
+
+BOOK = {1: ("gate.example", 19001)}
+
+
+def test_every_api_with_addresses_is_rewritten_or_narrowed() -> None:
+    for api in apis.API.values():
+        if api.has_addresses:
+            assert api.passes_until is not None
+            rewritten = api.key in REWRITERS
+            assert rewritten or not needs_rewrite(api.key, api.passes_until), api.name
+        else:
+            assert not needs_rewrite(api.key, api.max_version)
+
+
+def test_an_answer_without_addresses_is_the_same_object() -> None:
+    frame = build_response(apis.PRODUCE, 9, 1, b"\x01\0\0\0\0\0")
+    assert rewrite_response(apis.PRODUCE, 9, frame, BOOK) == (frame, ())
+    assert rewrite_response(apis.PRODUCE, 9, frame, BOOK).frame is frame
+    assert rewrite_response(12, 4, b"anything", BOOK).frame == b"anything"
+
+
+def test_an_unknown_broker_waits_unexposed_and_is_reported() -> None:
+    broker = b"\0\0\0\x02\0\x08upstream\0\0\x23\x84"
+    ours = b"\0\0\0\x01\0\x08upstream\0\0\x23\x84"
+    frame = build_response(apis.METADATA, 0, 1, b"\0\0\0\x02" + broker + ours + b"\0\0\0\0")
+    out = rewrite_response(apis.METADATA, 0, frame, BOOK)
+    assert out.hidden == (2,)
+    assert b"upstream" not in out.frame
+    assert out.frame[8:] == b"\0\0\0\x01\0\0\0\x01\0\x0cgate.example\0\0\x4a\x39\0\0\0\0"
+
+
+def test_what_cannot_be_read_cannot_pass() -> None:
+    with pytest.raises(RemoteProtocolError):
+        rewrite_response(apis.METADATA, 9, build_response(apis.METADATA, 9, 1, b"\0\0"), BOOK)
+    with pytest.raises(RemoteProtocolError) as caught:
+        rewrite_response(apis.DESCRIBE_QUORUM, 2, build_response(55, 2, 1, b"\0" * 9), BOOK)
+    assert caught.value.reason == "address"
+
+
+def test_a_book_is_a_mapping() -> None:
+    book: AddressBook = BOOK
+    assert book[1] == ("gate.example", 19001)
