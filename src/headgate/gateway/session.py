@@ -536,7 +536,8 @@ class Session:
         """A complete request has been passed on, of a limited client or one without an answer."""
         size = self._silent
         if not size:
-            self._block()
+            if self._inflight:  # else it was answered before it was all in: no broker does that
+                self._block()
             return
         self._silent = 0
         assert self._taken_plan is not None

@@ -120,6 +120,15 @@ def test_a_fetch_is_delivered_charged_told_and_muted(gateway: Make) -> None:
     play >> FromBroker(full, 1_000) << ToClient(fetched(11_000, 1, expected)) << Mute(expected)
 
 
+def test_an_answer_before_the_end_of_its_request_doesnt_lock_the_client_out(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1e9}}).play
+    one = produce(1_000, 1)
+    play >> Ready() << NOTHING
+    play >> FromClient(one[:500]) << ToBroker(one[:500])
+    play >> FromBroker(produced(1)) << ToClient(produced(1))
+    play >> FromClient(one[500:] + heartbeat(2)) << ToBroker(one[500:] + heartbeat(2))
+
+
 def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make) -> None:
     setup = gateway()
     play = setup.play

@@ -1,0 +1,204 @@
+"""``headgate serve`` as an operator runs it: starts, drains, reloads, and says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.embedded import EmbeddedKafka
+
+pytestmark = pytest.mark.kafka4
+
+
+class Served:
+    """A ``headgate serve`` of its own process."""
+
+    def __init__(self, config: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+
+    def wait_for(self, text: str) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"never said {text!r}: {''.join(self.lines)}")
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=60)
+        return self.process.returncode, "".join(self.lines) + rest
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """``serve(**properties)``: a started process; properties with ``__`` for dots."""
+    running: list[Served] = []
+
+    def start(**named: str) -> Served:
+        config = tmp_path / "headgate.properties"
+        config.write_text(
+            "".join(f"{k.replace('__', '.')}={v}\n" for k, v in named.items()),
+            encoding="utf-8",
+        )
+        running.append(Served(config))
+        return running[-1]
+
+    yield start
+    for served in running:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.wait()
+        if served.process.stderr is not None:
+            served.process.stderr.close()
+
+
+def common(tmp_path: Path, kafka: EmbeddedKafka, first_port: int) -> dict[str, str]:
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{first_port}",
+        "headgate__upstream": kafka.bootstrap("PLAINTEXT"),
+        "headgate__broker__id__min": "1",
+        "headgate__broker__id__max": "2",
+        "headgate__data__dir": str(tmp_path),
+        "headgate__usage": "none",
+    }
+
+
+def test_serves_and_drains_on_sigterm(
+    serve: Callable[..., Served],
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+    unique: Callable[[str], str],
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    served = serve(**common(tmp_path, kafka4, port))
+    served.wait_for("ready")
+    bootstrap = f"127.0.0.1:{port}"
+    name = unique("served")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(name, b"x")
+    assert producer.flush(30) == 0
+    status, said = served.end()
+    assert status == 0, said
+    assert "stopped" in said
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        raise AssertionError("the port is still open")
+
+
+def test_reloads_on_sighup_and_a_file_with_mistakes_changes_nothing(
+    serve: Callable[..., Served],
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    served = serve(**common(tmp_path, kafka4, port))
+    served.wait_for("ready")
+    config = tmp_path / "headgate.properties"
+    with config.open("a") as file:
+        file.write("super.users=User:root\n")
+    served.process.send_signal(signal.SIGHUP)
+    served.wait_for("settings reloaded")
+    with config.open("a") as file:
+        file.write("connections.max.idle.ms=soon\n")
+    served.process.send_signal(signal.SIGHUP)
+    served.wait_for("settings not reloaded")
+    assert "connections.max.idle.ms" in served.lines[-1]
+    assert served.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "said"),
+    [
+        ({"listeners": "PLAINTEXT:/x"}, 2, "headgate.properties:1: listeners"),
+        ({"headgate__upstream": "127.0.0.1:1"}, 1, "127.0.0.1:1 can't be reached"),
+        ({"headgate__store": "zookeeper://127.0.0.1:1/x"}, 1, "zookeeper"),
+    ],
+)
+def test_says_what_is_wrong_where_and_the_way_out(
+    serve: Callable[..., Served],
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+    wrong: dict[str, str],
+    status: int,
+    said: str,
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    served = serve(**{**common(tmp_path, kafka4, port), **wrong})
+    _, text = served.process.communicate(timeout=60)
+    assert served.process.returncode == status, text
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_a_port_in_use_is_named(
+    serve: Callable[..., Served], tmp_path: Path, kafka4: EmbeddedKafka, free_port: int
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port))
+        taken.listen()
+        served = serve(**common(tmp_path, kafka4, free_port))
+        _, text = served.process.communicate(timeout=60)
+    assert served.process.returncode == 1
+    assert f"can't listen on 127.0.0.1:{free_port}" in text
+    assert "Choose other ports" in text
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "no.properties"
+    done = subprocess.run(
+        [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(missing)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ},
+    )
+    assert done.returncode == 2
+    assert str(missing) in done.stderr
+
+
+def test_peers_that_talk_nonsense_are_closed_others_go_on(
+    serve: Callable[..., Served],
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    served = serve(**{**common(tmp_path, kafka4, port), "socket__request__max__bytes": "1000000"})
+    served.wait_for("ready")
+    with socket.create_connection(("127.0.0.1", port), 10) as good:
+        for nonsense, reason in (
+            (b"GET / HTTP/1.1\r\n\r\n", "oversized"),
+            (struct.pack(">i", 1_000_001) + bytes(100), "oversized"),
+            (struct.pack(">ihhih", 20, 9_999, 0, 1, -1) + bytes(100), "unknown-api"),
+        ):
+            with socket.create_connection(("127.0.0.1", port), 10) as bad:
+                bad.sendall(nonsense)
+                bad.settimeout(10)
+                assert bad.recv(100) == b""
+            served.wait_for(f"connection closed: {reason}")
+        good.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        good.settimeout(10)
+        head = good.recv(8)
+        assert head[4:8] == struct.pack(">i", 7)
+    assert served.end()[0] == 0
