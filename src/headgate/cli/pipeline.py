@@ -125,10 +125,16 @@ def main_replay(argv: Sequence[str]) -> int:
 
 def _replay(arguments: argparse.Namespace) -> None:
     from headgate.pipeline import replay, schema
+    from headgate.pipeline.pack import PackOptions
 
     with opened(arguments, "replay") as on:
         run = on.run
-        options = _pack_options(arguments, (on.quotas,), rows=True)
+        options = PackOptions(
+            (on.quotas,),
+            True,
+            arguments.quota_window_num,
+            arguments.quota_window_size_seconds * 1000,
+        )
         packed = _pack(on, options).persist()
         run.write(
             packed.transform(replay.replay_packed(options)),
@@ -195,16 +201,6 @@ _SHARE_NOTES = {
 }
 
 
-def _pack_options(
-    arguments: argparse.Namespace, plans: tuple[Quotas, ...], *, rows: bool
-) -> PackOptions:
-    from headgate.pipeline.pack import PackOptions
-
-    return PackOptions(
-        plans, rows, arguments.quota_window_num, arguments.quota_window_size_seconds * 1000
-    )
-
-
 def _pack(on: Opened, options: PackOptions) -> DataFrame:
     from headgate.pipeline import replay
 
@@ -243,7 +239,11 @@ def _what_if(arguments: argparse.Namespace) -> None:
         run = on.run
         given = arguments.quotas or arguments.store
         every = _named([*([on.quotas] if given else []), *plans])
-        options = _pack_options(arguments, tuple(every), rows=False)
+        options = what_if.options_of(
+            every,
+            num_samples=arguments.quota_window_num,
+            window_ms=arguments.quota_window_size_seconds * 1000,
+        )
         packed = _pack(on, options).persist()
         run.write(
             packed.transform(what_if.what_if_packed(options)),

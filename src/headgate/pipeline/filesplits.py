@@ -35,7 +35,8 @@ class Split:
     One piece of work.
 
     ``kind`` is ``log`` or ``journal``; ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
-    unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file.
+    unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file; ``starts`` the
+    (broker, seq) of the start events of a journal's worker before and at the head of the file.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Split:
     compression: str = ""
     broker_id: int = -1
     nanos: bool = False
+    starts: tuple[tuple[int, int], ...] = ()
 
 
 def filesystem(path: str) -> tuple[Any, str]:
@@ -132,9 +134,9 @@ def cut(
     pattern = _pattern(broker_id_pattern)
     splits: list[Split] = []
     sniffed: dict[str, bool] = {}
+    splits.extend(_journals([path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]))
     for path, size in files:
         if path.endswith(_JOURNAL_SUFFIXES):
-            splits.append(Split(path, 0, -1, "journal"))
             continue
         broker = -1 if broker_id is None else broker_id
         match = pattern.search(path) if pattern else None
@@ -156,6 +158,30 @@ def cut(
             for start in range(0, size, split_bytes)
         )
     return splits
+
+
+def _journals(paths: Sequence[str]) -> Iterator[Split]:
+    """Yield the splits of journal files; of a file in two forms (a compaction) one counts."""
+    from headgate.pipeline.journal import journal_file, starts_of
+
+    best: dict[tuple[str, str, int], str] = {}
+    for path in paths:
+        file = journal_file(path)
+        key = (path.rsplit("/", 1)[0], file.worker_id, file.first_seq)
+        if not file.worker_id:
+            key = (path, "", 0)
+        other = best.get(key)
+        rank = [".parquet", ".arrow", ".open"]
+        if other is None or rank.index(file.suffix) < rank.index("." + other.rsplit(".", 1)[1]):
+            best[key] = path
+    starts: dict[tuple[str, str], dict[int, int]] = {}
+    for (folder, worker, _), path in sorted(best.items()):
+        known = starts.setdefault((folder, worker), {})
+        before = dict(known)
+        known.update(starts_of(path))
+        # Of a file without a worker's name nothing is known but what stands in it.
+        earlier = sorted(before.items()) if worker else []
+        yield Split(path, 0, -1, "journal", starts=tuple(earlier))
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:

@@ -10,6 +10,7 @@ requests as an Arrow batch. Spark moves and sorts only these rows (DESIGN sectio
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.worker import EMITTED_REQUESTS, EmitRequests, ReadPlan
 
-# Quota types whose decisions a log holds enough for; a journal has enough for all.
+# Quota types whose decisions a log holds enough for; a journal knows thread time as well. (What
+# mutations are told depends on when the answer is ready, which neither knows.)
 REPLAYABLE_LOG: Final = ("producer_byte_rate", "consumer_byte_rate")
+REPLAYABLE_JOURNAL: Final = (*REPLAYABLE_LOG, "request_percentage")
 # Events of one row: 16 MB of blobs, far from a blob's 2 GiB. With whole requests, about as much.
 MAX_EVENTS: Final = 1_000_000
 MAX_EVENTS_WITH_ROWS: Final = 100_000
@@ -35,7 +38,7 @@ DEFAULT_WINDOW_MS: Final = 1000
 
 PACKED: Final = schema.Table(
     "packed",
-    "One row per (who shares a quota, who charged it, piece), or a bad line or count (`kind`).",
+    "One row per (who shares a quota, piece), or a bad line or count (`kind`).",
     tuple(
         schema.Column(*c)
         for c in (
@@ -46,8 +49,6 @@ PACKED: Final = schema.Table(
             ("quota_client_id", "string", "client-id tag, raw"),
             ("broker_id", "int", "broker"),
             ("worker_id", "string", "gateway worker (journals)"),
-            ("principal", "string", "who charged it; null where a chunk holds several"),
-            ("client_id", "string", "who charged it"),
             ("num_samples", "int", "quota.window.num"),
             ("window_ms", "int", "a window's length, ms"),
             ("first", "long", "order of the first event: its time, or a journal's seq"),
@@ -57,15 +58,11 @@ PACKED: Final = schema.Table(
             ("amount", "binary", "float64 per event"),
             ("op", "binary", "uint8 per event; null = all charged and checked"),
             ("pos", "binary", "int64 order per event; null = by time"),
-            ("bound", "binary", "float64 per plan: the limit; NaN = not this plan's key"),
             ("rows", "binary", "the requests themselves, an Arrow batch; null if not wanted"),
-            ("requests", "long", "requests, with those that can't be replayed"),
-            ("bytes", "long", "bytes charged"),
-            ("throttled", "long", "requests told a throttle time"),
-            ("told_ms", "long", "throttle time told, ms"),
-            ("max_told_ms", "long", "largest throttle time told, ms"),
-            ("first_ms", "long", "first event, epoch ms"),
-            ("last_ms", "long", "last event, epoch ms"),
+            ("who", "binary", "int32 per event: which of whos; null = the only one"),
+            ("whos", "string", "JSON list of [principal, client_id]"),
+            ("bound", "binary", "float64 per who and plan: the limit; NaN = not its sensor"),
+            ("sums", "binary", "int64 per one of whos: what LOGGED names"),
             ("file", "string", "bad, stat: file"),
             ("offset", "long", "bad: byte offset"),
             ("reason", "string", "bad: why"),
@@ -75,6 +72,8 @@ PACKED: Final = schema.Table(
         )
     ),
 )
+# What the log says of each (principal, client-id) of a row.
+LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
 _SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
 
 
@@ -88,12 +87,14 @@ class PackOptions:
         rows: keep the requests, to hand them back with the decision (one plan only).
         num_samples: quota.window.num, for logs.
         window_ms: quota.window.size.seconds x 1000, for logs.
+        own: a journal's charges keep the limits that were in force, and their exact order.
     """
 
     plans: tuple[Quotas, ...]
     rows: bool = True
     num_samples: int = DEFAULT_SAMPLES
     window_ms: int = DEFAULT_WINDOW_MS
+    own: bool = True
 
 
 @dataclass(frozen=True)
@@ -163,44 +164,29 @@ class _Packer:
         """Return a row per key."""
         import pyarrow as pa
 
-        index, codes, keys = self._keys(table)
+        found = self._sensors(table)
         # Kafka's clock has whole ms; the nearest is what a log's estimate says.
         t = np.floor(_array(table["record_ms"]) + 0.5).astype(np.int64)
-        own = _valid(table["own_user"])
+        own = _valid(table["own_user"]) & self.options.own
         pos = np.where(own, _array(table["seq"]), t) if own.any() else t
-        order = _grouped(codes, pos if index is None else pos[index])
-        codes = codes[order]
-        rows = order if index is None else index[order]
+        order = _grouped(found.sensor, pos[found.index])
+        rows, codes = found.index[order], found.sensor[order]
         most = MAX_EVENTS_WITH_ROWS if self.options.rows else MAX_EVENTS
         cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-        starts = np.array(
-            [s for a, b in pairwise(cuts) for s in range(a, b, most)],
-            np.int64,
-        )
+        starts = np.array([s for a, b in pairwise(cuts) for s in range(a, b, most)], np.int64)
         ends = np.append(starts[1:], len(codes))
-        told = _told(table)[rows]
         t, pos = t[rows], pos[rows]
-        out = _key_columns([keys[c] for c in codes[starts]])
-        throttled = told > 0
+        files = table["file"].take(pa.array(rows[starts]))
+        out = _sensor_columns([found.sensors[c] for c in codes[starts]])
         out |= {
             "kind": ["chunk"] * len(starts),
             "first": pos[starts],
-            "tie": [
-                file_hash(f or "") for f in table["file"].take(pa.array(rows[starts])).to_pylist()
-            ],
-            "requests": ends - starts,
-            "bytes": np.add.reduceat(_array(table["bytes_charged"], 0)[rows], starts),
-            "throttled": np.add.reduceat(throttled.astype(np.int64), starts),
-            "told_ms": np.add.reduceat(told, starts),
-            "max_told_ms": np.maximum.reduceat(told, starts),
-            "first_ms": np.minimum.reduceat(t, starts),
-            "last_ms": np.maximum.reduceat(t, starts),
-        }
-        out |= {
+            "tie": [file_hash(f or "") for f in files.to_pylist()],
             "n": ends - starts,
             "t": _blobs(t, starts, ends),
             "amount": _blobs(_array(table["amount"])[rows], starts, ends),
         }
+        out |= _whos(table, found, rows, codes, starts, t)
         op = np.where(_array(emptied(table)), OP_NO_CHECK, _array(table["op"], 0))
         if op.any():
             out["op"] = _blobs(op.astype(np.uint8)[rows], starts, ends)
@@ -212,19 +198,13 @@ class _Packer:
                 _serialize(sorted_rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)
             ]
         arrays = [
-            _as_array(out[f.name], f.type) if f.name in out else pa.nulls(len(out["n"]), f.type)
+            _as_array(out[f.name], f.type) if f.name in out else pa.nulls(len(starts), f.type)
             for f in PACKED.arrow
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
 
-    def _keys(self, table: Any) -> tuple[Any, Any, list[tuple[Any, ...]]]:
-        """
-        Say which key each event belongs to.
-
-        Returns:
-            (index of the event or None for "each once, in order", code of the key, the keys). An
-            event has several keys only where plans disagree on who shares a quota.
-        """
+    def _sensors(self, table: Any) -> _Found:
+        """Say which sensors each charge goes to."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -241,47 +221,78 @@ class _Packer:
         if len(self.starts):
             epoch = np.searchsorted(self.starts, _array(table["record_ms"]), side="right")
             combined = combined * (len(self.starts) + 1) + epoch
-        first, distinct = _dense(combined)
+        first, who = _dense(combined)
         samples = table.select([*_DISTINCT, "record_ms"]).take(pa.array(first)).to_pylist()
-        keys: dict[tuple[Any, ...], int] = {}
-        found = [[keys.setdefault(k, len(keys)) for k in self._resolve(s)] for s in samples]
-        most = max(map(len, found))
+        codes: dict[tuple[Any, ...], int] = {}
+        limits: dict[tuple[int, int], Any] = {}
+        each: list[list[int]] = []
+        for number, sample in enumerate(samples):
+            mine = []
+            for sensor, limit in self._resolve(sample):
+                code = codes.setdefault(sensor, len(codes))
+                limits[code, number] = limit
+                mine.append(code)
+            each.append(mine)
+        most = max(map(len, each))
         if most == 1:
-            return None, np.array([f[0] for f in found])[distinct], list(keys)
-        index, codes = [], []
+            index = np.arange(table.num_rows)
+            sensor_of = np.array([m[0] for m in each])[who]
+            return _Found(index, sensor_of, who, list(codes), samples, limits)
+        parts, sensors = [], []
         for level in range(most):
-            of = np.array([f[level] if len(f) > level else -1 for f in found])[distinct]
+            of = np.array([m[level] if len(m) > level else -1 for m in each])[who]
             here = np.flatnonzero(of >= 0)
-            index.append(here)
-            codes.append(of[here])
-        return np.concatenate(index), np.concatenate(codes), list(keys)
+            parts.append(here)
+            sensors.append(of[here])
+        index = np.concatenate(parts)
+        in_order = np.argsort(index, kind="stable")
+        sensor_of = np.concatenate(sensors)[in_order]
+        return _Found(index[in_order], sensor_of, who, list(codes), samples, limits)
 
-    def _resolve(self, sample: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-        """Yield the keys of one distinct charge, as ``_key_columns`` wants them."""
-        who = (None, None) if self.options.rows else (sample["principal"], sample["client_id"])
+    def _resolve(self, sample: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Yield the sensors of one distinct charge, and the limit there under each plan."""
         quota_type, broker = sample["quota_type"], sample["broker_id"]
-        if sample["own_user"] is not None:
-            limit = np.full(len(self.resolvers), sample["own_quota"], np.float64).tobytes()
-            windows = (sample["num_samples"], sample["window_ms"])
+        windows = (
+            sample["num_samples"] or self.options.num_samples,
+            sample["window_ms"] or self.options.window_ms,
+        )
+        plans = len(self.resolvers)
+        if self.options.own and sample["own_user"] is not None:
             tags = (sample["own_user"], sample["own_client_id"] or "")
-            yield (quota_type, sample["worker_id"], broker, *tags, *windows, *who, limit)
+            sensor = (quota_type, sample["worker_id"], broker, *tags, *windows)
+            yield sensor, np.full(plans, sample["own_quota"], np.float64)
             return
         by_tags: dict[tuple[str, str], Any] = {}
+        user, client = sample["principal"] or "", sample["client_id"] or ""
         for i, resolve in enumerate(self.resolvers):
-            found = resolve(
-                sample["principal"] or "",
-                sample["client_id"] or "",
-                quota_type,
-                sample["record_ms"],
-            )
-            limits = by_tags.setdefault(
-                (found.quota_user, found.quota_client_id),
-                np.full(len(self.resolvers), np.nan, np.float64),
-            )
+            found = resolve(user, client, quota_type, sample["record_ms"])
+            tags = (found.quota_user, found.quota_client_id)
+            limits = by_tags.setdefault(tags, np.full(plans, np.nan, np.float64))
             limits[i] = np.inf if found.quota is None else found.quota
-        windows = (self.options.num_samples, self.options.window_ms)
         for tags, limits in by_tags.items():
-            yield (quota_type, None, broker, *tags, *windows, *who, limits.tobytes())
+            yield (quota_type, None, broker, *tags, *windows), limits
+
+
+@dataclass(frozen=True)
+class _Found:
+    """
+    Which sensors charges go to; a charge has several only where plans disagree on who shares.
+
+    Attributes:
+        index: row of the charge, ascending; a row occurs once per sensor it goes to.
+        sensor: code of the sensor, beside ``index``.
+        who: by row, number of the distinct charge it's one of.
+        sensors: by code, what ``_SENSOR`` names.
+        samples: by number, the distinct charge.
+        limits: by (sensor code, number), the limit under each plan; NaN = not its sensor.
+    """
+
+    index: Any
+    sensor: Any
+    who: Any
+    sensors: list[tuple[Any, ...]]
+    samples: list[dict[str, Any]]
+    limits: dict[tuple[int, int], Any]
 
 
 _DISTINCT: Final = (
@@ -296,7 +307,7 @@ _DISTINCT: Final = (
     "num_samples",
     "window_ms",
 )
-_KEY_COLUMNS: Final = (
+_SENSOR: Final = (
     "quota_type",
     "worker_id",
     "broker_id",
@@ -304,16 +315,72 @@ _KEY_COLUMNS: Final = (
     "quota_client_id",
     "num_samples",
     "window_ms",
-    "principal",
-    "client_id",
-    "bound",
 )
 
 
-def _key_columns(keys: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the columns of a list of keys, with the text that names each one's sensor."""
-    out: dict[str, Any] = dict(zip(_KEY_COLUMNS, zip(*keys, strict=True), strict=True))
-    out["key"] = ["\x1f".join(map(str, key[:7])) for key in keys]
+def _sensor_columns(sensors: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the columns of a list of sensors, with the text that names each one."""
+    out: dict[str, Any] = dict(zip(_SENSOR, zip(*sensors, strict=True), strict=True))
+    out["key"] = ["\x1f".join(map(str, sensor)) for sensor in sensors]
+    return out
+
+
+def _whos(table: Any, found: _Found, rows: Any, codes: Any, starts: Any, t: Any) -> dict[str, Any]:
+    """
+    Say who charged each group's events, under which limits, and what the log says of each.
+
+    Args:
+        table: the requests.
+        found: their sensors.
+        rows: row of each event, by group.
+        codes: sensor of each event.
+        starts: where each group starts in ``rows``.
+        t: time of each event.
+
+    Returns:
+        Columns who, whos, bound and sums of PACKED.
+    """
+    who = found.who[rows]
+    names = [json.dumps([s["principal"], s["client_id"]]) for s in found.samples]
+    out: dict[str, Any] = {}
+    order: Any = slice(None)
+    cuts, per_row = starts, np.arange(len(starts) + 1)
+    if not (np.minimum.reduceat(who, starts) == np.maximum.reduceat(who, starts)).all():
+        sizes = np.diff(np.append(starts, len(rows)))
+        row = np.repeat(np.arange(len(starts)), sizes)
+        combined = row * len(names) + who
+        order = np.argsort(combined, kind="stable")
+        cuts = np.flatnonzero(np.diff(combined[order], prepend=-1))
+        per_row = np.searchsorted(row[order][cuts], np.arange(len(starts) + 1))
+        rank = np.empty(len(rows), np.int64)
+        rank[order] = np.repeat(np.arange(len(cuts)), np.diff(np.append(cuts, len(rows))))
+        ranks = (rank - per_row[row]).astype(np.int32)
+        out["who"] = _blobs(ranks, starts, np.append(starts[1:], len(rows)))
+    of_who = who[order][cuts]
+    of_sensor = codes[order][cuts]
+    at = [found.limits[c, w] for c, w in zip(of_sensor.tolist(), of_who.tolist(), strict=True)]
+    limits = np.stack(at)
+    plans = limits.shape[1]
+    out["bound"] = _blobs(limits.reshape(-1), per_row[:-1] * plans, per_row[1:] * plans)
+    out["whos"] = [
+        "[" + ",".join(names[w] for w in of_who[a:b]) + "]" for a, b in pairwise(per_row)
+    ]
+    told, t = _told(table)[rows][order], t[order]
+    ones = _array(table["is_request"], True).astype(np.int64)[rows][order]
+    sums = np.stack(
+        [
+            np.add.reduceat(ones, cuts),
+            np.add.reduceat(_array(table["bytes_charged"], 0)[rows][order], cuts),
+            np.add.reduceat((told > 0).astype(np.int64), cuts),
+            np.add.reduceat(told, cuts),
+            np.maximum.reduceat(told, cuts),
+            np.minimum.reduceat(t, cuts),
+            np.maximum.reduceat(t, cuts),
+        ],
+        axis=1,
+    )
+    width = sums.shape[1]
+    out["sums"] = _blobs(sums.reshape(-1), per_row[:-1] * width, per_row[1:] * width)
     return out
 
 
@@ -338,7 +405,11 @@ def _replayable(table: Any) -> Any:
     import pyarrow.compute as pc
 
     of_log = pc.is_in(table["quota_type"], pa.array(REPLAYABLE_LOG))
-    can = pc.and_(table["is_charged"], pc.or_(pc.equal(table["source"], "journal"), of_log))
+    of_journal = pc.is_in(table["quota_type"], pa.array(REPLAYABLE_JOURNAL))
+    # Where a journal says that nothing was charged, no sensor saw it.
+    of_journal = pc.and_(of_journal, pc.is_valid(table["own_user"]))
+    journal = pc.equal(table["source"], "journal")
+    can = pc.and_(table["is_charged"], pc.if_else(journal, of_journal, of_log))
     return pc.fill_null(can, False).combine_chunks()
 
 

@@ -20,7 +20,7 @@ from headgate.pipeline.effective import effective
 from headgate.pipeline.pack import PackOptions
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.usage import DAY_MS, resolve, usage
-from headgate.pipeline.what_if import what_if_packed
+from headgate.pipeline.what_if import options_of, what_if_packed
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, parse_entity
 from headgate.quota.table import QuotaTable
@@ -455,7 +455,7 @@ def recommend(
         proposals = propose(observed, quotas.tables[-1], shares, dead, how)
         current = replace(quotas, name="current")
         plans = (current, plan_of(proposals, current))
-        options = PackOptions(plans, False, num_samples, window_ms)
+        options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
         sums = (
             pack(options)
             .transform(what_if_packed(options))

@@ -9,6 +9,8 @@ held back is at most the last piece of one sensor.
 
 from __future__ import annotations
 
+import json
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +20,7 @@ import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.filesplits import Split
-from headgate.pipeline.pack import PACKED, PackLogs, PackOptions, PackRequests, emptied
+from headgate.pipeline.pack import LOGGED, PACKED, PackLogs, PackOptions, PackRequests, emptied
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.worker import ReadPlan
 from headgate.quota.entity import quota_id
@@ -59,6 +61,7 @@ class Events:
 
     key: Any
     chunk: Any
+    who: Any  # which of the packed row's principals and client-ids
     pos: Any
     t: Any
     amount: Any
@@ -70,6 +73,7 @@ class Events:
         return Events(
             self.key[index],
             self.chunk[index],
+            self.who[index],
             self.pos[index],
             self.t[index],
             self.amount[index],
@@ -89,12 +93,11 @@ class Events:
             )
         one: list[Any] = [
             np.concatenate([getattr(p, name) for p in parts])
-            for name in ("key", "chunk", "pos", "t", "amount")
+            for name in ("key", "chunk", "who", "pos", "t", "amount")
         ]
-        key, chunk, pos, t, amount = one
-        return Events(
-            key, chunk, pos, t, amount, ops, np.concatenate([p.bound for p in parts], axis=1)
-        )
+        key, chunk, who, pos, t, amount = one
+        bound = np.concatenate([p.bound for p in parts], axis=1)
+        return Events(key, chunk, who, pos, t, amount, ops, bound)
 
 
 class Lane:
@@ -116,9 +119,8 @@ class Lane:
         self._cap = window_ms if quota_type == "request_percentage" else None
         make: Any = kernel.BucketState if self._bucket else kernel.RateState
         self._kernel = kernel
-        self._states: list[Any] = [
-            make(0, num_samples=num_samples, window_ms=window_ms) for _ in range(plans)
-        ]
+        windows = {"num_samples": num_samples, "window_ms": window_ms}
+        self._states: list[Any] = [make(0, **windows) for _ in range(plans)]
         self._codes: dict[str, int] = {}
         self._held: Events | None = None
 
@@ -222,7 +224,7 @@ def _by_lane(batch: Any) -> Iterator[tuple[tuple[str, int, int], list[int]]]:
 
 def _no_events(plans: int) -> Events:
     ints, floats = np.empty(0, np.int64), np.empty(0, np.float64)
-    return Events(ints, ints, ints, ints, floats, None, np.empty((plans, 0), np.float64))
+    return Events(ints, ints, ints, ints, ints, floats, None, np.empty((plans, 0), np.float64))
 
 
 def _view(column: Any, dtype: Any) -> Any:
@@ -252,16 +254,30 @@ def _events(batch: Any, rows: Sequence[int], lane: Lane, chunk: int, plans: int)
         pos = _filled(part["pos"], np.int64, n, t)
     if part["op"].null_count < len(rows):
         op = _filled(part["op"], np.uint8, n, np.zeros(len(t), np.uint8))
-    bounds = _view(part["bound"], np.float64).reshape(len(rows), plans)
+    who = np.zeros(len(t), np.int32)
+    if part["who"].null_count < len(rows):
+        who = _filled(part["who"], np.int32, n, who)
+    bounds = _view(part["bound"], np.float64).reshape(-1, plans)
+    whos = _lengths(part["bound"]) // (8 * plans)
+    start = np.cumsum(whos) - whos
+    row = np.repeat(np.arange(len(rows)), n)
     return Events(
         np.repeat(codes, n),
-        np.repeat(np.arange(chunk, chunk + len(rows)), n),
+        row + chunk,
+        who,
         pos,
         t,
         _view(part["amount"], np.float64),
         op,
-        np.repeat(bounds.T, n, axis=1),
+        bounds[start[row] + who].T,
     )
+
+
+def _lengths(column: Any) -> Any:
+    """Return the length in bytes of each blob."""
+    import pyarrow.compute as pc
+
+    return pc.binary_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _filled(column: Any, dtype: Any, n: Any, default: Any) -> Any:
@@ -309,7 +325,7 @@ class _Rows:
 
     def add(self, batch: Any, rows: Sequence[int], chunk: int) -> None:
         """Remember the requests of some packed rows."""
-        names = ("quota_user", "quota_client_id", "bound", "rows", "n")
+        names = ("quota_user", "quota_client_id", "bound", "who", "rows", "n")
         for number, i in enumerate(rows):
             row = {name: batch[name][i] for name in names}
             n = row["n"].as_py()
@@ -334,14 +350,18 @@ class _Rows:
     @staticmethod
     def _piece(row: dict[str, Any], throttle: Any) -> Iterator[Any]:
         user, client = row["quota_user"].as_py(), row["quota_client_id"].as_py()
-        limit = float(np.frombuffer(row["bound"].as_buffer(), np.float64)[0])
+        bounds = np.frombuffer(row["bound"].as_buffer(), np.float64)
         n = len(throttle)
+        who = np.zeros(n, np.int32)
+        if row["who"].is_valid:
+            who = np.frombuffer(row["who"].as_buffer(), np.int32)
+        limits = bounds[who]
         yield from _replayed(
             _requests_of(row["rows"]),
             [quota_id(user, client)] * n,
             [user] * n,
             [client] * n,
-            [limit if limit < UNLIMITED else None] * n,
+            [v if v < UNLIMITED else None for v in limits.tolist()],
             throttle,
         )
 
@@ -398,15 +418,7 @@ def _replayed(
     yield from pa.Table.from_arrays(columns, schema=schema.REPLAY.arrow).to_batches()
 
 
-_GROUP: Final = (
-    "key",
-    "principal",
-    "client_id",
-    "quota_type",
-    "quota_user",
-    "quota_client_id",
-    "broker_id",
-)
+_GROUP: Final = ("key", "quota_type", "quota_user", "quota_client_id", "broker_id")
 
 
 class _Sums:
@@ -415,9 +427,10 @@ class _Sums:
     def __init__(self, plans: int) -> None:
         self._plans = plans
         self._groups: dict[tuple[Any, ...], int] = {}
-        self._group_of = np.empty(0, np.int64)  # by chunk number
-        # What the log says: requests, bytes, throttled, told, max told, first, last.
-        self._logged = np.empty((0, 7), np.int64)
+        self._group_of = array("q")  # by packed row and its who
+        self._start_of = array("q")  # by packed row: where its whos start in _group_of
+        # What the log says, as pack.LOGGED names it.
+        self._logged = np.empty((0, len(LOGGED)), np.int64)
         # What each plan gives: throttled, ms, max ms; and the amount of throttled requests.
         self._given = np.empty((0, plans, 3), np.int64)
         self._delayed = np.empty((0, plans), np.float64)
@@ -432,28 +445,34 @@ class _Sums:
         import pyarrow as pa
 
         part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-        whos = zip(*(part[n].to_pylist() for n in _GROUP), strict=True)
-        groups = np.array([self._groups.setdefault(w, len(self._groups)) for w in whos], np.int64)
-        if chunk + len(rows) > len(self._group_of):
-            self._group_of = _grown(self._group_of, 2 * (chunk + len(rows)))
-        self._group_of[chunk : chunk + len(rows)] = groups
+        sensors = zip(*(part[n].to_pylist() for n in _GROUP), strict=True)
+        new: list[int] = []
+        for sensor, whos in zip(sensors, part["whos"].to_pylist(), strict=True):
+            self._start_of.append(len(self._group_of) + len(new))
+            found = json.loads(whos)
+            for principal, client_id in found:
+                who = (principal, client_id, *sensor)
+                new.append(self._groups.setdefault(who, len(self._groups)))
+        self._group_of.extend(new)
         if len(self._groups) > len(self._logged):
-            room = 2 * len(self._groups)
-            before = len(self._logged)
+            room, before = 2 * len(self._groups), len(self._logged)
             self._logged = _grown(self._logged, room)
             self._logged[before:, 5] = np.iinfo(np.int64).max
             self._given, self._delayed = _grown(self._given, room), _grown(self._delayed, room)
             self._limits = _grown(self._limits, room)
-        for column, name in enumerate(("requests", "bytes", "throttled", "told_ms")):
-            np.add.at(self._logged[:, column], groups, part[name].to_numpy())
-        np.maximum.at(self._logged[:, 4], groups, part["max_told_ms"].to_numpy())
-        np.minimum.at(self._logged[:, 5], groups, part["first_ms"].to_numpy())
-        np.maximum.at(self._logged[:, 6], groups, part["last_ms"].to_numpy())
+        groups = np.array(new, np.int64)
+        sums = _view(part["sums"], np.int64).reshape(len(groups), len(LOGGED))
+        for column in range(4):
+            np.add.at(self._logged[:, column], groups, sums[:, column])
+        np.maximum.at(self._logged[:, 4], groups, sums[:, 4])
+        np.minimum.at(self._logged[:, 5], groups, sums[:, 5])
+        np.maximum.at(self._logged[:, 6], groups, sums[:, 6])
         self._limits[groups] = _view(part["bound"], np.float64).reshape(-1, self._plans)
 
     def done(self, events: Events, throttles: list[Any]) -> Iterator[Any]:
         """Add decisions up."""
-        groups = self._group_of[events.chunk]
+        starts = np.frombuffer(self._start_of, np.int64)
+        groups = np.frombuffer(self._group_of, np.int64)[starts[events.chunk] + events.who]
         for plan, throttle in enumerate(throttles):
             hit = np.flatnonzero(throttle > 0)
             if not len(hit):
@@ -473,7 +492,8 @@ class _Sums:
         rows = []
         for who, group in self._groups.items():
             requests, bytes_, throttled, told, most, first, last = self._logged[group].tolist()
-            name: dict[str, Any] = dict(zip(_GROUP[1:], who[1:], strict=True))
+            name: dict[str, Any] = dict(zip(("principal", "client_id", *_GROUP), who, strict=True))
+            del name["key"]
             name |= {"requests": requests, "bytes": bytes_, "first_ms": first, "last_ms": last}
             limits = self._limits[group].tolist()
             if limits[0] == limits[0]:  # the log is told by the first plan's quota-ids

@@ -159,6 +159,11 @@ REQUESTS: Final = _table(
         "partitions, producer ids",
     ),
     ("is_charged", "bool", "counts against a client quota (not a follower's fetch, not forwarded)"),
+    (
+        "is_request",
+        "bool",
+        "counts as a request: false for a journal's second charge of the same request",
+    ),
     ("client_ip", "string", "peer address"),
     ("decided_throttle_time_ms", "long", "throttle time of this row's own quota, ms (journals)"),
     ("source", "string", "log or journal"),

@@ -86,20 +86,24 @@ def activity(requests: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
-    told = F.coalesce(F.col("throttle_time_ms"), F.lit(0))
+    told = F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
+    is_time = F.col("quota_type") == "request_percentage"
+    of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
+    request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
+    one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
     keys = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
     sums = (
         requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
         .groupBy(*keys, "second_ms")
         .agg(
-            F.count(F.lit(1)).alias("requests"),
+            F.sum(one).alias("requests"),
             F.sum("bytes_charged").alias("bytes"),
             F.sum(F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))).alias(
                 "bytes_estimated"
             ),
             F.sum("amount").alias("amount"),
             F.sum(ns).alias("handler_ns"),
-            F.sum(ns).alias("request_ns"),
+            F.sum(request_ns).alias("request_ns"),
             F.sum(told).alias("throttle_time_ms"),
             F.sum(F.when(told > 0, 1).otherwise(0)).alias("throttled_requests"),
             F.max(told).alias("max_throttle_time_ms"),

@@ -59,7 +59,7 @@ def options_of(
     plans: Sequence[Quotas], *, num_samples: int = 11, window_ms: int = 1000
 ) -> PackOptions:
     """Return what to pack for a comparison of plans."""
-    return PackOptions(tuple(plans), False, num_samples, window_ms)
+    return PackOptions(tuple(plans), False, num_samples, window_ms, own=False)
 
 
 def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:

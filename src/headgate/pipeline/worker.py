@@ -233,6 +233,7 @@ def request_batch(split: Split, offsets: list[int], rows: list[LogRow]) -> Any:
     constants = {
         "broker_id": None if split.broker_id < 0 else split.broker_id,
         "source": "log",
+        "is_request": True,
         "file": split.path,
         "kind": "request",
     }
@@ -260,11 +261,11 @@ class EmitActivity:
         connections: dict[tuple[Any, ...], float] = {}
         for split in _own_splits(self.plan, batches):
             if split.kind == "journal":
-                from headgate.pipeline.journal import add_journal
+                from headgate.pipeline.journal import activity_batches
 
-                add_journal(split, sums, connections, side)
-            else:
-                self._add_log(split, sums, connections, side)
+                yield from activity_batches(split, connections=self.plan.connections)
+                continue
+            self._add_log(split, sums, connections, side)
             if len(sums) + len(connections) > MAX_KEYS:
                 yield from _take_sums(sums, connections)
         yield from _take_sums(sums, connections)

@@ -79,6 +79,7 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
         "quota_type": "producer_byte_rate",
         "amount": 75106.0,
         "is_charged": True,
+        "is_request": True,
         "client_ip": "127.0.0.1",
         "decided_throttle_time_ms": None,
         "source": "log",

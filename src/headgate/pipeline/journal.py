@@ -1,0 +1,277 @@
+"""
+Read a gateway's usage journal as requests, with what an identical replay needs.
+
+A journal's event is one charge to one quota type, so one request may give several rows; only its
+own charge counts as a request (``is_request``). Limits, tags and windows are the journal's own.
+A worker that starts anew begins with empty sensors: rows carry the generation (the number of the
+start event before them), so that a replay does as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.kernel.codes import OP_NO_CHECK, OP_RECORD, OP_UNRECORD
+from headgate.pipeline.api_names import api_name
+from headgate.pipeline.filesplits import Split, filesystem
+from headgate.pipeline.worker import EMITTED_ACTIVITY, EMITTED_REQUESTS
+from headgate.usage import files
+from headgate.usage.files import JournalFile, parse_name
+
+# Requests that are charged to a quota of their own; their request_percentage charge is a second
+# row of the same request. Produce, fetch, share fetch, and changes of topics.
+_OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
+_CHARGES: Final = ("record", "norecord", "unrecord")
+_FETCH: Final = (1, 78)
+
+
+def journal_file(path: str) -> JournalFile:
+    """Return a journal file's name taken apart; any name will do for a file given by hand."""
+    found = parse_name(Path(path))
+    return found or JournalFile(Path(path), "", 0, Path(path).suffix)
+
+
+def batches_of(path: str) -> Iterator[Any]:
+    """Yield a journal file's batches of events, wherever it lies."""
+    if "://" not in path:
+        yield from files.read_batches(journal_file(path))
+        return
+    system, inner = filesystem(path)
+    with system.open_input_file(inner) as source:
+        if path.endswith(files.PARQUET):
+            import pyarrow.parquet as pq
+
+            for batch in pq.ParquetFile(source).iter_batches():
+                yield files.to_schema(batch)
+        else:
+            yield from files.complete_batches(source)
+
+
+def starts_of(path: str) -> dict[int, int]:
+    """
+    Return broker -> seq of the start events at the head of a file.
+
+    A worker's process begins a file, and starts its brokers there; the head is enough.
+    """
+    for batch in batches_of(path):
+        kinds, brokers = batch["kind"].to_pylist(), batch["broker_id"].to_pylist()
+        return {
+            -1 if b is None else b: s
+            for k, b, s in zip(kinds, brokers, batch["seq"].to_pylist(), strict=True)
+            if k == "start"
+        }
+    return {}
+
+
+def request_batches(split: Split) -> Iterator[Any]:
+    """Yield a journal file as batches of EMITTED_REQUESTS; its counts come last."""
+    import pyarrow as pa
+
+    starts = dict(split.starts)
+    events = size = 0
+    for batch in batches_of(split.path):
+        events += batch.num_rows
+        size += batch.nbytes
+        table = _requests(pa.Table.from_batches([batch]), split, starts)
+        if table.num_rows:
+            yield from table.to_batches()
+    stat = {"kind": "stat", "file": split.path, "lines": events, "input_bytes": size}
+    yield pa.RecordBatch.from_pylist([stat], schema=EMITTED_REQUESTS.arrow)
+
+
+def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
+    """Return the charges among events as EMITTED_REQUESTS."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = events["kind"].cast(pa.string())
+    for row in events.filter(pc.equal(kind, "start")).select(["broker_id", "seq"]).to_pylist():
+        starts[-1 if row["broker_id"] is None else row["broker_id"]] = row["seq"]
+    events = events.filter(pc.is_in(kind, pa.array(_CHARGES)))
+    n = events.num_rows
+    kind = events["kind"].cast(pa.string())
+    quota_type = events["quota_type"].cast(pa.string())
+    amount = pc.fill_null(events["amount"], 0.0)
+    unrecord = pc.equal(kind, "unrecord")
+    # What was taken back is given as a positive amount, or as a negative one.
+    signed = pc.if_else(unrecord, pc.negate(pc.abs(amount)), amount)
+    in_bytes = pc.starts_with(quota_type, "producer_byte_rate")
+    in_bytes = pc.or_(in_bytes, pc.starts_with(quota_type, "consumer_byte_rate"))
+    own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
+    second = pc.and_(pc.equal(quota_type, "request_percentage"), own)
+    # A charge without a decision (network thread time) belongs to a request counted before.
+    silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
+    is_request = pc.invert(pc.or_(pc.or_(second, silent), pc.or_(unrecord, pc.less(amount, 0.0))))
+    is_request = pc.fill_null(is_request, False)
+    # Without a quota of the type nothing was charged: there's no sensor to replay.
+    charged = pc.not_equal(kind, "norecord")
+    op = pc.if_else(unrecord, OP_UNRECORD, pc.if_else(silent, OP_NO_CHECK, OP_RECORD))
+    generations = [starts.get(-1 if b is None else b, 0) for b in events["broker_id"].to_pylist()]
+    workers = [
+        f"{w}/{g}" for w, g in zip(events["worker_id"].to_pylist(), generations, strict=True)
+    ]
+    nothing = pa.nulls(n, pa.string())
+    columns = {
+        "record_ms": events["t_ms"],
+        "broker_id": events["broker_id"],
+        "listener": events["listener"],
+        "connection": events["connection"],
+        "principal": events["principal"],
+        "client_id": events["client_id"],
+        "api_name": pa.array([api_name(k) for k in events["api_key"].to_pylist()], pa.string()),
+        "api_version": events["api_version"].cast(pa.int32()),
+        "is_forwarded": pa.repeat(pa.scalar(False), n),
+        "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0).cast(pa.int64()),
+        "bytes_exact": pa.repeat(pa.scalar(True), n),
+        "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
+        "throttle_time_ms": pc.fill_null(
+            pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
+        ),
+        "producer_ids": events["producer_ids"],
+        "quota_type": quota_type,
+        "amount": signed,
+        "is_charged": pa.repeat(pa.scalar(True), n),
+        "is_request": is_request,
+        "client_ip": events["client_ip"],
+        "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
+        "source": pa.repeat(pa.scalar("journal"), n),
+        "worker_id": pa.array(workers, pa.string()),
+        "seq": events["seq"],
+        "file": pa.repeat(pa.scalar(split.path), n),
+        "kind": pa.repeat(pa.scalar("request"), n),
+        "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), nothing),
+        "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), nothing),
+        "own_quota": pc.if_else(charged, events["bound"], pa.nulls(n, pa.float64())),
+        "op": op.cast(pa.int32()),
+        "num_samples": events["num_samples"],
+        "window_ms": events["window_ms"].cast(pa.int32()),
+    }
+    arrays = [
+        columns[f.name] if f.name in columns else pa.nulls(n, f.type)
+        for f in EMITTED_REQUESTS.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
+
+
+def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
+    """Yield a journal file's sums by second, and first sights of connections if wanted."""
+    import pyarrow as pa
+
+    starts = dict(split.starts)
+    events = size = 0
+    parts = []
+    seen: dict[tuple[Any, ...], float] = {}
+    for batch in batches_of(split.path):
+        events += batch.num_rows
+        size += batch.nbytes
+        table = pa.Table.from_batches([batch])
+        if connections:
+            _see(table, seen)
+        parts.append(_sums(_requests(table, split, starts)))
+    rows: list[dict[str, Any]] = [
+        {
+            "kind": "connection",
+            "broker_id": broker,
+            "listener": listener,
+            "connection": connection,
+            "client_ip": ip,
+            "first_ms": first,
+        }
+        for (broker, listener, connection, ip), first in seen.items()
+    ]
+    rows.append({"kind": "stat", "file": split.path, "lines": events, "input_bytes": size})
+    for part in parts:
+        yield from part.to_batches()
+    yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
+
+
+_KEYS: Final = (
+    "broker_id",
+    "listener",
+    "principal",
+    "client_id",
+    "quota_type",
+    "is_charged",
+    "second_ms",
+    "quota_user",
+    "quota_client_id",
+    "quota",
+)
+
+
+def _sums(requests: Any) -> Any:
+    """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headgate.quota.entity import quota_id
+    from headgate.throttle.java import UNLIMITED
+
+    told = requests["decided_throttle_time_ms"]
+    is_time = pc.equal(requests["quota_type"], "request_percentage")
+    whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
+    limit = requests["own_quota"]
+    table = (
+        requests.select(["broker_id", "listener", "principal", "client_id", "quota_type"])
+        .append_column("is_charged", requests["is_charged"])
+        .append_column(
+            "second_ms",
+            pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0).cast(
+                pa.int64()
+            ),
+        )
+        .append_column("quota_user", requests["own_user"])
+        .append_column("quota_client_id", requests["own_client_id"])
+        .append_column("quota", pc.if_else(pc.less(limit, UNLIMITED), limit, None))
+        .append_column("requests", requests["is_request"].cast(pa.int64()))
+        .append_column("bytes", requests["bytes_charged"])
+        .append_column("amount", pc.if_else(is_time, 0.0, requests["amount"]))
+        .append_column(
+            "handler_ns",
+            pc.round(pc.multiply(requests["handler_ms"], 1e6)).cast(pa.int64()),
+        )
+        .append_column("request_ns", pc.if_else(is_time, whole, 0))
+        .append_column("throttle_time_ms", told)
+        .append_column("throttled_requests", pc.greater(told, 0).cast(pa.int64()))
+        .append_column("max_throttle_time_ms", told)
+        .append_column("producer_ids", requests["producer_ids"].cast(pa.int64()))
+    )
+    summed = [n for n in table.column_names if n not in (*_KEYS, "max_throttle_time_ms")]
+    grouped = table.group_by(list(_KEYS)).aggregate(
+        [*((n, "sum") for n in summed), ("max_throttle_time_ms", "max")]
+    )
+    columns = {n: grouped[n] for n in _KEYS}
+    columns |= {n: grouped[f"{n}_sum"] for n in summed}
+    columns["max_throttle_time_ms"] = grouped["max_throttle_time_ms_max"]
+    n = grouped.num_rows
+    ids = [
+        None if u is None else quota_id(u, c)
+        for u, c in zip(
+            grouped["quota_user"].to_pylist(), grouped["quota_client_id"].to_pylist(), strict=True
+        )
+    ]
+    columns["quota_id"] = pa.array(ids, pa.string())
+    columns["bytes_estimated"] = pa.repeat(pa.scalar(0, pa.int64()), n)
+    columns["kind"] = pa.repeat(pa.scalar("activity"), n)
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(n, f.type)
+        for f in EMITTED_ACTIVITY.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+
+
+def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
+    """Remember when each connection was first seen; accepted ones are events of their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = events["kind"].cast(pa.string())
+    wanted = pc.or_(pc.equal(kind, "connection"), pc.is_valid(events["connection"]))
+    names = ["broker_id", "listener", "connection", "client_ip", "t_ms", "seq", "kind"]
+    for row in events.filter(wanted).select(names).to_pylist():
+        # An accepted connection may not be named; its event's number names it.
+        name = row["connection"] or f"event {row['seq']}"
+        key = (row["broker_id"], row["listener"], name, row["client_ip"] or "")
+        seen.setdefault(key, row["t_ms"])
