@@ -48,6 +48,7 @@ class FakeBroker:
         self.versions = dict(versions)
         self.handlers = dict(handlers)
         self.requests: list[tuple[int, Any]] = []
+        self.frames: list[bytes] = []
         self.connections = 0
         self._tls = tls
         self._loop = asyncio.new_event_loop()
@@ -79,10 +80,8 @@ class FakeBroker:
         self._loop.run_forever()
 
     async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "localhost", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
-        # localhost may be two addresses; only one of them has this port.
-        self._server.sockets[0].getsockname()
         self._started.set()
 
     async def _stop(self) -> None:
@@ -101,6 +100,7 @@ class FakeBroker:
             while True:
                 prefix = await reader.readexactly(4)
                 frame = prefix + await reader.readexactly(int.from_bytes(prefix, "big"))
+                self.frames.append(frame)
                 answer = self._answer(frame)
                 if answer is not None:
                     writer.write(answer)

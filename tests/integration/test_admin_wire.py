@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import ssl
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,76 @@ def test_effective_quotas_come_from_the_draft_one_entity_at_a_time() -> None:
         values = client.describe_effective_quotas([ALICE], short).config()[ALICE].result(10)
         assert values == {PRODUCER: Value(Entry(ALICE, 10.0), None)}
     assert len(broker.asked(49)) == 3
+
+
+def text(value: str) -> bytes:
+    return len(value.encode()).to_bytes(2, "big") + value.encode()
+
+
+def header(api_key: int, correlation_id: int) -> bytes:
+    return struct.pack(">hhi", api_key, 0, correlation_id) + text("headgate-admin")
+
+
+def test_546_28_29_30_requests_are_the_drafts_bytes() -> None:
+    """Every field in the order and type of the KIP's schemas, built here by hand."""
+    entity = struct.pack(">i", 1) + text("user") + text("alice")
+    answers = {
+        48: lambda _: d.DescribeQuotasResponse(()),
+        49: lambda r: d.DescribeEffectiveQuotasResponse((d.EffectiveEntry(r.entity, ()),)),
+        50: lambda r: d.AlterQuotasResponse((d.AlteredEntry(r.entries[0].entity),)),
+    }
+    with FakeBroker(ADMIN_LISTENER, answers) as broker, AdminClient(broker.address) as client:
+        client.describe_quotas([QuotaFilter("user", "PREFIX", "al")]).entities().result(10)
+        client.describe_effective_quotas([ALICE]).all().result(10)
+        entry = AlterQuotasEntry(ALICE, [Op(PRODUCER_BPS, 7), Op(REQUEST, None)])
+        client.alter_quotas([entry], AlterQuotasOptions(validate_only=True)).all().result(10)
+    sent = [frame[4:] for frame in broker.frames[1:]]
+    filters = struct.pack(">i", 1) + text("user") + text("PREFIX") + text("al")
+    ops = (
+        struct.pack(">i", 2)
+        + text("producer_byte_rate") + text("bps") + struct.pack(">q?", 7, False)
+        + text("request_percentage") + text("percent") + struct.pack(">q?", 0, True)
+    )  # fmt: skip
+    assert sent == [
+        header(48, 2) + filters,
+        header(49, 3) + entity + b"\x00",
+        header(50, 4) + struct.pack(">i", 1) + entity + ops + b"\x01",
+    ]
+
+
+def test_546_29_effective_answers_are_read_from_the_drafts_bytes() -> None:
+    entity = struct.pack(">i", 1) + text("user") + text("alice")
+    default = struct.pack(">i", 1) + text("user") + text("")
+    body = (
+        struct.pack(">i", 0)  # ThrottleTimeMs
+        + struct.pack(">ihh", 1, 0, -1)  # Entry: ErrorCode, ErrorMessage null
+        + entity
+        + struct.pack(">i", 1) + text("producer_byte_rate") + text("bps")  # QuotaValues
+        + struct.pack(">i", 2)  # Entry
+        + entity + struct.pack(">q", 10)
+        + default + struct.pack(">q", 5)
+    )  # fmt: skip
+    frame = struct.pack(">ii", len(body) + 4, 2) + body
+    with (
+        FakeBroker(ADMIN_LISTENER, {49: lambda _: frame}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        values = client.describe_effective_quotas([ALICE]).config()[ALICE].result(10)
+    overridden = (Entry(QuotaEntity.of(user=DEFAULT), 5.0),)
+    assert values == {PRODUCER_BPS: Value(Entry(ALICE, 10.0), overridden)}
+
+
+def test_546_30_alter_answers_are_read_from_the_drafts_bytes() -> None:
+    entity = struct.pack(">i", 1) + text("user") + text("alice")
+    body = struct.pack(">iih", 0, 1, 42) + text("no such key") + entity
+    frame = struct.pack(">ii", len(body) + 4, 2) + body
+    with (
+        FakeBroker(ADMIN_LISTENER, {50: lambda _: frame}) as broker,
+        AdminClient(broker.address) as client,
+        pytest.raises(ApiError) as caught,
+    ):
+        client.alter_quotas([AlterQuotasEntry(ALICE, [Op(PRODUCER, 1)])]).all().result(10)
+    assert caught.value == ApiError(KafkaError.INVALID_REQUEST, "no such key")
 
 
 def test_546_33_a_failure_of_the_whole_request_is_one_entry_with_an_error() -> None:

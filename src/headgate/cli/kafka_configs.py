@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(printable(str(exc)))
         complain(usage())
     except (IllegalArgument, InvalidConfiguration, InvalidQuota, OptionError) as exc:
-        complain(printable(str(exc)))
+        for line in exc.args:
+            complain(printable(str(line)))
     except (HeadgateError, OSError) as exc:
         complain(printable(f"Error while executing config command with args '{' '.join(words)}'"))
         for line in _java_text(exc).splitlines():
@@ -256,7 +257,7 @@ def alter_quotas(
             raise
         # What Kafka's own tool says of a key it doesn't know, and then the way out.
         ours = [key for key in add if not QuotaKey.parse(key).known_to_kafka]
-        raise IllegalArgument(f"{_unexpected(types[0], 'added', ours)}\n{told}") from exc
+        raise IllegalArgument(_unexpected(types[0], "added", ours), str(told)) from exc
 
 
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
@@ -324,13 +325,15 @@ def _alter_resource(
     delete: Sequence[str],
 ) -> None:
     _check_resource_name(kind, name)
-    old = {entry.name for entry in _dynamic(client, kind, name)}
-    strangers = [key for key in delete if key not in old]
-    if kind == LOGGERS:
-        strangers += [key for key in add if key not in old]
-    if strangers:
-        what = "broker logger" if kind == LOGGERS else "config"
-        raise InvalidConfiguration(f"Invalid {what}(s): {','.join(strangers)}")
+    # 4.3.1 doesn't look for what is to be deleted where the resource is a broker.
+    if kind != BROKERS:
+        old = {entry.name for entry in _dynamic(client, kind, name)}
+        strangers = [key for key in delete if key not in old]
+        if kind == LOGGERS:
+            strangers += [key for key in add if key not in old]
+        if strangers:
+            what = "broker logger" if kind == LOGGERS else "config"
+            raise InvalidConfiguration(f"Invalid {what}(s): {','.join(strangers)}")
     ops: dict[str, str | None] = dict(add)
     ops.update(dict.fromkeys(delete))
     client.alter_configs(name, ops, kind)
@@ -353,14 +356,10 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
     everything = options.has("all")
     for name in found:
         _check_resource_name(kind, name)
-        # A store can't tell which brokers there are; a cluster can, and the tool asks it.
-        listed = kind in (TOPICS, BROKERS, LOGGERS) and not options.has("store")
-        if name and listed and not everything and name not in client.names(kind):
-            say(
-                printable(
-                    f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
-                )
-            )
+        entries = client.describe_configs(name, kind) if everything else None
+        if name and not everything and not _exists(client, options, kind, name):
+            text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
+            say(printable(text))
             return
         if name:
             say(
@@ -370,7 +369,6 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             )
         else:
             say(f"Default configs for {kind} in the cluster are:")
-        entries = client.describe_configs(name, kind) if everything else None
         for entry in entries if entries is not None else _dynamic(client, kind, name):
             synonyms = ", ".join(
                 f"{s.source}:{s.name}={'null' if s.value is None else s.value}"
@@ -379,6 +377,15 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             value = "null" if entry.value is None else entry.value
             sensitive = "true" if entry.sensitive else "false"
             say(printable(f"  {entry.name}={value} sensitive={sensitive} synonyms={{{synonyms}}}"))
+
+
+def _exists(client: AdminClient, options: ConfigsOptions, kind: str, name: str) -> bool:
+    """Whether a cluster has the resource; a store can't tell which brokers there are."""
+    if options.has("store"):
+        return True
+    if kind in (TOPICS, BROKERS, LOGGERS):
+        return name in client.names(kind)
+    return bool(_dynamic(client, kind, name))
 
 
 def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[str]:

@@ -118,7 +118,9 @@ def test_validate_only_changes_nothing(client: AdminClient) -> None:
     assert client.describe_quotas().entities().result(10) == {}
 
 
-def test_none_clears_and_no_entries_is_no_mistake(client: AdminClient) -> None:
+def test_546_6_a_value_alters_none_removes_and_no_entries_is_no_mistake(
+    client: AdminClient,
+) -> None:
     asked = QuotaEntity.of(user="u")
     put(client, asked, producer_byte_rate=5, request_percentage=12.75)
     client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, None)])]).all().result(10)
@@ -171,7 +173,9 @@ def test_bad_filters_have_kafkas_texts(case: dict[str, Any], filled: AdminClient
         assert case["message_contains"] in str(caught.value.message)
 
 
-def test_546_15_filters_are_anded_and_none_is_everything(filled: AdminClient) -> None:
+def test_546_5_describe_is_config_centric_filters_are_anded_and_none_is_everything(
+    filled: AdminClient,
+) -> None:
     def found(*filters: QuotaFilter) -> set[QuotaEntity]:
         return set(filled.describe_quotas(list(filters)).entities().result(10))
 

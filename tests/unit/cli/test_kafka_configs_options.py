@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.kafka_configs import components_of, main, quota_lines
+from headgate.cli.kafka_configs import components_of, entity_of, main, quota_lines
 from headgate.cli.kafka_configs_options import (
     BadUsage,
     ConfigsOptions,
@@ -82,6 +82,24 @@ def test_lines_read_as_the_tool_prints_them(case: dict[str, Any]) -> None:
     wanted_head, _, wanted_tail = case["line"].partition(" are ")
     assert head == wanted_head
     assert sorted(tail.split(", ")) == sorted(wanted_tail.split(", "))
+
+
+def test_55_10_two_types_in_one_command_and_names_before_their_types() -> None:
+    # KIP-55's own line, typed as there.
+    line = "--entity-name clientA --entity-type clients --entity-name user2 --entity-type users"
+    options = ConfigsOptions([*SERVER, "--alter", "--add-config", "a=b", *line.split()])
+    options.check(is_ip_literal)
+    assert entity_of(options.entity_types, options.entity_names) == QuotaEntity.of(
+        user="user2", client_id="clientA"
+    )
+
+
+def test_55_11_the_clients_type_is_kept() -> None:
+    options = ConfigsOptions(
+        [*SERVER, "--describe", "--entity-type", "clients", "--entity-name", "a"]
+    )
+    options.check(is_ip_literal)
+    assert entity_of(options.entity_types, options.entity_names) == QuotaEntity.of(client_id="a")
 
 
 def test_more_names_than_types_is_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def alter(url: str, *words: str) -> int:
         (["--nope"], "nope is not a recognized option"),
     ],
 )
-def test_what_makes_no_sense_exits_2_and_says_why(
+def test_546_22_flags_that_exclude_each_other_exit_2_and_say_why(
     url: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--store", url, *words]) == 2
@@ -63,12 +64,22 @@ def test_what_makes_no_sense_exits_2_and_says_why(
     assert told in printed.err.splitlines()[0]
 
 
+@pytest.mark.parametrize("script", ["kafka-quotas.sh", "kafka-configs.sh", "kafka-configs"])
+def test_546_20_the_scripts_run_from_a_checkout(script: str) -> None:
+    bin_folder = Path(__file__).parents[3] / "bin"
+    done = subprocess.run(
+        [str(bin_folder / script), "--nope"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (1, 2)
+    assert "nope is not a recognized option" in done.stderr.splitlines()[0]
+
+
 def test_nothing_to_connect_to_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 2
     assert "--bootstrap-server" in capsys.readouterr().err
 
 
-def test_546_20_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_546_22_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
     flags = """bootstrap-server command-config list describe alter names defaults prefix
