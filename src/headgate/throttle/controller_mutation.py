@@ -43,7 +43,7 @@ class MutationSensor(TokenBucket):
         self.rate = SampledRate(2, 30_000)
         self.limit = bound
 
-    def set_bound(self, bound: float) -> None:
+    def set_bound(self, bound: float, now_ms: int) -> None:
         """Refill by a new bound from the last refill on; the tokens stay."""
         self.bound = self.limit = bound
 

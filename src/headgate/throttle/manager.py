@@ -44,9 +44,9 @@ class RateSensor(SampledRate):
         super().__init__(num_samples, window_ms)
         self.user_tag, self.client_tag = tags
         self.last_record_ms = now_ms
-        self.set_bound(bound)
+        self.set_bound(bound, now_ms)
 
-    def set_bound(self, bound: float) -> None:
+    def set_bound(self, bound: float, now_ms: int) -> None:
         """Judge by a new bound from now on; the samples stay."""
         self.bound = bound
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)

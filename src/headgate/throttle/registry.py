@@ -55,7 +55,7 @@ class SensorState(Protocol):
     client_tag: str
     last_record_ms: int
 
-    def set_bound(self, bound: float) -> None:
+    def set_bound(self, bound: float, now_ms: int) -> None:
         """Judge by a new bound from now on."""
 
 
@@ -120,13 +120,13 @@ class SensorRegistry(Generic[S]):
         bound = self._overrides.bound
         if entity.has_default:
             for tags, sensor in self._sensors.items():
-                sensor.set_bound(bound(tags))
+                sensor.set_bound(bound(tags), now_ms)
         else:
             # The names are plain text here, so one pair of tags at most is concerned.
             exact = (str(entity.user or ""), str(entity.client_id or ""))
             found = self._sensors.get(exact)
             if found is not None:
-                found.set_bound(bound(exact))
+                found.set_bound(bound(exact), now_ms)
 
     def load(self, quotas: Mapping[QuotaEntity, float], now_ms: int) -> None:
         """Set many quotas, as from a first snapshot."""

@@ -1,0 +1,326 @@
+"""
+Token buckets for byte rates: smooth pacing, and limits that others assign from time to time.
+
+Kafka's sampled window lets ten seconds' worth through at once and then a trickle. A bucket that
+holds ``burst_ms`` of the quota lets through the quota itself, all the time; what a request takes
+beyond it is owed, and the next waits until it is repaid. So over any time T a quota-id gets at most
+bound x (T + burst), plus the requests in flight when the bucket ran dry.
+
+Differs from Kafka, which has no such manager: it serves ``headgate.pacing=smooth`` and the splits
+and shares (``cluster``, ``shares``), whose limits move: a sampled sensor can't take back the long
+throttle it told, nor judge the past by the limits of the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from headgate.quota.key import QuotaType
+from headgate.throttle.java import LONG_MAX, UNLIMITED
+from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.token_bucket import token_throttle_time_ms
+
+BURST_MS: Final = 1000
+"""How much of its quota a bucket holds, unless told otherwise: one second's."""
+_new = tuple.__new__
+
+
+class Observation(NamedTuple):
+    """
+    What a period showed of one quota-id on one broker.
+
+    Attributes:
+        used_per_s: units charged, per second of the period.
+        throttled: whether a charge was told to wait.
+        waited: part of the period, 0 to 1, in which the bucket was overdrawn.
+        requests: how many charges there were; 0: not known.
+        credit: units the bucket held when the period began; None: not known.
+        overdrawn: whether it was (all but) empty when the period ended.
+    """
+
+    used_per_s: float
+    throttled: bool
+    waited: float = 0.0
+    requests: int = 0
+    credit: float | None = None
+    overdrawn: bool = True
+
+
+class PacedSensor:
+    """
+    One quota-id's bucket.
+
+    Attributes:
+        user_tag: raw user, or "".
+        client_tag: raw client-id, or "".
+        bound: units per second now.
+        tokens: credit at last_ms; below zero is owed.
+        used: units charged since :meth:`take`.
+        requests: charges since then.
+        throttled: whether one of them was told to wait.
+        waited_ms: for how long the bucket was overdrawn.
+        valid_until_ms: when an assigned bound lapses.
+    """
+
+    __slots__ = (
+        "bound",
+        "burst",
+        "burst_s",
+        "client_tag",
+        "credit",
+        "last_ms",
+        "last_record_ms",
+        "requests",
+        "throttled",
+        "tokens",
+        "used",
+        "user_tag",
+        "valid_until_ms",
+        "waited_ms",
+        "within",
+    )
+
+    def __init__(self, tags: Tags, bound: float, now_ms: int, burst_s: float) -> None:
+        self.user_tag, self.client_tag = tags
+        self.burst_s = burst_s
+        self.bound = bound
+        self.tokens = self.burst = self.credit = bound * burst_s
+        self.last_ms = self.last_record_ms = now_ms
+        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
+        self.used: float = 0
+        self.requests = 0
+        self.throttled = False
+        self.waited_ms = 0.0
+        self.valid_until_ms = LONG_MAX
+
+    def peek(self, now_ms: int) -> float:
+        """Return the tokens at now and change nothing."""
+        elapsed = now_ms - self.last_ms
+        tokens = self.tokens + self.bound * (elapsed / 1000.0) if elapsed > 0 else self.tokens
+        return tokens if tokens < self.burst else self.burst
+
+    def set_bound(self, bound: float, now_ms: int) -> None:
+        """Pay out at the old bound up to now, then go on at the new one with its burst."""
+        if bound == self.bound:
+            return
+        self.refill(now_ms)
+        self.bound = bound
+        self.burst = bound * self.burst_s
+        if self.tokens > self.burst:
+            self.tokens = self.burst
+        if self.credit > self.burst:
+            self.credit = self.burst
+        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
+
+    def refill(self, now_ms: int) -> None:
+        """Add the credit of the time since the last refill, and note how much of it was owed."""
+        elapsed = now_ms - self.last_ms
+        if elapsed > 0:
+            if self.tokens < 0.0:
+                owed_ms = -self.tokens / self.bound * 1000.0 if self.bound else elapsed
+                self.waited_ms += owed_ms if owed_ms < elapsed else elapsed
+            self.tokens = self.peek(now_ms)
+            self.last_ms = now_ms
+
+    def take(self, seconds: float, now_ms: int) -> Observation:
+        """Return what the time since the last call showed (seconds long), and begin anew."""
+        self.refill(now_ms)
+        waited = self.waited_ms / (seconds * 1000.0)
+        seen = Observation(
+            max(self.used, 0.0) / seconds,
+            self.throttled,
+            min(waited, 1.0),
+            self.requests,
+            max(self.credit, 0.0),
+            self.tokens < 0.1 * self.burst,
+        )
+        self.credit = self.tokens
+        self.used = self.requests = 0
+        self.throttled = False
+        self.waited_ms = 0.0
+        return seen
+
+
+class PacedQuotaManager(SensorRegistry[PacedSensor]):
+    """
+    A byte quota kept by token buckets; used like :class:`ClientQuotaManager`.
+
+    Args:
+        type: the quota type.
+        burst_ms: credit a bucket holds, as time at its quota; at least 1.
+        max_throttle_ms: cap of one throttle; what is owed beyond it waits for the next request.
+            None: uncapped.
+        rules, static_default, start_ms, expiry_period_ms: as for every manager.
+    """
+
+    def __init__(
+        self,
+        type: QuotaType,
+        *,
+        burst_ms: int = BURST_MS,
+        max_throttle_ms: int | None = None,
+        rules: Rules = KAFKA_4,
+        static_default: float | None = None,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        if burst_ms < 1:
+            raise ValueError(f"a bucket must hold 1 ms of its quota at least, not {burst_ms}")
+        super().__init__(
+            rules=rules,
+            static_default=static_default,
+            start_ms=start_ms,
+            expiry_period_ms=expiry_period_ms,
+        )
+        self.type = type
+        self.burst_s = burst_ms / 1000.0
+        self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
+
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
+        return PacedSensor(tags, bound, now_ms, self.burst_s)
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """
+        Charge a request and decide how long its client waits.
+
+        Args:
+            user: the principal's name, raw.
+            client_id: raw; "" for none.
+            amount: bytes.
+            now_ms: epoch ms. A clock that steps back finds the bucket as it was.
+        """
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        sensor = self._charged.get((user, client_id))
+        if sensor is None or sensor.last_record_ms < self._idle_before_ms:
+            sensor = self._sensor_for(user, client_id, now_ms)
+            if sensor is None:
+                return UNCHARGED
+        if now_ms > sensor.valid_until_ms:
+            self._lapse(sensor, now_ms)
+        sensor.last_record_ms = now_ms
+        sensor.used += amount
+        sensor.requests += 1
+        elapsed = now_ms - sensor.last_ms
+        tokens = sensor.tokens
+        if tokens < 0.0:
+            sensor.refill(now_ms)
+            tokens = sensor.tokens
+        elif elapsed > 0:
+            tokens += sensor.bound * (elapsed / 1000.0)
+            sensor.last_ms = now_ms
+            if tokens > sensor.burst:
+                tokens = sensor.burst
+        tokens -= amount
+        sensor.tokens = tokens
+        if tokens >= 0.0:
+            return sensor.within
+        ms = token_throttle_time_ms(tokens, sensor.bound)
+        if ms <= 0:
+            return sensor.within
+        sensor.throttled = True
+        if ms > self._cap_ms:
+            ms = self._cap_ms
+        return _new(Throttle, (ms, sensor.user_tag, sensor.client_tag, sensor.bound))
+
+    def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Take a charge back; credit never exceeds the burst."""
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        if not self._overrides.flags:
+            return UNCHARGED
+        sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor.last_record_ms = now_ms
+        sensor.used -= amount
+        sensor.tokens = min(sensor.tokens + amount, sensor.burst)
+        return sensor.within
+
+    def peek(self, tags: Tags, now_ms: int) -> float:
+        """Return a quota-id's tokens at now without changing anything."""
+        sensor = self.sensor(tags)
+        return UNLIMITED if sensor is None else sensor.peek(now_ms)
+
+    def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
+        """Go back from an assigned bound that lapsed to the quota itself."""
+        sensor.valid_until_ms = LONG_MAX
+        sensor.set_bound(self.fallback((sensor.user_tag, sensor.client_tag)), now_ms)
+
+    def fallback(self, tags: Tags) -> float:
+        """Return the bound of tags to which nothing is assigned."""
+        return self._overrides.bound(tags)
+
+
+class AssignedQuotaManager(PacedQuotaManager):
+    """
+    Buckets whose bounds are assigned, period by period, from what they observed.
+
+    The quota of an entity is not itself the bound: a cluster-wide rate (``bps``), of which this
+    broker gets a split, or a weight (``shares``).
+
+    Args:
+        type: the quota type.
+        period_ms: how often bounds are assigned. One throttle is at most two periods: by then the
+            bound it was told by has been replaced.
+        burst_ms: credit a bucket holds.
+        rules, start_ms, expiry_period_ms: as for every manager.
+    """
+
+    def __init__(
+        self,
+        type: QuotaType,
+        *,
+        period_ms: int,
+        burst_ms: int = BURST_MS,
+        rules: Rules = KAFKA_4,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        super().__init__(
+            type,
+            burst_ms=burst_ms,
+            max_throttle_ms=2 * period_ms,
+            rules=rules,
+            start_ms=start_ms,
+            expiry_period_ms=expiry_period_ms,
+        )
+        self.period_ms = period_ms
+        self._assigned: dict[Tags, tuple[float, int]] = {}
+        self._observed_ms: int | None = None
+
+    def assign(self, bounds: Mapping[Tags, float], now_ms: int, valid_until_ms: int) -> None:
+        """
+        Take new bounds for quota-ids; others keep theirs until they lapse.
+
+        Args:
+            bounds: units per second by tags.
+            now_ms: from when.
+            valid_until_ms: when they lapse, back to :meth:`fallback`.
+        """
+        # Bounds nobody charges to are dropped once they lapse.
+        self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
+        for tags, bound in bounds.items():
+            self._assigned[tags] = (bound, valid_until_ms)
+            sensor = self._sensors.get(tags)
+            if sensor is not None:
+                sensor.valid_until_ms = valid_until_ms
+                sensor.set_bound(bound, now_ms)
+
+    def observe(self, now_ms: int) -> dict[Tags, Observation]:
+        """Return what the period since the last call showed, by tags, and begin the next."""
+        since = now_ms - self.period_ms if self._observed_ms is None else self._observed_ms
+        seconds = max(now_ms - since, 1) / 1000.0
+        self._observed_ms = now_ms
+        observed = {}
+        for sensor in self.sensors():
+            observed[sensor.user_tag, sensor.client_tag] = sensor.take(seconds, now_ms)
+        return observed
+
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
+        assigned = self._assigned.get(tags)
+        if assigned is not None and assigned[1] >= now_ms:
+            sensor = PacedSensor(tags, assigned[0], now_ms, self.burst_s)
+            sensor.valid_until_ms = assigned[1]
+            return sensor
+        return PacedSensor(tags, self.fallback(tags), now_ms, self.burst_s)

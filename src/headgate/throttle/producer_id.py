@@ -1,0 +1,341 @@
+"""
+New producer ids per user: KIP-936, which Kafka doesn't have.
+
+Each user has a cache of the producer ids seen lately: a Bloom filter per layer, at most two layers
+alive, dropped by time. A produce request with ids the cache lacks charges their number to the
+user's token bucket; below zero tokens the client is told to wait. Nothing is ever refused.
+
+The KIP is a draft with gaps; ``spec/producer-id-quota.md`` P1 to P13 fill them, SEEDS 936-* rule.
+
+Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, the usual 1,000 ids
+3 KB. With the default windows it takes 190,000 new ids a second to reach the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.throttle.bloom import ExactIds, IdSet, ScalableBloomFilter
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.sensor import NEVER, SampledRate, throttle_time_ms
+from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
+
+CLEANUP_TASK: Final = "cleanup-keys"
+CLEANUP_INTERVAL_MS: Final = 10
+"""producer.id.quota.cache.cleanup.scheduler.interval.ms (SEEDS 936-4)."""
+_FOREVER: Final = 1 << 70
+
+
+class CleanupTask(Protocol):
+    """A running schedule."""
+
+    def cancel(self) -> None:
+        """Stop it."""
+
+
+class CleanupScheduler(Protocol):
+    """The shell's clock and timer; the manager itself has neither."""
+
+    def now_ms(self) -> int:
+        """Return epoch ms."""
+
+    def schedule(
+        self, name: str, task: Callable[[], object], delay_ms: int, interval_ms: int
+    ) -> CleanupTask:
+        """Run a task after delay_ms, and then every interval_ms."""
+
+
+class TimedIds:
+    """
+    The producer ids of one user, in layers that die of age (P8).
+
+    A layer takes new ids for half a window and is consulted for one; then it is gone, swept or
+    not. An id known only to the older layer isn't copied to the newer one, so a busy id is new
+    again once per life of its layer.
+
+    Args:
+        window_ms: life of a layer.
+        make: makes an empty layer's set.
+        refresh: copy an id found only in the older layer to the newer one (then a busy id is
+            charged once for all; off: the KIP's letter).
+    """
+
+    __slots__ = ("_half_ms", "_layers", "_make", "_refresh", "_window_ms")
+
+    def __init__(self, window_ms: int, make: Callable[[], IdSet], *, refresh: bool = False) -> None:
+        self._window_ms = window_ms
+        self._half_ms = -(-window_ms // 2)
+        self._make = make
+        self._refresh = refresh
+        self._layers: list[tuple[int, IdSet]] = []
+
+    def contains(self, producer_id: int, now_ms: int) -> bool:
+        """Whether a layer alive at now has the id."""
+        return any(producer_id in ids for _, ids in reversed(self._alive(now_ms)))
+
+    def add(self, producer_id: int, now_ms: int) -> bool:
+        """Put an id into the newest layer unless a live layer has it; return whether it was new."""
+        known = self.contains(producer_id, now_ms)
+        if known and not self._refresh:
+            return False
+        newest = self._newest(now_ms)
+        if not known or producer_id not in newest:
+            newest.add(producer_id)
+        return not known
+
+    @property
+    def dies_ms(self) -> int:
+        """When the last of its layers dies; long ago if it has none."""
+        return self._layers[-1][0] + self._window_ms if self._layers else NEVER
+
+    @property
+    def num_layers(self) -> int:
+        """Layers held, dead ones not yet swept included; never more than two."""
+        return len(self._layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the filters, in bytes."""
+        return sum(ids.nbytes for _, ids in self._layers)
+
+    def _alive(self, now_ms: int) -> list[tuple[int, IdSet]]:
+        layers = self._layers
+        while layers and now_ms - layers[0][0] >= self._window_ms:
+            del layers[0]
+        return layers
+
+    def _newest(self, now_ms: int) -> IdSet:
+        layers = self._alive(now_ms)
+        if not layers or now_ms - layers[-1][0] >= self._half_ms:
+            layers.append((now_ms, self._make()))
+        return layers[-1][1]
+
+
+class ProducerIdSensor(TokenBucket):
+    """
+    One user's bucket of new producer ids, with the sampled rate metrics show.
+
+    Attributes:
+        rate: new ids per second over the quota's windows.
+        limit: the quota in ids per second.
+    """
+
+    __slots__ = ("client_tag", "last_record_ms", "limit", "rate", "user_tag")
+
+    def __init__(
+        self, tags: Tags, bound: float, now_ms: int, num_samples: int, window_ms: int
+    ) -> None:
+        super().__init__(bound, num_samples, window_ms, last_ms=now_ms)
+        self.tokens = self.burst  # full, whatever the clock counts from
+        self.user_tag, self.client_tag = tags
+        self.last_record_ms = now_ms
+        self.limit = bound
+        self.rate = SampledRate(num_samples, window_ms)
+
+    def set_bound(self, bound: float, now_ms: int) -> None:
+        """Refill by a new quota from the last refill on; the tokens stay."""
+        self.bound = self.limit = bound
+
+
+class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
+    """
+    The manager of producer_ids_rate, and the KIP's cache interface over it.
+
+    Args:
+        disposal_scheduler_interval_ms: ms between two sweeps of the cache.
+        cleanup_scheduler: runs the sweep ``cleanup-keys``; None: the caller calls :meth:`cleanup`.
+        num_samples: producer.id.quota.window.num.
+        window_ms: producer.id.quota.window.size.seconds x 1000.
+        cache_window_ms: producer.id.quota.cache.window.seconds x 1000, the life of an id's layer;
+            None: num_samples x window_ms (11 s).
+        sampled: check the sampled rate instead of the token bucket (P5's switch).
+        refresh: see :class:`TimedIds`.
+        expected_ids: ids a layer's first filter is sized for.
+        error_rate: bound of the false positives of both layers together (an id missed, not
+            charged).
+        exact: keep sets instead of filters (tests).
+        rules, start_ms, expiry_period_ms: as for every manager.
+
+    Source: KIP-936 "Public Interfaces"; SEEDS 936-3, -4, -9.
+    """
+
+    type = QuotaType.PRODUCER_IDS_RATE
+
+    def __init__(
+        self,
+        disposal_scheduler_interval_ms: int = CLEANUP_INTERVAL_MS,
+        cleanup_scheduler: CleanupScheduler | None = None,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        cache_window_ms: int | None = None,
+        sampled: bool = False,
+        refresh: bool = False,
+        expected_ids: int = 1000,
+        error_rate: float = 0.01,
+        exact: bool = False,
+        rules: Rules = KAFKA_4,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        super().__init__(rules=rules, start_ms=start_ms, expiry_period_ms=expiry_period_ms)
+        self.num_samples = num_samples
+        self.window_ms = window_ms
+        self.cache_window_ms = (
+            num_samples * window_ms if cache_window_ms is None else cache_window_ms
+        )
+        self._sampled = sampled
+        self._refresh = refresh
+        # Two layers may be asked: each gets half the error.
+        self._make: Callable[[], IdSet] = (
+            ExactIds if exact else lambda: ScalableBloomFilter(expected_ids, error_rate / 2)
+        )
+        self._cache: dict[str, TimedIds] = {}
+        self._first_death_ms = _FOREVER
+        self._interval_ms = disposal_scheduler_interval_ms
+        self._scheduler = cleanup_scheduler
+        self._task: CleanupTask | None = None
+        self._schedule(0)
+
+    # -- quota
+
+    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+        """Set or remove the quota of a user or the default user; other entities are ignored."""
+        if entity.shape == "user":
+            super().update_quota(entity, value, now_ms)
+
+    def record(self, user: str, producer_ids: Iterable[int], now_ms: int) -> Throttle:
+        """
+        Charge a produce request for the producer ids its user's cache lacks.
+
+        Args:
+            user: the principal's name, raw.
+            producer_ids: those of all its batches; negative ones (not idempotent) don't count.
+            now_ms: epoch ms.
+
+        Returns:
+            The decision. Ids are remembered even when throttled: a retry isn't charged again. A
+            request without new ids is never throttled.
+        """
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        if not self._overrides.flags:
+            return UNCHARGED
+        new = 0
+        for producer_id in producer_ids:
+            if producer_id >= 0 and self._remember(user, producer_id, now_ms):
+                new += 1
+        tags = (user, "")
+        if not new:
+            return Throttle(0, user, "", self._overrides.bound(tags))
+        sensor = self._sensor_of_tags(tags, now_ms)
+        sensor.last_record_ms = now_ms
+        rate, window = sensor.rate.charge(new, now_ms)
+        sensor.record(new, now_ms)
+        ms = 0
+        if self._sampled:
+            if rate > sensor.limit:
+                ms = throttle_time_ms(rate, sensor.limit, window)
+        elif sensor.tokens < 0:
+            ms = token_throttle_time_ms(sensor.tokens, sensor.limit)
+        return Throttle(ms, user, "", sensor.limit)
+
+    def peek(self, user: str, now_ms: int) -> tuple[float, float]:
+        """Return a user's rate and tokens at now, for metrics, without changing anything."""
+        sensor = self.sensor((user, ""))
+        if sensor is None:
+            return 0.0, UNLIMITED
+        return sensor.rate.peek(now_ms)[0], sensor.peek(now_ms)
+
+    # -- cache, as in the KIP
+
+    def add(self, key: str, value: int, now_ms: int | None = None) -> ProducerIdQuotaManager:
+        """
+        Remember a producer id, charging nothing.
+
+        Args:
+            key: the user.
+            value: the producer id.
+            now_ms: epoch ms; None: the scheduler's.
+
+        Returns:
+            The cache itself, as in the KIP.
+        """
+        self._remember(key, value, self._now(now_ms))
+        return self
+
+    def contains_key_value_pair(self, key: str, value: int, now_ms: int | None = None) -> bool:
+        """Whether a live layer of the user has the producer id."""
+        ids = self._cache.get(key)
+        return ids is not None and ids.contains(value, self._now(now_ms))
+
+    def disposal_scheduler_interval_ms(self, interval_ms: int) -> None:
+        """Change the ms between two sweeps; a running schedule is replaced at once."""
+        if interval_ms < 1:
+            raise ValueError(f"the cleanup interval must be 1 ms at least, not {interval_ms}")
+        self._interval_ms = interval_ms
+        self._schedule(interval_ms)
+
+    def cleanup(self, now_ms: int | None = None) -> int:
+        """
+        Drop users without a live layer; return how many. Cheap while none is due.
+
+        Decisions never depend on it: dead layers aren't consulted.
+        """
+        now = self._now(now_ms)
+        if now < self._first_death_ms:
+            return 0
+        dead = [user for user, ids in self._cache.items() if ids.dies_ms <= now]
+        for user in dead:
+            del self._cache[user]
+        self._first_death_ms = min((i.dies_ms for i in self._cache.values()), default=_FOREVER)
+        return len(dead)
+
+    def close(self) -> None:
+        """Stop the schedule."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    @property
+    def num_users(self) -> int:
+        """Users in the cache."""
+        return len(self._cache)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all filters, in bytes."""
+        return sum(ids.nbytes for ids in self._cache.values())
+
+    def _remember(self, user: str, producer_id: int, now_ms: int) -> bool:
+        ids = self._cache.get(user)
+        if ids is None:
+            ids = self._cache[user] = TimedIds(
+                self.cache_window_ms, self._make, refresh=self._refresh
+            )
+        new = ids.add(producer_id, now_ms)
+        if ids.dies_ms < self._first_death_ms:
+            self._first_death_ms = ids.dies_ms
+        return new
+
+    def _now(self, now_ms: int | None) -> int:
+        if now_ms is not None:
+            return now_ms
+        if self._scheduler is None:
+            raise ValueError("give now_ms: there is no scheduler whose clock to ask")
+        return self._scheduler.now_ms()
+
+    def _schedule(self, delay_ms: int) -> None:
+        self.close()
+        if self._scheduler is not None:
+            self._task = self._scheduler.schedule(
+                CLEANUP_TASK, self.cleanup, delay_ms, self._interval_ms
+            )
+
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> ProducerIdSensor:
+        return ProducerIdSensor(tags, bound, now_ms, self.num_samples, self.window_ms)

@@ -1,0 +1,172 @@
+"""
+Weighted fair shares: contested capacity divided by weight, nothing left unused that is wanted.
+
+KIP-546's unit ``shares``: a weight, not a rate. While all demands fit into the capacity nobody is
+limited. When they don't, capacity is poured like water: everybody's level rises in proportion to
+their weight until they have what they want, and what they don't want goes on to the others
+(weighted max-min fairness).
+
+Source: KIP-546 "Units"; SEEDS 546-9; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isfinite
+from typing import TypeVar
+
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
+
+K = TypeVar("K")
+
+
+def fair_shares(
+    capacity: float, demands: Mapping[K, float], weights: Mapping[K, float] | None = None
+) -> dict[K, float]:
+    """
+    Divide a capacity by weighted max-min fairness.
+
+    Args:
+        capacity: what there is, in units per second; at least 0.
+        demands: what each wants; infinity where it can't be told.
+        weights: greater than 0; None, or one left out: 1.
+
+    Returns:
+        What each gets: never more than it wants, never more than the capacity in sum, and all of
+        the capacity if they want that much. Doesn't depend on the order of the arguments.
+
+    Raises:
+        ValueError: a negative capacity or demand, or a weight that isn't positive.
+    """
+    weight_of = {k: 1.0 if weights is None else float(weights.get(k, 1.0)) for k in demands}
+    if not capacity >= 0.0 or any(not d >= 0.0 for d in demands.values()):
+        raise ValueError("capacity and demands must be 0 or more")
+    if any(not (w > 0.0 and isfinite(w)) for w in weight_of.values()):
+        raise ValueError("weights must be greater than 0")
+    given: dict[K, float] = dict.fromkeys(demands, 0.0)
+    # Those satisfied at the lowest level come first. Equals are summed in an order that depends
+    # on their numbers only.
+    waiting = sorted(
+        ((d / weight_of[k], d, weight_of[k], k) for k, d in demands.items()), key=lambda w: w[:3]
+    )
+    # Weights still to serve, from each on: summed from the end, so that the order is fixed too.
+    after = 0.0
+    to_serve = []
+    for _, _, weight, _ in reversed(waiting):
+        after += weight
+        to_serve.append(after)
+    to_serve.reverse()
+    left = capacity
+    for at, (level_wanted, demand, _, k) in enumerate(waiting):
+        level = left / to_serve[at]
+        if level_wanted <= level:
+            given[k] = min(demand, left)
+            left = max(left - demand, 0.0)
+            continue
+        for _, wanted, weight, other in waiting[at:]:
+            given[other] = min(level * weight, wanted)
+        break
+    return given
+
+
+class SharesQuotaManager(AssignedQuotaManager):
+    """
+    Shares of one broker's bandwidth.
+
+    Quota-ids without shares are not limited here; what they use is taken from the capacity before
+    the rest is divided, but never more than nine tenths of it.
+
+    Args:
+        type: produce or fetch bytes.
+        capacity_bps: ``headgate.capacity.producer_byte_rate`` or ``.consumer_byte_rate``; None:
+            shares are stored, not enforced (SEEDS 546-9).
+        period_ms: how often :meth:`rebalance` is called.
+        burst_ms, rules, start_ms, expiry_period_ms: as for every paced manager.
+    """
+
+    def __init__(
+        self,
+        type: QuotaType,
+        capacity_bps: float | None,
+        *,
+        period_ms: int = 1000,
+        burst_ms: int = BURST_MS,
+        rules: Rules = KAFKA_4,
+        start_ms: int = 0,
+        expiry_period_ms: int = EXPIRY_PERIOD_MS,
+    ) -> None:
+        super().__init__(
+            type,
+            period_ms=period_ms,
+            burst_ms=burst_ms,
+            rules=rules,
+            start_ms=start_ms,
+            expiry_period_ms=expiry_period_ms,
+        )
+        self.capacity_bps = capacity_bps
+
+    @property
+    def enabled(self) -> bool:
+        """Whether shares are enforced: there are some, and the capacity is known."""
+        return self.capacity_bps is not None and self._overrides.flags != 0
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Charge a request; throttled only while the broker's capacity is contested."""
+        if self.capacity_bps is None:
+            return UNCHARGED
+        return super().record(user, client_id, amount, now_ms)
+
+    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+        """Set an entity's weight; allocations follow at the next rebalance."""
+        # A weight is not a bound: only the resolution changes here.
+        if self._overrides.update(entity, value):
+            self._charged.clear()
+
+    def fallback(self, tags: Tags) -> float:
+        """Return no limit: without an allocation nothing is contested."""
+        return UNLIMITED
+
+    def weight(self, tags: Tags) -> float | None:
+        """Return the shares of a quota-id, None where it has none."""
+        return self._overrides.limit(tags)
+
+    def rebalance(self, now_ms: int) -> dict[Tags, float]:
+        """
+        Divide the capacity for the next period by what this one showed.
+
+        Returns:
+            The allocation of each quota-id with shares, units per second; empty while demand fits.
+        """
+        observed = self.observe(now_ms)
+        capacity = self.capacity_bps
+        if capacity is None:
+            return {}
+        weights: dict[Tags, float] = {}
+        outside = 0.0
+        for tags, seen in observed.items():
+            weight = self.weight(tags)
+            if weight is None:
+                outside += seen.used_per_s
+            else:
+                weights[tags] = weight
+        room = max(capacity - outside, capacity / 10)
+        demands = {t: inf if observed[t].throttled else observed[t].used_per_s for t in weights}
+        # Nobody waits and all of it fits: uncontested, nobody is limited.
+        if sum(demands.values()) <= room:
+            allocation: dict[Tags, float] = {}
+        else:
+            # Who wants less than its fair level may still grow to it.
+            level = room / sum(weights.values())
+            grown = {t: max(demands[t], level * weights[t] / 10) for t in weights}
+            allocation = fair_shares(room, grown, weights)
+        self.assign(
+            {tags: allocation.get(tags, UNLIMITED) for tags in weights},
+            now_ms,
+            now_ms + 3 * self.period_ms,
+        )
+        return allocation

@@ -1,0 +1,271 @@
+"""Producer ids (KIP-936): layers, filters, quota, and the KIP's own interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.throttle.bloom import BloomFilter, ExactIds, ScalableBloomFilter, hash_pair
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import KAFKA_3_9
+from headgate.throttle.producer_id import ProducerIdQuotaManager, TimedIds
+from headgate.throttle.registry import UNCHARGED, Throttle
+
+CASES = json.loads(
+    (Path(__file__).parents[2] / "data" / "cases" / "producer_id_layers.json").read_text()
+)
+T0 = 1_700_000_000_000
+USER = QuotaEntity.of(user="u")
+
+
+def manager(quota: float | None = 1.0, **settings: object) -> ProducerIdQuotaManager:
+    made = ProducerIdQuotaManager(start_ms=T0, **settings)  # type: ignore[arg-type]
+    if quota is not None:
+        made.update_quota(USER, quota, T0)
+    return made
+
+
+@pytest.mark.parametrize("start_ms", [0, T0])
+@pytest.mark.parametrize(
+    "make", [ExactIds, lambda: ScalableBloomFilter(1000, 0.005)], ids=["exact", "bloom"]
+)
+def test_p8_worked_trace_of_layers(
+    make: Callable[[], ExactIds | ScalableBloomFilter], start_ms: int
+) -> None:
+    cache = TimedIds(CASES["window_ms"], make)
+    for event in CASES["events"]:
+        now = start_ms + event["t"]
+        assert cache.contains(event["pid"], now) is not event["new"]
+        assert cache.add(event["pid"], now) is event["new"], event
+        assert cache.num_layers <= 2
+
+
+def test_a_busy_id_is_charged_once_per_layer_or_with_refresh_once() -> None:
+    for refresh, charged in ((False, 10), (True, 1)):
+        cache = TimedIds(1000, ExactIds, refresh=refresh)
+        assert sum(cache.add(7, T0 + t) for t in range(0, 10_000, 50)) == charged
+
+
+def test_936_1_p8_dead_layers_are_not_asked_even_before_the_sweep() -> None:
+    m = manager()
+    m.add("u", 1, T0)
+    assert m.contains_key_value_pair("u", 1, T0 + 10_999)
+    assert not m.contains_key_value_pair("u", 1, T0 + 11_000)
+    assert (m.num_users, m.cleanup(T0 + 10_999), m.num_users) == (1, 0, 1)
+    assert (m.cleanup(T0 + 11_000), m.num_users, m.nbytes) == (1, 0, 0)
+
+
+def test_936_3_defaults_are_the_seeds() -> None:
+    m = ProducerIdQuotaManager()
+    assert (m.num_samples, m.window_ms, m.cache_window_ms) == (11, 1000, 11_000)
+    assert m.type is QuotaType.PRODUCER_IDS_RATE
+    assert ProducerIdQuotaManager(cache_window_ms=1000).cache_window_ms == 1000
+
+
+class Scheduler:
+    """A scheduler whose time is turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = T0
+        self.tasks: list[Task] = []
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def schedule(
+        self, name: str, task: Callable[[], object], delay_ms: int, interval_ms: int
+    ) -> Task:
+        made = Task(name, task, self.now + delay_ms, interval_ms)
+        self.tasks.append(made)
+        return made
+
+    def run_until(self, now: int) -> None:
+        while True:
+            due = [t for t in self.tasks if not t.cancelled and t.next_ms <= now]
+            if not due:
+                break
+            first = min(due, key=lambda t: t.next_ms)
+            self.now = first.next_ms
+            first.next_ms += first.interval_ms
+            first.runs += 1
+            first.run()
+        self.now = now
+
+
+class Task:
+    def __init__(self, name: str, run: Callable[[], object], next_ms: int, interval: int) -> None:
+        self.name, self.run, self.next_ms, self.interval_ms = name, run, next_ms, interval
+        self.cancelled = False
+        self.runs = 0
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_936_4_936_9_the_kips_interface_on_a_schedule() -> None:
+    scheduler = Scheduler()
+    m = ProducerIdQuotaManager(10, scheduler)
+    (task,) = scheduler.tasks
+    assert (task.name, task.interval_ms, task.next_ms) == ("cleanup-keys", 10, T0)
+    assert m.add("u", 42) is m
+    assert m.contains_key_value_pair("u", 42)
+    assert not m.contains_key_value_pair("u", 43)
+    assert not m.contains_key_value_pair("v", 42)
+    scheduler.run_until(T0 + 10_999)
+    assert m.num_users == 1
+    scheduler.run_until(T0 + 11_010)
+    assert m.num_users == 0
+    m.disposal_scheduler_interval_ms(500)
+    assert task.cancelled
+    assert scheduler.tasks[-1].interval_ms == 500
+    runs = task.runs
+    scheduler.run_until(T0 + 13_010)
+    assert (task.runs, scheduler.tasks[-1].runs) == (runs, 4)
+    m.close()
+    assert scheduler.tasks[-1].cancelled
+    with pytest.raises(ValueError, match="1 ms at least"):
+        m.disposal_scheduler_interval_ms(0)
+
+
+def test_without_a_scheduler_time_must_be_given() -> None:
+    with pytest.raises(ValueError, match="give now_ms"):
+        manager().add("u", 1)
+
+
+def test_936_5_936_6_new_ids_are_charged_per_second_with_a_burst_of_the_windows() -> None:
+    m = manager(2.0)  # 2 per s, burst 22
+    assert m.record("u", range(22), T0) == Throttle(0, "u", "", 2.0)
+    assert m.record("u", range(22, 32), T0) == Throttle(5000, "u", "", 2.0)
+    assert m.peek("u", T0) == (3.2, -10.0)
+    # Known ids cost nothing and aren't held up; a retry of throttled ids neither (P7).
+    assert m.record("u", range(32), T0 + 1).throttle_time_ms == 0
+    assert m.record("u", [99], T0 + 5000) == Throttle(500, "u", "", 2.0)
+
+
+def test_936_5_users_and_the_default_user_only() -> None:
+    m = manager(None)
+    for other in (
+        QuotaEntity.of(client_id="c"),
+        QuotaEntity.of(user="u", client_id="c"),
+        QuotaEntity.of(ip="10.0.0.1"),
+    ):
+        m.update_quota(other, 5.0, T0)
+    assert not m.enabled
+    assert m.record("u", [1], T0) is UNCHARGED
+    assert m.num_users == 0
+    m.update_quota(QuotaEntity.of(user=DEFAULT), 3.0, T0)
+    assert m.record("u", [1], T0).bound == 3.0
+    m.update_quota(USER, 50.0, T0)
+    assert m.record("u", [2], T0).bound == 50.0
+    assert m.record("v", [2], T0).bound == 3.0
+    m.update_quota(USER, None, T0)
+    m.update_quota(QuotaEntity.of(user=DEFAULT), None, T0)
+    assert m.record("u", [3], T0) is UNCHARGED
+    sticky = manager(5.0, rules=KAFKA_3_9)
+    sticky.update_quota(USER, None, T0)
+    assert sticky.record("u", [1], T0) == Throttle(0, "u", "", UNLIMITED)
+
+
+def test_p3_negative_and_repeated_ids_and_none() -> None:
+    m = manager(1.0)
+    m.record("u", [-1, 5, 5, -1], T0)
+    assert m.peek("u", T0) == (0.1, 10.0)
+    assert m.record("u", [], T0) == Throttle(0, "u", "", 1.0)
+    assert m.record("u", [-1], T0) == Throttle(0, "u", "", 1.0)
+    assert m.peek("nobody", T0) == (0.0, UNLIMITED)
+
+
+def test_users_keep_their_ids_apart() -> None:
+    m = manager()
+    m.add("a", 1, T0).add("b", 2, T0)
+    assert not m.contains_key_value_pair("a", 2, T0)
+    assert not m.contains_key_value_pair("b", 1, T0)
+
+
+def test_p5_the_sampled_rate_by_a_switch() -> None:
+    m = manager(2.0, sampled=True)
+    assert m.record("u", range(20), T0).throttle_time_ms == 0
+    assert m.record("u", range(20, 30), T0).throttle_time_ms == 5000
+    assert m.record("u", range(30), T0 + 1).throttle_time_ms == 0
+
+
+def test_a_quota_change_keeps_the_tokens() -> None:
+    m = manager(2.0)
+    m.record("u", range(32), T0)
+    m.update_quota(USER, 10.0, T0)
+    assert m.record("u", [99], T0) == Throttle(1100, "u", "", 10.0)
+
+
+def test_p12_sensors_expire_after_an_idle_hour() -> None:
+    m = manager(1.0)
+    m.record("u", range(100), T0)
+    assert m.expire(T0 + 3_630_000) == [("u", "")]
+    assert m.peek("u", T0 + 3_630_000) == (0.0, UNLIMITED)
+
+
+# -- filters
+
+
+@pytest.mark.parametrize("count", [1000, 5000, 60_000])
+def test_936_11_measured_false_positives_stay_within_the_rate_asked_for(count: int) -> None:
+    error_rate = 0.01
+    m = ProducerIdQuotaManager(error_rate=error_rate, expected_ids=1000)
+    # As brokers hand them out: consecutive; half of them in each of two live layers.
+    for producer_id in range(count // 2):
+        m.add("u", producer_id, T0)
+    for producer_id in range(count // 2, count):
+        m.add("u", producer_id, T0 + 5_500)
+    now = T0 + 5_501
+    asked = 40_000
+    wrong = sum(m.contains_key_value_pair("u", (1 << 40) + i, now) for i in range(asked))
+    assert 0 < wrong / asked <= error_rate
+
+
+def test_no_false_negative_among_many() -> None:
+    ids = ScalableBloomFilter(100, 0.01)
+    for producer_id in range(0, 2_000_000, 101):
+        ids.add(producer_id)
+    assert all(producer_id in ids for producer_id in range(0, 2_000_000, 101))
+
+
+def test_memory_is_bounded_and_stated() -> None:
+    small = ScalableBloomFilter(1000, 0.005)
+    assert small.nbytes < 1700
+    full = ScalableBloomFilter(1000, 0.005, most_ids=4000)
+    for producer_id in range(20_000):
+        full.add(producer_id)
+        if producer_id == 3_999:
+            assert not full.is_saturated
+    assert full.is_saturated
+    assert full.nbytes < 4 * 4000
+    assert all(producer_id in full for producer_id in range(20_000))  # never forgotten even so
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    code = "from headgate.throttle.bloom import hash_pair; print(hash_pair(123456789))"
+    env = {**os.environ, "PYTHONHASHSEED": "77"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
+    assert told.stdout.strip() == str(hash_pair(123456789))
+    assert hash_pair(0)[0] == 0xE220A8397B1DCDAF  # the first output of SplitMix64 from seed 0
+
+
+@pytest.mark.parametrize(("capacity", "error"), [(0, 0.1), (5, 0.0), (5, 1.0)])
+def test_filters_of_nothing_are_refused(capacity: int, error: float) -> None:
+    with pytest.raises(ValueError, match="no filter for"):
+        BloomFilter(capacity, error)
+
+
+def test_exact_ids_say_what_they_hold() -> None:
+    m = manager(exact=True)
+    m.add("u", 5, T0)
+    assert m.nbytes == 60
