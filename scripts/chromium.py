@@ -1,7 +1,7 @@
 """
 See that there is a Chromium for the tests that look at pages: `make browser`.
 
-Found in CHROMIUM, else on PATH, else in the cache. Where there is none, Debian's is
+Found in HEADGATE_CHROMIUM, else on PATH, else in the cache. Where there is none, Debian's is
 installed (as root), or its packages are unpacked into the cache (as anybody else), signed lists and
 hashes checked by apt in both cases.
 """
@@ -20,7 +20,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"
 DEBIAN = "/usr/bin/chromium"  # where the package puts it, on PATH or not
 WAY_OUT = (
     "Tests in a browser need a Chromium: install one (Debian: apt-get install chromium), or name "
-    "its program in CHROMIUM"
+    "its program in HEADGATE_CHROMIUM"
 )
 
 
@@ -36,7 +36,7 @@ def unpacked() -> Path:
 
 def find() -> str | None:
     """Return a Chromium that runs."""
-    named = os.environ.get("CHROMIUM")
+    named = os.environ.get("HEADGATE_CHROMIUM")
     candidates = [named, *map(shutil.which, NAMES), DEBIAN, str(unpacked() / "chromium")]
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and runs(candidate):

@@ -132,7 +132,7 @@ def main() -> int:
     groups = options.groups or GROUPS
     if "browser" in groups and chromium.main() == 0:
         # Where there is none that was said just now; the group's tests will fail, the others run.
-        os.environ["CHROMIUM"] = chromium.find() or ""
+        os.environ["HEADGATE_CHROMIUM"] = chromium.find() or ""
     results = [run(group, slow=options.all, more=more) for group in groups]
     if options.all and not options.groups:
         record(results)
