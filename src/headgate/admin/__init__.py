@@ -29,7 +29,8 @@ from headgate.admin.api import (
     Entry,
     Value,
 )
-from headgate.admin.client import AdminClient, AsyncAdminClient
+from headgate.admin.async_client import AsyncAdminClient
+from headgate.admin.client import AdminClient
 from headgate.quota.alteration import Op
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, QuotaFilter

@@ -1,25 +1,18 @@
 """
-The admin client, asynchronous and synchronous.
-
-``AsyncAdminClient`` does the work; ``AdminClient`` runs one on a thread of its own and hands out
-``concurrent.futures`` instead of asyncio's.
+The synchronous admin client: an asynchronous one on a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from headgate.admin.api import (
-    DEFAULT_TIMEOUT_MS,
     AlterQuotasOptions,
     AlterQuotasResult,
-    AsyncAlterQuotasResult,
-    AsyncDescribeEffectiveQuotasResult,
-    AsyncDescribeQuotasResult,
     ConfigEntry,
     DescribeEffectiveQuotasOptions,
     DescribeEffectiveQuotasResult,
@@ -28,315 +21,17 @@ from headgate.admin.api import (
     Entities,
     ScramUpsertion,
     Values,
-    timeout_error,
 )
-from headgate.admin.backend import Backend, Query
-from headgate.admin.opening import Target, open_backend
+from headgate.admin.async_client import AsyncAdminClient, alter, describe, effective, query_of
+from headgate.admin.backend import Query
+from headgate.admin.opening import Target
 from headgate.errors import ApiError
-from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
 from headgate.store.base import QuotaStore
 
 T = TypeVar("T")
-_Sink = TypeVar("_Sink", bound="_Settable")
-
-
-class _Settable(Protocol):
-    """What asyncio's and concurrent.futures' futures have in common."""
-
-    def done(self) -> bool: ...
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
-def _settle(future: _Settable, outcome: object) -> None:
-    """Set a future to a result or, given an exception, to that; a cancelled one stays so."""
-    if future.done():
-        return
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-class _Calls:
-    """The calls themselves, over a backend, filling whatever kind of futures they are given."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._backend: Backend | None = None
-        self._opening = asyncio.Lock()
-
-    async def backend(self) -> Backend:
-        """Return the backend, opening it at the first call."""
-        async with self._opening:
-            if self._backend is None:
-                self._backend = await open_backend(self._target)
-            return self._backend
-
-    async def call(
-        self, timeout_ms: int | None, action: Callable[[Backend], Coroutine[Any, Any, T]]
-    ) -> T:
-        """Run one action with a limit on its time."""
-        limit = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        try:
-            async with asyncio.timeout(limit / 1000):
-                return await action(await self.backend())
-        except TimeoutError:
-            raise timeout_error(limit) from None
-
-    async def fill_one(
-        self,
-        future: _Settable,
-        timeout_ms: int | None,
-        action: Callable[[Backend], Coroutine[Any, Any, object]],
-    ) -> None:
-        """Run one action for one future."""
-        try:
-            outcome: object = await self.call(timeout_ms, action)
-        except Exception as exc:
-            outcome = exc
-        _settle(future, outcome)
-
-    async def fill_each(
-        self,
-        futures: Mapping[QuotaEntity, _Settable],
-        everything: _Settable,
-        timeout_ms: int | None,
-        action: Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]],
-    ) -> None:
-        """Run one action for a future per entity and one for all of them."""
-        try:
-            outcomes: Mapping[QuotaEntity, object] = await self.call(timeout_ms, action)
-        except Exception as exc:
-            outcomes = dict.fromkeys(futures, exc)
-        failure: BaseException | None = None
-        for entity, future in futures.items():
-            outcome = outcomes.get(entity, ApiError(-1, f"the answer doesn't speak of {entity}"))
-            if isinstance(outcome, BaseException):
-                failure = failure or outcome
-            _settle(future, outcome)
-        _settle(everything, failure)
-
-    async def close(self) -> None:
-        """Close the backend."""
-        if self._backend is not None:
-            await self._backend.close()
-
-
-def _describe(query: Query) -> Callable[[Backend], Coroutine[Any, Any, Entities]]:
-    async def action(backend: Backend) -> Entities:
-        return await backend.describe(query)
-
-    return action
-
-
-def _effective(
-    entities: Collection[QuotaEntity], omit: bool
-) -> Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]]:
-    async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
-        return await backend.effective(entities, omit)
-
-    return action
-
-
-def _alter(
-    entries: Sequence[QuotaAlteration], validate_only: bool
-) -> Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]]:
-    # Whole numbers may come as int; the wire and the stores hold doubles.
-    doubles = [
-        QuotaAlteration(
-            entity, tuple(Op(key, None if value is None else float(value)) for key, value in ops)
-        )
-        for entity, ops in entries
-    ]
-
-    async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
-        # Of an entity given twice the last result counts, as in Kafka: the refusal.
-        results = await backend.alter(doubles, validate_only)
-        return {result.entity: result.error for result in results}
-
-    return action
-
-
-def _query(filters: Collection[QuotaFilter]) -> Query:
-    return Query(tuple(f.component() for f in filters), draft=True)
-
-
-def _target(
-    bootstrap_servers: str | None,
-    store: str | QuotaStore | None,
-    config: Mapping[str, str] | None,
-    who: str,
-    tool: str,
-) -> Target:
-    return Target.of(bootstrap_servers, store, config or {}, who, tool)
-
-
-class AsyncAdminClient:
-    """
-    KIP-546's admin client for asyncio.
-
-    Args:
-        bootstrap_servers: ``host:port,…`` of a gateway (data or admin listener) or a Kafka.
-        store: instead of servers, a Headgate store or its URL (``sqlite:PATH``,
-            ``zookeeper://…``, ``kafka://…``).
-        config: Kafka's client settings: ``security.protocol``, ``sasl.mechanism``,
-            ``sasl.jaas.config``, ``ssl.truststore.location`` …; ``bootstrap.servers`` too.
-        who: the principal in the store's history; by default who runs the process.
-        tool: the program in the store's history.
-
-    Raises:
-        ConfigError: the settings make no sense; all mistakes at once.
-
-    A client connects at its first call. Use it as an async context manager, or close it.
-    """
-
-    def __init__(
-        self,
-        bootstrap_servers: str | None = None,
-        *,
-        store: str | QuotaStore | None = None,
-        config: Mapping[str, str] | None = None,
-        who: str = "",
-        tool: str = "headgate.admin",
-    ) -> None:
-        self._calls = _Calls(_target(bootstrap_servers, store, config, who, tool))
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def _future(self) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # A failure nobody asks about isn't news: `all()` or its sister tells it too.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def describe_quotas(
-        self,
-        filters: Collection[QuotaFilter] = (),
-        options: DescribeQuotasOptions | None = None,
-    ) -> AsyncDescribeQuotasResult:
-        """Describe all entities that pass all filters and have a quota (KIP-546)."""
-        return self._describe(_query(filters), options)
-
-    def describe_client_quotas(
-        self,
-        components: Collection[FilterComponent] = (),
-        *,
-        strict: bool = False,
-        options: DescribeQuotasOptions | None = None,
-    ) -> AsyncDescribeQuotasResult:
-        """Describe entities by a released filter: exact, default or any; strict or not."""
-        return self._describe(Query(tuple(components), strict), options)
-
-    def _describe(
-        self, query: Query, options: DescribeQuotasOptions | None
-    ) -> AsyncDescribeQuotasResult:
-        options = options or DescribeQuotasOptions()
-        future = self._future()
-        self._start(self._calls.fill_one(future, options.timeout_ms, _describe(query)))
-        return AsyncDescribeQuotasResult(future)
-
-    def describe_effective_quotas(
-        self,
-        entities: Collection[QuotaEntity],
-        options: DescribeEffectiveQuotasOptions | None = None,
-    ) -> AsyncDescribeEffectiveQuotasResult:
-        """Describe what applies to each entity, and what that overrides (KIP-546)."""
-        options = options or DescribeEffectiveQuotasOptions()
-        futures = {entity: self._future() for entity in entities}
-        everything = self._future()
-        self._start(
-            self._calls.fill_each(
-                futures,
-                everything,
-                options.timeout_ms,
-                _effective(list(futures), options.omit_overridden_values),
-            )
-        )
-        return AsyncDescribeEffectiveQuotasResult(futures, everything)
-
-    def alter_quotas(
-        self,
-        entries: Collection[QuotaAlteration],
-        options: AlterQuotasOptions | None = None,
-    ) -> AsyncAlterQuotasResult:
-        """Set and clear quotas, each entity all or nothing (KIP-546)."""
-        options = options or AlterQuotasOptions()
-        futures = {entry.entity: self._future() for entry in entries}
-        everything = self._future()
-        self._start(
-            self._calls.fill_each(
-                futures,
-                everything,
-                options.timeout_ms,
-                _alter(list(entries), options.validate_only),
-            )
-        )
-        return AsyncAlterQuotasResult(futures, everything)
-
-    async def names(self, resource: str = "brokers") -> list[str]:
-        """Return the names of the brokers, topics or other resources."""
-
-        async def action(backend: Backend) -> list[str]:
-            return await backend.names(resource)
-
-        return await self._calls.call(None, action)
-
-    async def describe_configs(self, name: str, resource: str = "brokers") -> list[ConfigEntry]:
-        """Return the settings of a broker (or other resource), sorted by name."""
-
-        async def action(backend: Backend) -> list[ConfigEntry]:
-            return await backend.describe_configs(resource, name)
-
-        return await self._calls.call(None, action)
-
-    async def alter_configs(
-        self, name: str, ops: Mapping[str, str | None], resource: str = "brokers"
-    ) -> None:
-        """Set or remove (None) settings of a broker (or other resource)."""
-
-        async def action(backend: Backend) -> None:
-            await backend.alter_configs(resource, name, ops)
-
-        await self._calls.call(None, action)
-
-    async def describe_user_scram_credentials(
-        self, users: Sequence[str] = ()
-    ) -> dict[str, list[tuple[str, int]] | ApiError]:
-        """Return each user's SCRAM mechanisms and iterations; all users for no names."""
-
-        async def action(backend: Backend) -> dict[str, list[tuple[str, int]] | ApiError]:
-            return await backend.describe_scram(users)
-
-        return await self._calls.call(None, action)
-
-    async def alter_user_scram_credentials(
-        self, user: str, upsertions: Sequence[ScramUpsertion] = (), deletions: Sequence[str] = ()
-    ) -> None:
-        """Set and remove SCRAM credentials of one user."""
-
-        async def action(backend: Backend) -> None:
-            await backend.alter_scram(user, upsertions, deletions)
-
-        await self._calls.call(None, action)
-
-    async def close(self) -> None:
-        """Wait for calls under way, then close the connections."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
-        await self._calls.close()
-
-    async def __aenter__(self) -> AsyncAdminClient:
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
 
 
 class AdminClient:
@@ -367,7 +62,7 @@ class AdminClient:
         who: str = "",
         tool: str = "headgate.admin",
     ) -> None:
-        target = _target(bootstrap_servers, store, config, who, tool)
+        target = Target.of(bootstrap_servers, store, config or {}, who, tool)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="headgate-admin", daemon=True
@@ -384,7 +79,7 @@ class AdminClient:
         if self._closed:
             work.close()
             raise RuntimeError("this admin client is closed")
-        self._loop.call_soon_threadsafe(self._async._start, work)
+        self._loop.call_soon_threadsafe(self._async.start, work)
 
     def describe_quotas(
         self,
@@ -399,7 +94,7 @@ class AdminClient:
                 :data:`QUOTA_ENTITY_NAME_DEFAULT` selects the default; PREFIX never does.
             options: the call's timeout.
         """
-        return self._describe(_query(filters), options)
+        return self._describe(query_of(filters), options)
 
     def describe_client_quotas(
         self,
@@ -423,7 +118,7 @@ class AdminClient:
     ) -> DescribeQuotasResult:
         options = options or DescribeQuotasOptions()
         future: Future[Entities] = Future()
-        self._start(self._async._calls.fill_one(future, options.timeout_ms, _describe(query)))
+        self._start(self._async.calls.fill_one(future, options.timeout_ms, describe(query)))
         return DescribeQuotasResult(future)
 
     def describe_effective_quotas(
@@ -443,11 +138,11 @@ class AdminClient:
         futures: dict[QuotaEntity, Future[Values]] = {entity: Future() for entity in entities}
         everything: Future[None] = Future()
         self._start(
-            self._async._calls.fill_each(
+            self._async.calls.fill_each(
                 futures,
                 everything,
                 options.timeout_ms,
-                _effective(list(futures), options.omit_overridden_values),
+                effective(list(futures), options.omit_overridden_values),
             )
         )
         return DescribeEffectiveQuotasResult(futures, everything)
@@ -468,11 +163,11 @@ class AdminClient:
         futures: dict[QuotaEntity, Future[None]] = {entry.entity: Future() for entry in entries}
         everything: Future[None] = Future()
         self._start(
-            self._async._calls.fill_each(
+            self._async.calls.fill_each(
                 futures,
                 everything,
                 options.timeout_ms,
-                _alter(list(entries), options.validate_only),
+                alter(list(entries), options.validate_only),
             )
         )
         return AlterQuotasResult(futures, everything)
@@ -523,7 +218,5 @@ class AdminClient:
 
 
 async def _make(target: Target) -> AsyncAdminClient:
-    client = AsyncAdminClient.__new__(AsyncAdminClient)
-    client._calls = _Calls(target)
-    client._tasks = set()
-    return client
+    """Make the asynchronous client on the loop that it will live on."""
+    return AsyncAdminClient.to(target)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate.cli import exit_codes
-from headgate.cli.kafka_quotas import entity_json, number, value_text
 from headgate.cli.output import printable, say
 from headgate.cli.plan_text import entity_path
+from headgate.cli.quota_text import entity_json, number, value_text
 from headgate.cli.quotas_as_code import run
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity

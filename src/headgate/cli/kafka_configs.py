@@ -18,23 +18,29 @@ from typing import TYPE_CHECKING, Final
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
 from headgate.cli.joptsimple import OptionError
+from headgate.cli.kafka_configs_describe import (
+    TIMEOUT_S,
+    WIRE_TYPES,
+    check_resource_name,
+    components_of,
+    describe,
+    dynamic,
+    find,
+)
+from headgate.cli.kafka_configs_errors import java_text
 from headgate.cli.kafka_configs_options import (
     BROKERS,
     CLIENTS,
-    GROUPS,
     HELP,
     IP_QUOTA_NAMES,
     IPS,
     LOGGERS,
-    METRICS,
     QUOTA_NAMES,
     SCRAM_NAMES,
-    TOPICS,
     USERS,
     BadUsage,
     ConfigsOptions,
     IllegalArgument,
-    is_java_int,
     usage,
 )
 from headgate.cli.kafka_configs_values import (
@@ -42,11 +48,10 @@ from headgate.cli.kafka_configs_values import (
     configs_to_delete,
     quota_value,
 )
-from headgate.cli.output import complain, java_double, printable, say
-from headgate.errors import ApiError, HeadgateError, InvalidQuota, KafkaError
+from headgate.cli.output import complain, printable, say
+from headgate.errors import ApiError, HeadgateError, InvalidQuota
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
-from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import QuotaKey, keys_for
 
 if TYPE_CHECKING:
@@ -56,8 +61,6 @@ TOOL: Final = "kafka-configs"
 KAFKA_VERSION: Final = "4.3.1"
 """The Kafka whose tool this is, for --version."""
 
-_WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
-_TIMEOUT_S: Final = 60.0
 
 _SCRAM_DEFAULT_ITERATIONS: Final = 4096
 _SCRAM_MIN_ITERATIONS: Final = 4096
@@ -91,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             complain(printable(str(line)))
     except (HeadgateError, OSError) as exc:
         complain(printable(f"Error while executing config command with args '{' '.join(words)}'"))
-        for line in _java_text(exc).splitlines():
+        for line in java_text(exc).splitlines():
             complain(printable(line))
     return exit_codes.FAILED
 
@@ -241,7 +244,7 @@ def alter_quotas(
     if len(types) != len(names):
         raise IllegalArgument("Exactly one entity name must be specified for every entity type")
     entity = entity_of(types, names)
-    old = _find(client, components_of(types, names)).get(entity, {})
+    old = find(client, components_of(types, names)).get(entity, {})
     present = {key.name for key in old}
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
     if missing:
@@ -250,7 +253,7 @@ def alter_quotas(
     ops += [Op(QuotaKey.parse(key), None) for key in delete]
     result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
     try:
-        result.all().result(_TIMEOUT_S)
+        result.all().result(TIMEOUT_S)
     except ApiError as exc:
         told = with_way_out(exc, [op.key for op in ops])
         if told is exc:
@@ -263,35 +266,9 @@ def alter_quotas(
 def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
     """Pair types and names by position; "" is the default."""
     entries: dict[str, EntityName] = {
-        _WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
+        WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
     }
     return QuotaEntity(entries)
-
-
-def components_of(types: Sequence[str], names: Sequence[str]) -> list[FilterComponent]:
-    """
-    Return the strict filter that describe uses: a missing name means any, default included.
-
-    Raises:
-        IllegalArgument: more names than types.
-    """
-    components = []
-    for position, kind in enumerate(types):
-        wire = _WIRE_TYPES[kind]
-        if position >= len(names):
-            components.append(FilterComponent(wire, MatchType.ANY))
-        else:
-            components.append(FilterComponent.of_name(wire, names[position] or DEFAULT))
-    if len(names) > len(types):
-        raise IllegalArgument("More entity names specified than entity types")
-    return components
-
-
-def _find(
-    client: AdminClient, components: Sequence[FilterComponent]
-) -> dict[QuotaEntity, dict[QuotaKey, float]]:
-    found = client.describe_client_quotas(components, strict=True)
-    return found.entities().result(_TIMEOUT_S)
 
 
 def _alter_scram(
@@ -324,10 +301,10 @@ def _alter_resource(
     add: Mapping[str, str],
     delete: Sequence[str],
 ) -> None:
-    _check_resource_name(kind, name)
+    check_resource_name(kind, name)
     # 4.3.1 doesn't look for what is to be deleted where the resource is a broker.
     if kind != BROKERS:
-        old = {entry.name for entry in _dynamic(client, kind, name)}
+        old = {entry.name for entry in dynamic(client, kind, name)}
         strangers = [key for key in delete if key not in old]
         if kind == LOGGERS:
             strangers += [key for key in add if key not in old]
@@ -338,148 +315,6 @@ def _alter_resource(
     ops.update(dict.fromkeys(delete))
     client.alter_configs(name, ops, kind)
 
-
-# --- describe
-
-
-def describe(client: AdminClient, options: ConfigsOptions) -> None:
-    """Print the configs of the entities asked for."""
-    types, names = options.entity_types, options.entity_names
-    kind = types[0]
-    if kind in _WIRE_TYPES:
-        for line in quota_lines(_find(client, components_of(types, names))):
-            say(line)
-        if kind == USERS and CLIENTS not in types and "" not in names:
-            _describe_scram(client, names)
-        return
-    found = names[:1] or client.names(kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
-    everything = options.has("all")
-    for name in found:
-        _check_resource_name(kind, name)
-        entries = client.describe_configs(name, kind) if everything else None
-        if name and not everything and not _exists(client, options, kind, name):
-            text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
-            say(printable(text))
-            return
-        if name:
-            say(
-                printable(
-                    f"{'All' if everything else 'Dynamic'} configs for {kind[:-1]} {name} are:"
-                )
-            )
-        else:
-            say(f"Default configs for {kind} in the cluster are:")
-        for entry in entries if entries is not None else _dynamic(client, kind, name):
-            synonyms = ", ".join(
-                f"{s.source}:{s.name}={'null' if s.value is None else s.value}"
-                for s in entry.synonyms
-            )
-            value = "null" if entry.value is None else entry.value
-            sensitive = "true" if entry.sensitive else "false"
-            say(printable(f"  {entry.name}={value} sensitive={sensitive} synonyms={{{synonyms}}}"))
-
-
-def _exists(client: AdminClient, options: ConfigsOptions, kind: str, name: str) -> bool:
-    """Whether a cluster has the resource; a store can't tell which brokers there are."""
-    if options.has("store"):
-        return True
-    if kind in (TOPICS, BROKERS, LOGGERS):
-        return name in client.names(kind)
-    return bool(_dynamic(client, kind, name))
-
-
-def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[str]:
-    """
-    Return what describe prints, a line per entity.
-
-    Kafka's order is its hash maps'; here entities are in print order and keys by name.
-    """
-    lines = []
-    for entity in sorted(found):
-        parts = [
-            f"{word} '{name}'" if isinstance(name, str) else f"the default {word}"
-            for entity_type, name in entity
-            for word in [_DESCRIBED.get(entity_type, entity_type)]
-        ]
-        values = sorted((key.name, value) for key, value in found[entity].items())
-        text = ", ".join(f"{name}={java_double(value)}" for name, value in values)
-        lines.append(printable(f"Quota configs for {', '.join(parts)} are {text}"))
-    return lines
-
-
-_DESCRIBED: Final = {"user": "user-principal"}
-
-
-def _describe_scram(client: AdminClient, users: Sequence[str]) -> None:
-    for user, found in client.describe_user_scram_credentials(users).items():
-        if isinstance(found, ApiError):
-            say(
-                printable(
-                    f"Error retrieving SCRAM credential configs for user-principal '{user}': "
-                    f"ExecutionException: {java_exception(found)}"
-                )
-            )
-        else:
-            text = ", ".join(f"{mechanism}=iterations={n}" for mechanism, n in found)
-            say(printable(f"SCRAM credential configs for user-principal '{user}' are {text}"))
-
-
-_DYNAMIC_SOURCES: Final[Mapping[str, str]] = {
-    TOPICS: "DYNAMIC_TOPIC_CONFIG",
-    BROKERS: "DYNAMIC_BROKER_CONFIG",
-    METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    GROUPS: "DYNAMIC_GROUP_CONFIG",
-}
-
-
-def _dynamic(client: AdminClient, kind: str, name: str) -> list[ConfigEntry]:
-    """Return the settings that were set for just this resource."""
-    source = _DYNAMIC_SOURCES.get(kind)
-    if kind == BROKERS and not name:
-        source = "DYNAMIC_DEFAULT_BROKER_CONFIG"
-    entries = client.describe_configs(name, kind)
-    return [entry for entry in entries if source is None or entry.source == source]
-
-
-def _check_resource_name(kind: str, name: str) -> None:
-    if kind in (BROKERS, LOGGERS) and name and not is_java_int(name):
-        raise IllegalArgument(
-            f"The entity name for {kind} must be a valid integer broker id, found: {name}"
-        )
-
-
-# --- errors
-
-_EXCEPTIONS: Final[Mapping[int, str]] = {
-    KafkaError.INVALID_REQUEST: "InvalidRequestException",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorizationException",
-    KafkaError.UNSUPPORTED_VERSION: "UnsupportedVersionException",
-    KafkaError.INVALID_CONFIG: "InvalidConfigurationException",
-    KafkaError.NOT_CONTROLLER: "NotControllerException",
-    KafkaError.REQUEST_TIMED_OUT: "TimeoutException",
-    KafkaError.POLICY_VIOLATION: "PolicyViolationException",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "SaslAuthenticationException",
-    KafkaError.THROTTLING_QUOTA_EXCEEDED: "ThrottlingQuotaExceededException",
-    KafkaError.UNKNOWN_SERVER_ERROR: "UnknownServerException",
-}
-
-
-def java_exception(error: ApiError) -> str:
-    """Return an error as Java prints it, class and text."""
-    name = _EXCEPTIONS.get(int(error.code), "ApiException")
-    return f"org.apache.kafka.common.errors.{name}: {error}"
-
-
-def _java_text(error: BaseException) -> str:
-    if isinstance(error, ApiError):
-        return f"java.util.concurrent.ExecutionException: {java_exception(error)}"
-    if isinstance(error, HeadgateError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
-
-
-if TYPE_CHECKING:
-    from headgate.admin.api import ConfigEntry
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,25 +12,26 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headgate.admin.api import (
-    AlterQuotasOptions,
-    DescribeEffectiveQuotasOptions,
-    Entry,
-    Value,
-    Values,
-)
+from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
 from headgate.admin.client import AdminClient
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage
 from headgate.cli.kafka_configs_values import to_double
 from headgate.cli.output import complain, printable, say
+from headgate.cli.quota_text import (
+    effective_lines,
+    entity_json,
+    list_order,
+    number,
+    value_json,
+    value_text,
+)
 from headgate.errors import ApiError, HeadgateError
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity, canonical_entity_type
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter
 from headgate.quota.key import QuotaKey
-from headgate.quota.precedence import PRECEDENCE
 
 TOOL: Final = "kafka-quotas"
 _TIMEOUT_S: Final = 60.0
@@ -321,9 +322,7 @@ def describe(options: OptionSet) -> None:
         result = client.describe_effective_quotas([entity], asked)
         values = result.config()[entity].result(_TIMEOUT_S)
     if options.has("json"):
-        say(
-            json.dumps([_value_json(key, values[key]) for key in sorted(values, key=str)], indent=2)
-        )
+        say(json.dumps([value_json(key, values[key]) for key in sorted(values, key=str)], indent=2))
         return
     for line in effective_lines(values):
         say(line)
@@ -355,83 +354,6 @@ _ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], None]]] = {
     "describe": describe,
     "alter": alter,
 }
-
-
-# --- printing
-
-
-def list_order(entities: Mapping[QuotaEntity, object]) -> list[QuotaEntity]:
-    """
-    Return entities in the order of KIP-546's transcript.
-
-    Most specific level first; on a level, names from the last to the first.
-    """
-    by_name = sorted(entities, key=lambda entity: entity.sort_key, reverse=True)
-    return sorted(by_name, key=_level)
-
-
-def _level(entity: QuotaEntity) -> int:
-    kinds = tuple(
-        "" if name is None else "default" if isinstance(name, Default) else "name"
-        for name in (entity.user, entity.client_id)
-    )
-    for level in PRECEDENCE:
-        if (level.user, level.client) == kinds and len(entity) == sum(map(bool, kinds)):
-            return level.number
-    return len(PRECEDENCE) + 1 + entity.has_default
-
-
-def effective_lines(values: Values) -> list[str]:
-    """Return ``key:unit=value {entity}`` for each key, what it overrides below it with ``*``."""
-    lines = []
-    for key in sorted(values, key=str):
-        value = values[key]
-        lines.append(_entry_line("", key, value.entry))
-        lines += [_entry_line("*", key, entry) for entry in value.overridden_entries or ()]
-    return lines
-
-
-def _entry_line(mark: str, key: QuotaKey, entry: Entry) -> str:
-    return printable(f"{mark}{key}={value_text(entry.value)} {entry.source}")
-
-
-def value_text(value: float) -> str:
-    """Return a value as people write it: whole numbers without ``.0``."""
-    plain = number(value)
-    return "Infinity" if plain == float("inf") else str(plain)
-
-
-def number(value: float) -> int | float:
-    """Return a whole number as int; Kafka's "unlimited" as 2^63 - 1, which it stands for."""
-    if not value.is_integer():
-        return value
-    return 2**63 - 1 if value == 2.0**63 else int(value)
-
-
-def entity_json(entity: QuotaEntity) -> dict[str, str | None]:
-    """Return an entity with raw names; null is the default."""
-    return {kind: None if isinstance(name, Default) else name for kind, name in entity}
-
-
-def _source_json(entry: Entry) -> object:
-    source = entry.source
-    return entity_json(source) if isinstance(source, QuotaEntity) else str(source)
-
-
-def _value_json(key: QuotaKey, value: Value) -> dict[str, object]:
-    row: dict[str, object] = {
-        "key": str(key),
-        "value": number(value.entry.value),
-        "source": _source_json(value.entry),
-    }
-    if value.overridden_entries is not None:
-        row["overridden"] = [
-            {"value": number(entry.value), "source": _source_json(entry)}
-            for entry in value.overridden_entries
-        ]
-    if value.note:
-        row["note"] = value.note
-    return row
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from headgate.cli.kafka_quotas import entity_json, number, value_text
 from headgate.cli.output import printable
+from headgate.cli.quota_text import entity_json, number, value_text
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import Plan

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.kafka_configs import components_of, entity_of, main, quota_lines
+from headgate.cli.kafka_configs import entity_of, main
+from headgate.cli.kafka_configs_describe import components_of, quota_lines
 from headgate.cli.kafka_configs_options import (
     BadUsage,
     ConfigsOptions,

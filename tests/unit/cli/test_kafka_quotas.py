@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.connecting import with_way_out
-from headgate.cli.kafka_quotas import list_order, main, split_list, value_text
+from headgate.cli.kafka_quotas import main, split_list
+from headgate.cli.quota_text import list_order, value_text
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, PRODUCER_SHARES, QuotaKey

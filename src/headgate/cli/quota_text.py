@@ -1,0 +1,90 @@
+"""
+What kafka-quotas and quotas-as-code print: entities, values, effective quotas, as text and JSON.
+
+Source: KIP-546 "Output"; SEEDS 546-24 to 546-26.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.admin.api import Entry, Value, Values
+from headgate.cli.output import printable
+from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.key import QuotaKey
+from headgate.quota.precedence import PRECEDENCE
+
+
+def list_order(entities: Mapping[QuotaEntity, object]) -> list[QuotaEntity]:
+    """
+    Return entities in the order of KIP-546's transcript.
+
+    Most specific level first; on a level, names from the last to the first.
+    """
+    by_name = sorted(entities, key=lambda entity: entity.sort_key, reverse=True)
+    return sorted(by_name, key=_level)
+
+
+def _level(entity: QuotaEntity) -> int:
+    kinds = tuple(
+        "" if name is None else "default" if isinstance(name, Default) else "name"
+        for name in (entity.user, entity.client_id)
+    )
+    for level in PRECEDENCE:
+        if (level.user, level.client) == kinds and len(entity) == sum(map(bool, kinds)):
+            return level.number
+    return len(PRECEDENCE) + 1 + entity.has_default
+
+
+def effective_lines(values: Values) -> list[str]:
+    """Return ``key:unit=value {entity}`` for each key, what it overrides below it with ``*``."""
+    lines = []
+    for key in sorted(values, key=str):
+        value = values[key]
+        lines.append(_entry_line("", key, value.entry))
+        lines += [_entry_line("*", key, entry) for entry in value.overridden_entries or ()]
+    return lines
+
+
+def _entry_line(mark: str, key: QuotaKey, entry: Entry) -> str:
+    return printable(f"{mark}{key}={value_text(entry.value)} {entry.source}")
+
+
+def value_text(value: float) -> str:
+    """Return a value as people write it: whole numbers without ``.0``."""
+    plain = number(value)
+    return "Infinity" if plain == float("inf") else str(plain)
+
+
+def number(value: float) -> int | float:
+    """Return a whole number as int; Kafka's "unlimited" as 2^63 - 1, which it stands for."""
+    if not value.is_integer():
+        return value
+    return 2**63 - 1 if value == 2.0**63 else int(value)
+
+
+def entity_json(entity: QuotaEntity) -> dict[str, str | None]:
+    """Return an entity with raw names; null is the default."""
+    return {kind: None if isinstance(name, Default) else name for kind, name in entity}
+
+
+def _source_json(entry: Entry) -> object:
+    source = entry.source
+    return entity_json(source) if isinstance(source, QuotaEntity) else str(source)
+
+
+def value_json(key: QuotaKey, value: Value) -> dict[str, object]:
+    """Return an effective quota for programs."""
+    row: dict[str, object] = {
+        "key": str(key),
+        "value": number(value.entry.value),
+        "source": _source_json(value.entry),
+    }
+    if value.overridden_entries is not None:
+        row["overridden"] = [
+            {"value": number(entry.value), "source": _source_json(entry)}
+            for entry in value.overridden_entries
+        ]
+    if value.note:
+        row["note"] = value.note
+    return row
