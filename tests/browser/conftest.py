@@ -28,6 +28,7 @@ FLAGS = (
 def browser() -> Iterator[Browser]:
     places = (
         os.environ.get("HEADGATE_CHROMIUM"),
+        os.environ.get("CHROMIUM"),
         *map(shutil.which, ("chromium", "chromium-browser", "google-chrome-stable")),
         str(cache_dir() / "chromium" / "chromium"),
     )

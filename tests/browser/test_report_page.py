@@ -80,8 +80,9 @@ def test_the_page_calls_nobody(browser: Browser, report: str) -> None:
 def test_a_quota_ids_own_page_by_keyboard_alone(page: Page, report: str) -> None:
     page.goto(report)
     button = page.locator("#all tbody button").first
-    name = button.inner_text()
     button.focus()
+    expect(button).to_be_in_viewport()
+    name = button.inner_text()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name=name)
     expect(dialog).to_be_visible()
@@ -102,7 +103,8 @@ def test_a_link_leads_to_a_quota_ids_page(page: Page, report: str) -> None:
 
 
 def test_finding_and_sorting(page: Page, report: str) -> None:
-    page.goto(report)
+    page.goto(report + "#tenants")
+    expect(page.locator("#all tbody tr").first).to_be_in_viewport()
     page.get_by_label("Find").fill("user1")
     expect(page.locator("#found")).to_have_text(re.compile(r"^\d+ of 20$"))
     shown = page.locator("#all tbody tr:visible")

@@ -76,16 +76,16 @@ def close(
                   box=SIMPLE_HEAD)  # fmt: skip
     for name, side in (
         ("quota-id", "left"), ("", "left"), ("set at", "left"), ("quota", "right"),
-        ("mean", "right"), ("of quota", "right"), ("over", "left"), ("throttled", "right"),
-        ("told to wait", "right"), ("", "left"),
+        ("mean", "right"), ("of it", "right"), ("cycles", "right"), ("throttled", "right"),
+        ("told", "right"), ("", "left"),
     ):  # fmt: skip
         table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
-        over = f"{row.cycles} cycles" if row.saturating else "all its time"
         table.add_row(
             Text(row.quota_id), row.what, Text(row.source), rate_text(row.quota),
-            rate_text(row.rate), "" if row.share is None else f"{row.share:.1%}", over,
-            f"{row.throttled} of {row.requests}", f"{row.told_ms / 1000:.1f} s",
+            rate_text(row.rate), "" if row.share is None else f"{row.share:.1%}",
+            str(row.cycles) if row.saturating else "", f"{row.throttled}/{row.requests}",
+            f"{row.told_ms / 1000:.1f} s",
             Text("✓", style="green") if row.holds else Text("off", style="red"),
         )  # fmt: skip
     view.console.print(table)
@@ -173,18 +173,18 @@ def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
     near = sum(1 for row in saturated if row.holds)
     said = [
         f"{near} of {len(saturated)} saturated quota-ids are within {NEAR:.0%} of their quota, "
-        f"over {ENOUGH} or more whole cycles.",
+        f"over {ENOUGH} or more whole cycles; the others want less and aren't slowed.",
         f"Clients under their quota were told to wait {figures['unthrottled_told']:.0f} times.",
         f"Throttle time told: {figures['told_s']:.1f} s by the gateway, "
         f"{figures['client_told_s']:.1f} s as the clients heard it.",
         f"Replayed by Spark: {figures['events'] - figures['replay_differs']:.0f} of "
         f"{figures['events']:.0f} decisions are the gateway's to the millisecond.",
     ]
-    equal = next((v for k, v in figures.items() if "equal" in k and k.startswith("log_")), None)
+    equal = figures.get(f"log_{plan.PRODUCE}.equal_decisions_share")
     if equal is not None:
         said.append(
-            f"On the real broker's log {equal:.1%} of the decisions are the broker's own; its "
-            "times are rounded, so a log can't bring us nearer (see the report)."
+            f"On the real broker's log {equal:.1%} of the produce decisions are the broker's own; "
+            "its times are rounded, so a log can't bring us nearer."
         )
     if near < len(saturated):
         said.append(

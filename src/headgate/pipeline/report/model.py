@@ -403,6 +403,8 @@ def _attach(report: Report, tables: ReportTables) -> None:
             continue
         tenant = by_key.get((row["quota_key"].partition(":")[0], row["quota_id"]))
         if tenant is not None and (row["requests"] or row["bytes"]):
+            # A journal's usage knows its limits, not where they come from.
+            tenant.source = tenant.source or row["source"] or ""
             tenant.members.append(
                 {name: row[name] for name in ("principal", "client_id", "requests", "bytes")}
             )

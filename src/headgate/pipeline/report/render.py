@@ -78,7 +78,6 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         moment=words.moment,
     )  # fmt: skip
     data = {
-        "charts": {name: chart.figure() for name, chart in drawn.items()},
         "tenants": [charts.series_of(tenant) for tenant in report.tenants],
         "start": report.start_ms,
         "bin": report.bin_ms,
@@ -97,6 +96,7 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         figures=[row for row in report.summary if row["command"] != "replay"],
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
+        figures_data=_json({name: chart.figure() for name, chart in drawn.items()}),
         data=_json(data),
         plotly=_plotly(),
         dash=words.NONE,

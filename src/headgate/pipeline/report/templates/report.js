@@ -2,7 +2,7 @@
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-  let data = null, loaded = false;
+  let data = null, figures = null, loaded = false;
   const read = () => (data ??= JSON.parse($("#data").textContent));
   // Plotly is inert text until the first chart is wanted, so the page opens without it.
   const plotly = () => {
@@ -74,11 +74,12 @@
   const busiest = (tenant) => tenant.s.reduce((a, b) => (b.y.reduce((p, q) => p + q, 0) > a.y.reduce((p, q) => p + q, 0) ? b : a));
   const draw = (element) => {
     if (element.dataset.drawn) return;
-    read();
     if (element.dataset.chart) {
-      const figure = fill(data.charts[element.dataset.chart]);
+      figures ??= JSON.parse($("#figures").textContent);
+      const figure = fill(figures[element.dataset.chart]);
       put(element, figure.data, figure.layout);
     } else {
+      read();
       const tenant = data.tenants[+element.dataset.tenant];
       drawSeries(element, tenant, busiest(tenant), false);
     }
