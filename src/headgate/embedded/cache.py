@@ -1,5 +1,5 @@
 """
-Where fetched things are kept: one folder, found the same way by every part.
+Where fetched things are kept, and who holds which folder: found the same way by every part.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from headgate.embedded.process import EmbeddedError
 
 CACHE_VARIABLE = "HEADGATE_CACHE"
+_FRESH_S = 600  # between a folder's making and its locking lie milliseconds
 
 
 def cache_dir() -> Path:
@@ -103,3 +105,28 @@ def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
+
+
+def temporary_folder(kind: str) -> Path:
+    """
+    Make a temporary folder, and remove those whose process was killed before it could.
+
+    Args:
+        kind: goes into the name, such as ``kafka``.
+    """
+    prefix = f"headgate-{kind}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            _remove_if_abandoned(left)
+    return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    """Remove a folder of ours that nobody holds; a fresh one may be about to be held."""
+    lock = folder / ".lock"
+    stat = lock.stat()
+    if stat.st_uid != os.getuid() or time.time() - stat.st_mtime < _FRESH_S:
+        return
+    with lock.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held: OSError, and it stays
+        shutil.rmtree(folder)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from headgate.embedded import properties
-from headgate.embedded.cache import hold
+from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_4, ensure_jars
 from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
@@ -217,7 +216,7 @@ class EmbeddedKafka:
         """
         ensure_jars(self.version, progress=self._progress)
         if self._dir is None:
-            self._dir = Path(tempfile.mkdtemp(prefix="headgate-kafka-"))
+            self._dir = temporary_folder("kafka")
         self._dir.mkdir(parents=True, exist_ok=True)
         # Kafka's own lock doesn't cover its metadata log: two of one folder would spoil it.
         self._lock = hold(self._dir, "embedded Kafka")

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from headgate.embedded import properties
-from headgate.embedded.cache import hold
+from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_3, ensure_jars
 from headgate.embedded.java import find_java
 from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
@@ -106,7 +105,7 @@ class EmbeddedZooKeeper:
             raise EmbeddedError("the embedded ZooKeeper runs already")
         jars = ensure_jars(KAFKA_3, progress=self._progress)
         if self._dir is None:
-            self._dir = Path(tempfile.mkdtemp(prefix="headgate-zookeeper-"))
+            self._dir = temporary_folder("zookeeper")
         try:
             if self._port is None:
                 self._port = free_ports(1)[0]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 import trustme
 
-from headgate.embedded import properties, scram, truststore
+from headgate.embedded import cache, properties, scram, truststore
 from headgate.embedded.cache import cache_dir, write_whole
 from headgate.embedded.java import Java, find_java
+from headgate.embedded.process import EmbeddedError
 from headgate.embedded.properties import Ports
 from headgate.errors import ConfigError
 
@@ -130,3 +132,33 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
     write_whole(path, b"two")
     assert path.read_bytes() == b"two"
     assert [found.name for found in path.parent.iterdir()] == ["file"]
+
+
+def test_temporary_folders_of_killed_processes_are_removed_and_others_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path))
+    abandoned, held, fresh, foreign = (tmp_path / f"headgate-kafka-{n}" for n in "ahfx")
+    for folder in (abandoned, held, fresh, foreign):
+        folder.mkdir()
+    descriptors = {folder: cache.hold(folder, "test") for folder in (abandoned, held, fresh)}
+    for folder in (abandoned, held):
+        os.utime(folder / ".lock", (0, 0))
+    os.close(descriptors[abandoned])
+    os.close(descriptors[fresh])
+    made = cache.temporary_folder("kafka")
+    assert made.is_dir()
+    assert sorted(tmp_path.iterdir()) == sorted([held, fresh, foreign, made])
+    os.close(descriptors[held])
+
+
+def test_a_folder_that_is_held_is_refused_naming_who_holds_it(tmp_path: Path) -> None:
+    descriptor = cache.hold(tmp_path, "embedded Kafka")
+    with pytest.raises(EmbeddedError) as refused:
+        cache.hold(tmp_path, "embedded Kafka", patience_s=0)
+    assert str(refused.value) == (
+        f"{tmp_path} is in use by another embedded Kafka (process {os.getpid()}): "
+        "stop that one, or name another folder"
+    )
+    os.close(descriptor)
+    os.close(cache.hold(tmp_path, "embedded Kafka", patience_s=0))
