@@ -33,4 +33,12 @@ def open_store(url: str, settings: Settings | None = None) -> QuotaStore:
         from headgate.store.zookeeper import ZooKeeperStore
 
         return ZooKeeperStore(place, security=settings.zookeeper if settings else None)
+    if scheme == "kafka" and place and "/" not in place:
+        from headgate.store.kafka import POLL_MS, KafkaStore
+
+        return KafkaStore(
+            place,
+            security=settings.store_kafka if settings else None,
+            poll_ms=settings.store_poll_ms if settings else POLL_MS,
+        )
     raise ConfigError(f"headgate.store: {url!r} names no store; use {SCHEMES}")

@@ -124,14 +124,22 @@ def _decide_home(
             changed.append(Changed(key, before, value))
     steps: list[Step] = []
     if new != config:
-        steps += _write(links, new, nodes)
+        steps += write_config(links, new, nodes)
     if older_path and older_node and new_older != older:
         # The older layout is never written but to take away what was cleared.
         steps.append(Step("set", older_path, encode_config(new_older), older_node.version))
     return steps, changed
 
 
-def _write(links: list[str], config: Mapping[str, str], nodes: Nodes) -> list[Step]:
+def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> list[Step]:
+    """
+    Return the steps that give an entity's znode a configuration, or take the znode away.
+
+    Args:
+        links: the znode and its parents, from the top.
+        config: what it is to hold; nothing deletes it, with parents that this leaves empty.
+        nodes: those znodes as read.
+    """
     target = links[-1]
     node = nodes[target]
     if node is None:

@@ -301,6 +301,12 @@ class ZooKeeperStore(WatchedStore):
         for path in OLDER.values():
             self._client.watch_data(path, self._on_older)
 
+    @property
+    def client(self) -> ZkClient:
+        """The connection, for what stands beside quotas in the same znodes."""
+        self._check_open()
+        return self._client
+
     def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
         """Return the defaults that the layout before KIP-55's final one keeps, with their path."""
         nodes = self._client.nodes(OLDER.values())

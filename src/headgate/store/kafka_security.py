@@ -1,0 +1,206 @@
+"""
+TLS and SASL towards a Kafka cluster, for our own client and for librdkafka alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import ssl
+import tempfile
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.config.settings import ClientSecurity, Tls
+from headgate.errors import RemoteProtocolError, StoreError
+
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: Kafka's ScramMechanism allows 16,384; a peer that asks for far more wants our CPU.
+MAX_ITERATIONS = 1_000_000
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class Pems(NamedTuple):
+    """What a side of TLS holds, as PEM text; "" where it has none."""
+
+    trusted: str
+    chain: str
+    key: str
+    key_password: str | None
+
+
+def pems(tls: Tls) -> Pems:
+    """
+    Return certificates and key as PEM, whatever form the settings give them in.
+
+    Raises:
+        StoreError: a file can't be read; names it.
+    """
+    password = tls.key_password or tls.keystore_password
+    secret = None if password is None else password.value
+    chain, key = tls.keystore_certificate_chain or "", ""
+    if tls.keystore_key is not None:
+        key = tls.keystore_key.value
+    elif tls.keystore_location is not None:
+        data = _read(tls.keystore_location)
+        if b"-----BEGIN" in data:
+            chain = key = data.decode()
+        else:
+            store_password = tls.keystore_password
+            chain, key = _pkcs12(
+                data, store_password.value if store_password else None, tls.keystore_location
+            )
+            secret = None
+    trusted = tls.truststore_certificates or ""
+    if not trusted and tls.truststore_location is not None:
+        data = _read(tls.truststore_location)
+        if b"-----BEGIN" in data:
+            trusted = data.decode()
+        else:
+            trust_password = tls.truststore_password
+            trusted, _ = _pkcs12(
+                data, trust_password.value if trust_password else None, tls.truststore_location
+            )
+    return Pems(trusted, chain, key, secret)
+
+
+def _read(location: str) -> bytes:
+    try:
+        return Path(location).read_bytes()
+    except OSError as exc:
+        raise StoreError(f"headgate.store.kafka.ssl: {location}: {exc.strerror}") from exc
+
+
+def _pkcs12(data: bytes, password: str | None, location: str) -> tuple[str, str]:
+    """Return a PKCS12 store's certificates and key as PEM."""
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        pkcs12,
+    )
+
+    try:
+        store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except ValueError as exc:
+        raise StoreError(f"headgate.store.kafka.ssl: {location}: {exc}") from exc
+    certificates = [c.certificate for c in (store.cert, *store.additional_certs) if c is not None]
+    chain = b"".join(c.public_bytes(Encoding.PEM) for c in certificates)
+    key = b""
+    if store.key is not None:
+        key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return chain.decode(), key.decode()
+
+
+def tls_context(security: ClientSecurity | None) -> ssl.SSLContext | None:
+    """
+    Return the TLS of a connection; None for a plain one.
+
+    Raises:
+        StoreError: a store can't be read or holds no usable key; names the setting.
+    """
+    if security is None or not security.security_protocol.tls:
+        return None
+    tls = security.ssl
+    held = pems(tls)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.endpoint_identification_algorithm.lower() == "https"
+    versions = [_VERSIONS[name] for name in tls.enabled_protocols if name in _VERSIONS]
+    if versions:
+        context.minimum_version, context.maximum_version = min(versions), max(versions)
+    try:
+        if held.trusted:
+            context.load_verify_locations(cadata=held.trusted)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        if held.chain and held.key:
+            # Python takes a chain from a file only; it is there for as long as reading it takes.
+            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+                file.write(held.key if held.key == held.chain else held.key + held.chain)
+                file.flush()
+                context.load_cert_chain(file.name, password=held.key_password)
+    except (ssl.SSLError, ValueError) as exc:
+        raise StoreError(f"headgate.store.kafka.ssl: {exc}") from exc
+    return context
+
+
+def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[str, str]:
+    """Return a confluent-kafka client's settings for the same connection."""
+    config = {"bootstrap.servers": bootstrap}
+    if security is None:
+        return config
+    config["security.protocol"] = security.security_protocol.name
+    if security.security_protocol.sasl:
+        password = security.sasl_password
+        config["sasl.mechanism"] = security.sasl_mechanism
+        config["sasl.username"] = security.sasl_username or ""
+        config["sasl.password"] = "" if password is None else password.value
+    if security.security_protocol.tls:
+        held = pems(security.ssl)
+        found: Mapping[str, str | None] = {
+            "ssl.ca.pem": held.trusted,
+            "ssl.certificate.pem": held.chain,
+            "ssl.key.pem": held.key,
+            "ssl.key.password": held.key_password,
+        }
+        config |= {name: value for name, value in found.items() if value}
+        config["ssl.endpoint.identification.algorithm"] = (
+            security.ssl.endpoint_identification_algorithm or "none"
+        )
+    return config
+
+
+Exchange = Generator[bytes, bytes, None]
+
+
+def sasl_exchange(security: ClientSecurity) -> Exchange:
+    """
+    Return the client's side of a mechanism: yields what to send, is sent what came back.
+
+    Raises:
+        StoreError: a mechanism this store doesn't speak.
+    """
+    username = security.sasl_username or ""
+    password = "" if security.sasl_password is None else security.sasl_password.value
+    if security.sasl_mechanism == "PLAIN":
+        return _plain(username, password)
+    if security.sasl_mechanism in HASHES:
+        return _scram(HASHES[security.sasl_mechanism], username, password)
+    raise StoreError(
+        f"headgate.store.kafka.sasl.mechanism: {security.sasl_mechanism} isn't spoken by the Kafka "
+        f"store; use PLAIN, {' or '.join(HASHES)}"
+    )
+
+
+def _plain(username: str, password: str) -> Exchange:
+    yield f"\x00{username}\x00{password}".encode()
+
+
+def _scram(algorithm: str, username: str, password: str) -> Exchange:
+    """Source: RFC 5802; ScramSaslClient in Apache Kafka."""
+    nonce = secrets.token_urlsafe(24)
+    bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    first = (yield f"n,,{bare}".encode()).decode("utf-8", "replace")
+    fields = dict(part.partition("=")[::2] for part in first.split(","))
+    try:
+        theirs, salt = fields["r"], base64.b64decode(fields["s"], validate=True)
+        iterations = int(fields["i"])
+    except (KeyError, ValueError) as exc:
+        raise RemoteProtocolError("the broker's first SCRAM message is malformed") from exc
+    if not theirs.startswith(nonce) or not 1 <= iterations <= MAX_ITERATIONS:
+        raise RemoteProtocolError("the broker's first SCRAM message doesn't continue ours")
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    message = f"{bare},{first},c=biws,r={theirs}".encode()
+    signature = hmac.digest(stored_key, message, algorithm)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+    last = yield f"c=biws,r={theirs},p={proof.decode()}".encode()
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    expected = b"v=" + base64.b64encode(hmac.digest(server_key, message, algorithm))
+    if not hmac.compare_digest(last.split(b",")[0], expected):
+        raise RemoteProtocolError("the broker's SCRAM proof is wrong")

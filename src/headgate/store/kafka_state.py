@@ -1,0 +1,192 @@
+"""
+What the compacted topic amounts to, record by record. Pure.
+
+A record's key is JSON: ``{"kind":"quota","path":"users/alice","key":"producer_ids_rate"}``, also
+kinds ``broker``, ``lease``, ``history``, ``audit``. A record without value takes its key away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from headgate.errors import InvalidQuota
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.store.base import AuditEvent, HistoryEntry
+
+#: History entries and audit lines kept; the topic is read whole at every start.
+KEEP_HISTORY = 20_000
+KEEP_AUDIT = 10_000
+
+
+class Record(NamedTuple):
+    """A record of the topic, as bytes."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Expected(NamedTuple):
+    """A value that Kafka must show, because a history entry says it was set."""
+
+    entity: QuotaEntity
+    key: QuotaKey
+    value: float | None
+
+
+class TopicState:
+    """The topic, folded."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
+        self.brokers: dict[str, dict[str, str]] = {}
+        self.leases: dict[str, dict[str, Any]] = {}
+        # Kept as bytes: most entries are never looked at.
+        self.history: dict[str, bytes] = {}
+        self.audit: dict[str, bytes] = {}
+        # What the history last says of a key: who finds Kafka at odds with it records a change.
+        self.last: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
+        self.quotas_version = 0
+
+    def apply(self, record: Record) -> list[Expected]:
+        """
+        Take in a record; what isn't one of ours is passed over.
+
+        Returns:
+            What Kafka must show now, where the record is a history entry.
+        """
+        try:
+            key = json.loads(record.key)
+            kind = key["kind"]
+            value = None if record.value is None else json.loads(record.value)
+            if kind == "quota":
+                self._quota(entity_from_path(key["path"]), QuotaKey.parse(key["key"]), value)
+            elif kind == "broker":
+                _put(self.brokers, str(key["broker"]), str(key["key"]), value)
+            elif kind == "lease":
+                self.leases[str(key["name"])] = value or {"owner": "", "epoch": 0, "expires_ms": 0}
+            elif kind == "history":
+                return self._history(str(key["id"]), record.value, value)
+            elif kind == "audit":
+                _keep(self.audit, str(key["id"]), record.value)
+        except (ValueError, KeyError, TypeError, InvalidQuota):
+            pass
+        return []
+
+    def _quota(self, entity: QuotaEntity, key: QuotaKey, value: Any) -> None:
+        number = None if value is None else float(value["value"])
+        _put(self.quotas, entity, key, number)
+        self.quotas_version += 1
+
+    def _history(self, id_: str, data: bytes | None, value: Any) -> list[Expected]:
+        _keep(self.history, id_, data)
+        if value is None:
+            return []
+        entity = entity_from_path(value["path"])
+        expected = [
+            Expected(entity, QuotaKey.parse(key), after) for key, _before, after in value["changes"]
+        ]
+        self.last.update({(e.entity, e.key): e.value for e in expected})
+        return [e for e in expected if e.key.known_to_kafka]
+
+    def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        """Return the history, oldest first."""
+        path = None if entity is None else entity.path
+        found: list[HistoryEntry] = []
+        for data in self.history.values():
+            entry = json.loads(data)
+            if path is not None and entry["path"] != path:
+                continue
+            about = entity_from_path(entry["path"])
+            found += [
+                HistoryEntry(
+                    entry["t_ms"], entry["who"], entry["tool"], about, QuotaKey.parse(key), *values
+                )
+                for key, *values in entry["changes"]
+            ]
+        return found if limit is None else found[len(found) - min(limit, len(found)) :]
+
+    def audit_log(self, limit: int | None) -> list[AuditEvent]:
+        """Return the audit lines, oldest first."""
+        lines = list(self.audit.values())
+        if limit is not None:
+            lines = lines[len(lines) - min(limit, len(lines)) :]
+        return [AuditEvent(**json.loads(line)) for line in lines]
+
+    def trimmed(self, new_history: int, new_audit: int) -> list[Record]:
+        """Return the records that take away what is too old once so many more are added."""
+        records: list[Record] = []
+        for kind, kept, keep in (
+            ("history", self.history, KEEP_HISTORY - new_history),
+            ("audit", self.audit, KEEP_AUDIT - new_audit),
+        ):
+            surplus = len(kept) - max(0, keep)
+            if surplus > 0:
+                ids = list(kept)[:surplus]
+                records += [Record(_key(kind=kind, id=id_), None) for id_ in ids]
+        return records
+
+
+def quota_record(entity: QuotaEntity, key: QuotaKey, value: float | None) -> Record:
+    """Return the record that sets or clears a key Kafka lacks."""
+    data = None if value is None else _json({"value": value})
+    return Record(_key(kind="quota", path=entity.path, key=key.name), data)
+
+
+def broker_record(broker: str, key: str, value: str | None) -> Record:
+    """Return the record that sets or removes a broker setting."""
+    data = None if value is None else _json(value)
+    return Record(_key(kind="broker", broker=broker, key=key), data)
+
+
+def lease_record(name: str, owner: str, epoch: int, expires_ms: int) -> Record:
+    """Return the record of a lease."""
+    value = {"owner": owner, "epoch": epoch, "expires_ms": expires_ms}
+    return Record(_key(kind="lease", name=name), _json(value))
+
+
+def history_record(
+    id_: str,
+    stamp: tuple[int, str, str],
+    entity: QuotaEntity,
+    changes: Iterable[tuple[QuotaKey, float | None, float | None]],
+) -> Record:
+    """Return a history entry; ``stamp`` is when (epoch ms), who, by which tool."""
+    t_ms, who, tool = stamp
+    listed = [[str(key), before, after] for key, before, after in changes]
+    value = {"t_ms": t_ms, "who": who, "tool": tool, "path": entity.path, "changes": listed}
+    return Record(_key(kind="history", id=id_), _json(value))
+
+
+def audit_record(id_: str, event: AuditEvent) -> Record:
+    """Return an audit line."""
+    return Record(_key(kind="audit", id=id_), _json(asdict(event)))
+
+
+def _put(table: dict[Any, dict[Any, Any]], outer: Any, inner: Any, value: Any) -> None:
+    # A new dict for the outer key: tables made from the old one stay as they are.
+    values = {k: v for k, v in table.get(outer, {}).items() if k != inner}
+    if value is not None:
+        values[inner] = value
+    if values:
+        table[outer] = values
+    else:
+        table.pop(outer, None)
+
+
+def _keep(table: dict[str, bytes], id_: str, data: bytes | None) -> None:
+    if data is None:
+        table.pop(id_, None)
+    else:
+        table[id_] = data
+
+
+def _key(**parts: str) -> bytes:
+    return _json(parts)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,298 @@
+"""
+The compacted topic: read by a thread of its own, written by one fenced writer at a time.
+
+Every writer uses the same transactional id. Taking it over (``init_transactions``) fences whoever
+had it, and whoever isn't fenced knows that nobody wrote since: so reading to the end, deciding and
+committing is compare-and-set, for any number of processes.
+
+Source: KIP-98 "Exactly Once Delivery and Transactional Messaging".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from headgate.errors import StoreError
+from headgate.store.kafka_state import Expected, Record, TopicState
+
+log = logging.getLogger("headgate.store")
+#: Time for one step: making the topic, reaching the end, committing.
+STEP_TIMEOUT_S = 30.0
+#: How often writers that fence each other try before they give up.
+MAX_ATTEMPTS = 50
+
+Decide = Callable[[TopicState], list[Record]]
+
+
+class QuotaTopic:
+    """
+    The topic of what Kafka can't hold.
+
+    Args:
+        config: librdkafka settings to connect.
+        topic: its name.
+        changed: called from the reading thread after records came in, with what Kafka must show.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, str],
+        topic: str,
+        changed: Callable[[list[Expected]], None],
+    ) -> None:
+        self._config: dict[str, Any] = {**config, "client.id": "headgate-store"}
+        self._topic = topic
+        self._changed = changed
+        self.state = TopicState()
+        self._moved = threading.Condition()
+        self._position = 0
+        self._stop = False
+        self._write_lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._admin = AdminClient(self._config, logger=log)
+        self._partition = TopicPartition(topic, 0)
+        with self._translated("reach"):
+            self._make_topic()
+        self._consumer = Consumer(
+            {
+                **self._config,
+                "group.id": f"headgate-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # What ends a transaction is no record, so only the next answer shows its offset.
+                "fetch.wait.max.ms": 100,
+            },
+            logger=log,
+        )
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._thread = threading.Thread(target=self._read, name="headgate-store-topic", daemon=True)
+        self._thread.start()
+
+    def _make_topic(self) -> None:
+        known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+        if self._topic in known.topics:
+            return
+        replicas = min(3, len(known.brokers))
+        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
+        try:
+            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    @contextmanager
+    def _translated(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            raise StoreError(
+                f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic}: "
+                f"{error.str()}",
+                retriable=bool(error.retriable())
+                or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT),
+            ) from exc
+
+    # --- reading
+
+    def _read(self) -> None:
+        while not self._stop:
+            first = self._consumer.poll(0.2)
+            if first is None:
+                continue
+            # consume() alone would wait for as many as it may take.
+            messages = [first, *self._consumer.consume(num_messages=1_000, timeout=0)]
+            expected: list[Expected] = []
+            taken = 0
+            with self._moved:
+                for message in messages:
+                    error = message.error()
+                    if error is None:
+                        key = message.key()
+                        record = Record(key or b"", message.value())
+                        expected += self.state.apply(record)
+                        self._position = message.offset() + 1
+                        taken += 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        # Past commit markers too, which are no messages.
+                        self._position = max(self._position, message.offset())
+                    else:
+                        log.warning("reading topic %s goes on, but: %s", self._topic, error)
+                self._moved.notify_all()
+            if taken:
+                self._changed(expected)
+
+    def read_to_end(self) -> None:
+        """
+        Wait until everything committed so far has been taken in.
+
+        Raises:
+            StoreError: the topic can't be reached.
+        """
+        self._wait_for(self._end())
+
+    def _wait_for(self, end: int) -> None:
+        with self._moved:
+            if not self._moved.wait_for(lambda: self._position >= end, STEP_TIMEOUT_S):
+                raise StoreError(
+                    f"topic {self._topic} couldn't be read to its end in {STEP_TIMEOUT_S:.0f} s "
+                    f"(offset {self._position} of {end})",
+                    retriable=True,
+                )
+
+    def _end(self) -> int:
+        # Not the consumer's get_watermark_offsets: it never returns while a thread is polling.
+        asked = {self._partition: OffsetSpec.latest()}
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        with self._translated("read"):
+            while True:
+                answers = self._admin.list_offsets(
+                    asked,
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=STEP_TIMEOUT_S,
+                )
+                try:
+                    return int(answers[self._partition].result(STEP_TIMEOUT_S).offset)
+                except KafkaException as exc:
+                    # A topic just made isn't known everywhere yet.
+                    if exc.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
+
+    @contextmanager
+    def locked(self) -> Iterator[TopicState]:
+        """Give the state, held still."""
+        with self._moved:
+            yield self.state
+
+    # --- writing
+
+    def write(self, decide: Decide) -> None:
+        """
+        Commit what ``decide`` returns for the topic's present state, all or nothing.
+
+        Args:
+            decide: given the state at the topic's end, returns records; none: nothing is written.
+                Called again when another writer came between.
+
+        Raises:
+            StoreError: it couldn't be committed.
+        """
+        with self._write_lock:
+            for attempt in range(MAX_ATTEMPTS):
+                try:
+                    with self._translated("write to"):
+                        if self._attempt(decide):
+                            return
+                except StoreError as exc:
+                    self._producer = None
+                    if not exc.retriable or attempt == MAX_ATTEMPTS - 1:
+                        raise
+                if attempt:
+                    # Writers that met once shouldn't meet again.
+                    time.sleep(0.01 * (1 + uuid.uuid4().int % (2 * attempt)))
+        raise StoreError(
+            f"topic {self._topic}: other writers came between {MAX_ATTEMPTS} times", retriable=True
+        )
+
+    def _attempt(self, decide: Decide) -> bool:
+        try:
+            fresh = self._producer is None
+            if self._producer is None:
+                self._producer = Producer(
+                    {
+                        **self._config,
+                        "transactional.id": f"{self._topic}-writer",
+                        "acks": "all",
+                        "linger.ms": 0,
+                        "transaction.timeout.ms": 30_000,
+                    },
+                    logger=log,
+                )
+                self._producer.init_transactions(STEP_TIMEOUT_S)
+            if fresh:
+                self.read_to_end()
+            with self._moved:
+                records = decide(self.state)
+            if not records:
+                return True
+            end = self._commit(self._producer, records)
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            if self._producer is not None and error.txn_requires_abort():
+                self._producer.abort_transaction(STEP_TIMEOUT_S)
+                return False
+            self._producer = None
+            if error.fatal() or error.code() in _FENCED:
+                return False
+            raise
+        # Kafka acknowledges a commit before it writes the marker that lets readers past it.
+        self._wait_for(end)
+        return True
+
+    def _commit(self, producer: Producer, records: list[Record]) -> int:
+        """Commit records; return the offset after the last one."""
+        offsets: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+
+        producer.begin_transaction()
+        for key, value in records:
+            while True:
+                try:
+                    producer.produce(
+                        self._topic, key=key, value=value, partition=0, on_delivery=delivered
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        while True:
+            try:
+                # Flushes first, and fails when any record wasn't delivered.
+                producer.commit_transaction(STEP_TIMEOUT_S)
+                return max(offsets) + 1
+            except KafkaException as exc:
+                if not exc.args[0].retriable():
+                    raise
+
+    def close(self) -> None:
+        """Stop reading and writing."""
+        self._stop = True
+        self._thread.join()
+        self._consumer.close()
+        with self._write_lock:
+            self._producer = None
+
+
+_NOT_YET = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+#: PRODUCER_FENCED is 90 on the wire; older confluent-kafka has no name for it.
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, 90})
