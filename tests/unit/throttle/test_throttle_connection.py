@@ -83,7 +83,7 @@ def test_overrides_per_address_and_their_forms() -> None:
     assert outcomes == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.TOO_MANY]
 
 
-def test_no_limit_no_delay() -> None:
+def test_612_1_612_10_by_default_no_limit_and_no_delay() -> None:
     q = quotas()
     for i in range(10_000):
         assert q.reserve("EXTERNAL", T0 + i // 100) == 0

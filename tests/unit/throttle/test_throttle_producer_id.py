@@ -140,7 +140,7 @@ def test_without_a_scheduler_time_must_be_given() -> None:
         manager().add("u", 1)
 
 
-def test_936_5_936_6_new_ids_are_charged_per_second_with_a_burst_of_the_windows() -> None:
+def test_936_5_936_6_936_8_new_ids_are_charged_per_second_and_told_to_wait_never_refused() -> None:
     m = manager(2.0)  # 2 per s, burst 22
     assert m.record("u", range(22), T0) == Throttle(0, "u", "", 2.0)
     assert m.record("u", range(22, 32), T0) == Throttle(5000, "u", "", 2.0)
