@@ -1,0 +1,192 @@
+"""
+The managers of one broker, by quota key: made from the settings, fed from the quota table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import (
+    CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+    QuotaType,
+)
+from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
+from headgate.throttle.producer_id import ProducerIdQuotaManager
+from headgate.throttle.request import RequestQuotaManager
+from headgate.throttle.shares import SharesQuotaManager
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.throttle.registry import Throttle
+
+SHARES_PERIOD_MS: Final = 1000
+"""How often contested capacity is divided anew."""
+_BEYOND_KAFKA: Final = frozenset(
+    {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
+)
+"""What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
+
+
+class ByteManager(Protocol):
+    """What a produce or fetch manager does, by sampled rate, bucket, split or share."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether requests are charged at all."""
+        ...
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Charge and decide."""
+        ...
+
+    def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Take a charge back."""
+        ...
+
+
+class Managers:
+    """
+    Every manager of one broker.
+
+    Args:
+        settings: windows, pacing, capacities, static defaults.
+        start_ms: epoch milliseconds; expiry counts from it.
+    """
+
+    def __init__(self, settings: Settings, start_ms: int) -> None:
+        self._burst_s = settings.pacing_burst_seconds if settings.pacing == "smooth" else 0.0
+        self.produce = _byte_rate(
+            settings, QuotaType.PRODUCER_BYTE_RATE, settings.quota_producer_default, start_ms
+        )
+        self.fetch = _byte_rate(
+            settings, QuotaType.CONSUMER_BYTE_RATE, settings.quota_consumer_default, start_ms
+        )
+        self.request = RequestQuotaManager(
+            num_samples=settings.quota_window_num,
+            window_ms=settings.quota_window_ms,
+            start_ms=start_ms,
+        )
+        self.mutation = ControllerMutationQuotaManager(
+            num_samples=settings.controller_quota_window_num,
+            window_ms=settings.controller_quota_window_size_seconds * 1000,
+            start_ms=start_ms,
+        )
+        self.producer_ids = ProducerIdQuotaManager(
+            settings.producer_id_quota_cache_cleanup_scheduler_interval_ms,
+            num_samples=settings.producer_id_quota_window_num,
+            window_ms=settings.producer_id_quota_window_size_seconds * 1000,
+            cache_window_ms=settings.producer_id_quota_cache_window_seconds * 1000,
+            start_ms=start_ms,
+        )
+        split: dict[str, Any] = {"period_ms": settings.splits_period_ms, "start_ms": start_ms}
+        self.produce_bps = BpsQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 1, **split)
+        self.fetch_bps = BpsQuotaManager(QuotaType.CONSUMER_BYTE_RATE, 1, **split)
+        share: dict[str, Any] = {"period_ms": SHARES_PERIOD_MS, "start_ms": start_ms}
+        self.produce_shares = SharesQuotaManager(
+            QuotaType.PRODUCER_BYTE_RATE, settings.capacity_producer_byte_rate, **share
+        )
+        self.fetch_shares = SharesQuotaManager(
+            QuotaType.CONSUMER_BYTE_RATE, settings.capacity_consumer_byte_rate, **share
+        )
+        self.by_key: Mapping[QuotaKey, Any] = {
+            PRODUCER: self.produce,
+            CONSUMER: self.fetch,
+            PRODUCER_BPS: self.produce_bps,
+            CONSUMER_BPS: self.fetch_bps,
+            PRODUCER_SHARES: self.produce_shares,
+            CONSUMER_SHARES: self.fetch_shares,
+            REQUEST: self.request,
+            MUTATION: self.mutation,
+            PRODUCER_IDS: self.producer_ids,
+        }
+        self.active: frozenset[QuotaKey] = frozenset()
+        self.active_names: frozenset[str] = frozenset()
+        self.produce_active: tuple[tuple[str, ByteManager], ...] = ()
+        self.fetch_active: tuple[tuple[str, ByteManager], ...] = ()
+        self.set_enforce(settings.enforce)
+
+    def set_enforce(self, enforce: str) -> None:
+        """Choose whose throttles are in force (``headgate.enforce``); all keep measuring."""
+        if enforce == "all":
+            self.active = frozenset(self.by_key)
+        elif enforce == "missing":
+            self.active = _BEYOND_KAFKA
+        else:
+            self.active = frozenset()
+        self.active_names = frozenset(key.name for key in self.active)
+
+    def apply(
+        self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
+    ) -> list[tuple[QuotaEntity, QuotaKey, float | None]]:
+        """
+        Put quotas in force.
+
+        Returns:
+            Those that a manager took; others (connection rates) are somebody else's.
+        """
+        taken = []
+        for entity, key, value in changes:
+            manager = self.by_key.get(key)
+            if manager is not None:
+                manager.update_quota(entity, value, now_ms)
+                taken.append((entity, key, value))
+        self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
+        self.fetch_active = self._enabled(CONSUMER_BPS, CONSUMER_SHARES)
+        return taken
+
+    def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, ByteManager], ...]:
+        return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)
+
+    def limits(self, principal: str, client_id: str) -> bool:
+        """Whether a finite limit is in force for a principal and client id."""
+        return any(
+            manager.enabled and manager.bound(manager.tags(principal, client_id)) < UNLIMITED
+            for key, manager in self.by_key.items()
+            if key in self.active
+        )
+
+    def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
+        """Return the most bytes a fetch may ask for; infinite where nothing limits it."""
+        manager = self.fetch
+        if not manager.enabled:
+            return float("inf")
+        if isinstance(manager, ClientQuotaManager):
+            return manager.max_in_window(principal, client_id, now_ms)
+        # Differs: smooth pacing caps a fetch to the burst, where Kafka caps it to the window.
+        return manager.bound(manager.tags(principal, client_id)) * self._burst_s
+
+
+def _byte_rate(
+    settings: Settings, kind: QuotaType, default: int, start_ms: int
+) -> ClientQuotaManager | PacedQuotaManager:
+    """Return the manager of a broker's byte rate, by ``headgate.pacing``."""
+    static = None if default >= 2**63 - 1 else float(default)
+    if settings.pacing == "smooth":
+        return PacedQuotaManager(
+            kind,
+            burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
+            static_default=static,
+            start_ms=start_ms,
+        )
+    return ClientQuotaManager(
+        kind,
+        num_samples=settings.quota_window_num,
+        window_ms=settings.quota_window_ms,
+        static_default=static,
+        start_ms=start_ms,
+    )

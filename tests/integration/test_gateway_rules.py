@@ -1,0 +1,292 @@
+"""Beyond bytes: topic mutations, connections, broker settings, the admin and HTTP listeners."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from headgate.admin import Admin
+from headgate.embedded import run_tool
+from headgate.gateway import GatewayThread
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONNECTION, MUTATION, PRODUCER, PRODUCER_IDS, REQUEST
+
+from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
+
+__all__ = ["make_gateway"]
+pytestmark = pytest.mark.kafka4
+Make = Callable[..., GatewayThread]
+Unique = Callable[[str], str]
+
+
+def test_topics_over_the_mutation_quota_get_error_89_and_the_others_go_on(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway(controller__quota__window__num="2")
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("builder")
+    set_quota(gateway, QuotaEntity.of(client_id=client), {MUTATION: 2.0})  # 4 at once
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": client})
+    first, second = unique("first"), unique("second")
+    created = admin.create_topics([NewTopic(first, 6, 1), NewTopic(second, 1, 1)])
+    created[first].result(30)
+    with pytest.raises(KafkaException) as refused:
+        created[second].result(30)
+    assert refused.value.args[0].code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
+    names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+    assert first in names
+    assert second not in names
+    # What the broker refuses is given back: an existing topic costs nothing in the end.
+    wait_for(lambda: gateway.call(lambda: _tokens(gateway, client)) > 0, "the bucket to fill again")
+    before = gateway.call(lambda: _tokens(gateway, client))
+    with pytest.raises(KafkaException) as exists:
+        admin.create_topics([NewTopic(first, 100, 1)])[first].result(30)
+    assert exists.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    assert gateway.call(lambda: _tokens(gateway, client)) >= before
+
+
+def _tokens(gateway: GatewayThread, client: str) -> float:
+    now = time.time_ns() // 1_000_000
+    return min(
+        front.rules.managers.mutation.peek(("", client), now)
+        for front in gateway.gateway.fronts.values()
+    )
+
+
+def test_deletes_and_growth_are_charged_by_the_clusters_own_counts(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway()
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("destroyer")
+    grown, gone = topic(bootstrap, unique("grown"), 2), topic(bootstrap, unique("gone"), 7)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {MUTATION: 1_000.0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": client})
+    admin.create_partitions([NewPartitions(grown, 5)])[grown].result(30)
+    admin.delete_topics([gone])[gone].result(30)
+
+    def charged() -> float:
+        return sum(
+            sensor.rate.value
+            for front in gateway.gateway.fronts.values()
+            for sensor in front.rules.managers.mutation.sensors()
+            if sensor.client_tag == client
+        )
+
+    assert gateway.call(charged) == 3 + 7
+
+
+def test_936_2_new_producer_ids_are_charged_on_produce_only(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway(
+        producer__id__quota__window__num="2", producer__id__quota__cache__window__seconds="60"
+    )
+    bootstrap = gateway.bootstrap("PLAINTEXT")
+    name = topic(bootstrap, unique("ids"), 1)
+    set_quota(gateway, QuotaEntity.of(user="ANONYMOUS"), {PRODUCER_IDS: 1.0})  # 2 at once
+    told = [send(bootstrap, name, 1, **{"enable.idempotence": True}) for _ in range(4)]
+    seen = [max(times, default=0) for times in told]
+    assert seen[:2] == [0, 0]
+    assert max(seen[2:]) > 0
+    assert send(bootstrap, name, 5) == []  # no producer id: a request without one is free
+
+
+def test_request_percentage_throttles_any_request(make_gateway: Make, unique: Unique) -> None:
+    gateway = make_gateway()
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("busy")
+    name = topic(bootstrap, unique("busy"), 1)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {REQUEST: 0.001})
+    told = send(bootstrap, name, 50, 10, **{"client.id": client, "linger.ms": 0})
+    assert max(told) == 1_000  # capped at one window
+    assert send(bootstrap, name, 50, 10, **{"client.id": unique("calm")}) == []
+
+
+def _ask(address: tuple[str, int], wait_s: float) -> bytes:
+    """Say ApiVersions on a new connection; b"" if nothing came in time."""
+    with socket.create_connection(address, 10) as sock:
+        sock.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        sock.settimeout(wait_s)
+        try:
+            return sock.recv(8)
+        except TimeoutError:
+            return b""
+
+
+def test_612_6_while_a_delay_runs_nothing_is_accepted_and_other_listeners_go_on(
+    make_gateway: Make,
+) -> None:
+    gateway = make_gateway(
+        quota__window__num="2",
+        quota__window__size__seconds="2",
+        listener__name__plaintext__max__connection__creation__rate="1",
+    )
+    address = gateway.gateway.addresses("PLAINTEXT")[1]
+    front = gateway.gateway.fronts[1]
+    quick = [_ask(address, 5.0) for _ in range(2)]
+    assert all(quick)
+    accepted = front.meters.listeners["PLAINTEXT"].accepted
+    with socket.create_connection(address, 10) as waiting:  # the kernel's backlog takes it
+        waiting.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        wait_for(
+            lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
+            "the acceptor to be delayed",
+        )
+        assert front.meters.listeners["PLAINTEXT"].accepted == accepted
+        assert _ask(gateway.gateway.addresses("SASL")[1], 5.0)
+        waiting.settimeout(20)
+        assert waiting.recv(8)
+    view = next(v for v in gateway.views() if v.broker_id == 1)
+    assert view.meters.listeners["PLAINTEXT"].blocked.peek(time.time_ns() // 1_000_000) > 0
+
+
+def test_612_9_without_a_slot_the_acceptor_waits_for_one(make_gateway: Make) -> None:
+    gateway = make_gateway(listener__name__plaintext__max__connections="1")
+    address = gateway.gateway.addresses("PLAINTEXT")[1]
+    with socket.create_connection(address, 10) as first:
+        first.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        assert first.recv(8)
+        with socket.create_connection(address, 10) as second:
+            second.sendall(struct.pack(">ihhih", 10, 18, 0, 8, -1))
+            front = gateway.gateway.fronts[1]
+            wait_for(
+                lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
+                "the acceptor to wait",
+            )
+            first.close()
+            second.settimeout(20)
+            assert second.recv(8)[4:] == struct.pack(">i", 8)
+
+
+def test_a_connection_rate_of_an_address_refuses_connections(make_gateway: Make) -> None:
+    gateway = make_gateway(quota__window__num="2")
+    set_quota(gateway, QuotaEntity.of(ip="127.0.0.1"), {CONNECTION: 2.0})
+    address = gateway.gateway.addresses("PLAINTEXT")[1]
+    answers = [_ask(address, 5.0) for _ in range(6)]
+    assert b"" in answers
+    assert any(answers)
+    closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
+    assert closed["ip-connection-rate"] > 0
+
+
+def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
+    make_gateway: Make,
+) -> None:
+    gateway = make_gateway()
+    bootstrap = gateway.bootstrap("PLAINTEXT")
+
+    def configs(*args: str) -> str:
+        done = run_tool(
+            "kafka.admin.ConfigCommand",
+            ["--bootstrap-server", bootstrap, "--entity-type", "brokers", *args],
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    configs(
+        "--entity-name", "1", "--alter", "--add-config",
+        "max.connections=77,listener.name.plaintext.max.connection.creation.rate=55,"
+        "log.cleaner.threads=2",
+    )  # fmt: skip
+    wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections == 77, "the setting")
+    assert gateway.gateway.fronts[2].quotas.max_connections > 77
+    described = configs("--entity-name", "1", "--describe")
+    assert "max.connections=77" in described
+    assert "listener.name.plaintext.max.connection.creation.rate=55" in described
+    assert "log.cleaner.threads=2" in described
+    configs(
+        "--entity-name", "1", "--alter", "--delete-config",
+        "max.connections,listener.name.plaintext.max.connection.creation.rate,log.cleaner.threads",
+    )  # fmt: skip
+    wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections > 77, "its removal")
+    assert "max.connections=77" not in configs("--entity-name", "1", "--describe")
+
+
+def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Make) -> None:
+    gateway = make_gateway(
+        headgate__admin__listener="ADMIN://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,ADMIN:PLAINTEXT"
+            )
+        },
+    )
+    assert gateway.gateway.admin_address is not None
+    host, port = gateway.gateway.admin_address
+    set_quota(gateway, QuotaEntity.of(user="carol"), {PRODUCER: 4_096.0})
+    with Admin({"bootstrap.servers": f"{host}:{port}"}) as admin:
+        found = admin.describe_quotas([]).entities().result(30)
+    assert found[QuotaEntity.of(user="carol")] == {PRODUCER: 4_096.0}
+
+
+def test_health_and_metrics_over_http(make_gateway: Make, unique: Unique) -> None:
+    gateway = make_gateway(headgate__http__listener="127.0.0.1:0")
+    assert gateway.gateway.http is not None
+    host, port = gateway.gateway.http.address
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=30) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    assert get("/healthz") == "ok\n"
+    assert get("/readyz") == "ready\n"
+    client = unique("metered")
+    set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 100_000.0})
+    bootstrap = gateway.bootstrap("PLAINTEXT")
+    send(bootstrap, topic(bootstrap, unique("metered"), 1), 2_000, **{"client.id": client})
+    metrics = get("/metrics")
+    assert f'kafka_server_produce_byte_rate{{broker="1",client_id="{client}"}}' in metrics or (
+        f'kafka_server_produce_byte_rate{{broker="2",client_id="{client}"}}' in metrics
+    )
+    assert "headgate_throttled_total" in metrics
+
+
+def test_a_quota_set_by_another_process_is_in_force_within_a_second(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway(quota__window__num="3")
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("live")
+    name = topic(bootstrap, unique("live"), 1)
+    told: list[float] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": client,
+            "throttle_cb": lambda event: told.append(event.throttle_time),
+        }
+    )
+    producer.produce(name, b"x")
+    assert producer.flush(30) == 0
+    set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 1_000.0})
+    until = time.monotonic() + 20
+    while not told and time.monotonic() < until:
+        producer.produce(name, bytes(1_000))
+        producer.poll(0.1)
+    assert told
+
+
+def test_the_store_may_go_away_and_the_last_quotas_stay(
+    make_gateway: Make, unique: Unique, tmp_path: Any
+) -> None:
+    gateway = make_gateway(quota__window__num="3")
+    client = unique("lasting")
+    set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 50_000.0})
+    wait_for((tmp_path / "snapshot.json").exists, "the snapshot")
+    from headgate.gateway.snapshot import load_snapshot
+
+    wait_for(
+        lambda: (
+            (load_snapshot(gateway.gateway.settings) or gateway.gateway.table).get(
+                QuotaEntity.of(client_id=client), PRODUCER
+            )
+            == 50_000.0
+        ),
+        "the quota in the snapshot",
+    )
