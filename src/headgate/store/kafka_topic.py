@@ -87,10 +87,22 @@ class QuotaTopic:
         self._thread.start()
 
     def _make_topic(self) -> None:
-        known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
-        if self._topic in known.topics:
-            return
-        replicas = min(3, len(known.brokers))
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        asked = False
+        while True:
+            known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+            found = known.topics.get(self._topic)
+            if found is not None and found.partitions and found.partitions[0].leader >= 0:
+                return
+            if not asked and found is None:
+                self._create(replicas=min(3, len(known.brokers)))
+                asked = True
+            elif time.monotonic() > deadline:
+                raise StoreError(f"topic {self._topic} has no leader", retriable=True)
+            else:
+                time.sleep(0.02)
+
+    def _create(self, replicas: int) -> None:
         config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
         new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
         try:
@@ -173,10 +185,13 @@ class QuotaTopic:
                 try:
                     return int(answers[self._partition].result(STEP_TIMEOUT_S).offset)
                 except KafkaException as exc:
-                    # A topic just made isn't known everywhere yet.
-                    if exc.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                    error: KafkaError = exc.args[0]
+                    passing = error.retriable() or error.code() in _NOT_YET
+                    if not passing or time.monotonic() > deadline:
                         raise
+                    # A new client, for the old one remembers leaders that are no more.
                     time.sleep(0.05)
+                    self._admin = AdminClient(self._config, logger=log)
 
     @contextmanager
     def locked(self) -> Iterator[TopicState]:
@@ -285,13 +300,17 @@ class QuotaTopic:
             self._producer = None
 
 
+#: A topic just made or a leader just moved, and not everybody knows.
 _NOT_YET = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._NOENT,
+        KafkaError._TRANSPORT,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
 #: PRODUCER_FENCED is 90 on the wire; older confluent-kafka has no name for it.
