@@ -9,6 +9,7 @@ Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -36,11 +37,14 @@ from headgate.quota.key import KEYS, QuotaKey, format_value, keys_for
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
+    from headgate.store import QuotaStore
 
 WARNING: Final = (
     "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.",
     "Use --bootstrap-server instead to specify a broker to connect to.",
 )
+TOOL: Final = "kafka-configs"
+_SCRAM: Final = re.compile(r"(?:iterations=([0-9]*),)?password=(.*)")
 _WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 _WORDS: Final[Mapping[str, str]] = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 
@@ -54,19 +58,25 @@ def run(options: ConfigsOptions) -> None:
         HeadgateError: the ensemble can't be reached, or refused.
     """
     from headgate.admin import AdminClient
+    from headgate.admin.opening import store_settings
+    from headgate.store import open_store
 
     for line in WARNING:
         say(line)
     file = options.value("zk-tls-config-file")
     config = load_properties(file) if file is not None else {}
     url = f"zookeeper://{options.value('zookeeper')}"
-    with AdminClient(store=url, config=config, tool="kafka-configs --zookeeper") as client:
-        if options.entity_types[0] == BROKERS:
-            _brokers(client, options)
-        elif options.has("alter"):
-            _alter(client, options)
-        else:
-            _describe(client, options)
+    store = open_store(url, store_settings(config))
+    try:
+        with AdminClient(store=store, tool=TOOL) as client:
+            if options.entity_types[0] == BROKERS:
+                _brokers(client, options)
+            elif options.has("alter"):
+                _alter(client, store, options)
+            else:
+                _describe(client, store, options)
+    finally:
+        store.close()
 
 
 def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
@@ -85,31 +95,67 @@ def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
     return [(_WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
 
 
-def _alter(client: AdminClient, options: ConfigsOptions) -> None:
+def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
     entries: dict[str, EntityName] = {kind: name or DEFAULT for kind, name in pair(options)}
     entity = QuotaEntity(entries)
     add = configs_to_add(options, kafka3=True)
     delete = configs_to_delete(options)
     known = {key.name for key in keys_for(entity.shape)}
-    scram = [key for key in (*add, *delete) if key in SCRAM_NAMES and entity.shape == "user"]
-    if scram:
-        raise IllegalArgument(
-            f"SCRAM credentials ({', '.join(scram)}) are Kafka's to keep; set them with "
-            "--bootstrap-server"
-        )
-    unknown = [key for key in (*add, *delete) if QuotaKey.parse(key).name not in known]
+    takes_scram = entity.shape == "user" and not entity.has_default
+    unknown = [
+        key
+        for key in (*add, *delete)
+        if QuotaKey.parse(key).name not in known and not (takes_scram and key in SCRAM_NAMES)
+    ]
     if unknown:
         raise IllegalArgument(
             f"requirement failed: Unknown Dynamic Configuration: Set({', '.join(unknown)})."
         )
+    credentials: dict[str, str | None] = {
+        key: _credential(key, text) for key, text in add.items() if key in SCRAM_NAMES
+    }
     present = {key.name for key in _all(client).get(entity, {})}
+    if takes_scram:
+        present |= set(_credentials(store).get(str(entity.user), {}))
     missing = [key for key in delete if QuotaKey.parse(key).name not in present]
     if missing:
         raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
-    ops = [Op(QuotaKey.parse(key), _value(key, text)) for key, text in add.items()]
-    ops += [Op(QuotaKey.parse(key), None) for key in delete]
-    client.alter_quotas([QuotaAlteration(entity, tuple(ops))]).all().result()
+    credentials.update((key, None) for key in delete if key in SCRAM_NAMES)
+    ops = [Op(QuotaKey.parse(k), _value(k, text)) for k, text in add.items() if k in known]
+    ops += [Op(QuotaKey.parse(key), None) for key in delete if key not in SCRAM_NAMES]
+    if ops:
+        client.alter_quotas([QuotaAlteration(entity, tuple(ops))]).all().result()
+    if credentials:
+        from headgate.admin.local import principal
+        from headgate.store.zk_scram import alter_credentials
+        from headgate.store.zookeeper import ZooKeeperStore
+
+        assert isinstance(store, ZooKeeperStore)
+        alter_credentials(store, str(entity.user), credentials, who=principal(), tool=TOOL)
     say(printable(f"Completed updating config for entity: {entity_text(entity)}."))
+
+
+def _credential(mechanism: str, text: str) -> str:
+    """Return what a znode keeps of ``iterations=8192,password=secret``."""
+    from headgate.store.zk_scram import credential_text
+
+    java_name = mechanism.replace("-", "_")
+    match = _SCRAM.fullmatch(text)
+    if match is None:
+        raise IllegalArgument(f"Invalid credential property {java_name}={text}")
+    iterations = 4096 if match[1] is None else int(match[1] or "0")
+    if iterations < 4096:
+        raise IllegalArgument(
+            f"Iterations {iterations} is less than the minimum 4096 required for {java_name}"
+        )
+    return credential_text(mechanism, match[2], iterations)
+
+
+def _credentials(store: QuotaStore) -> dict[str, dict[str, str]]:
+    from headgate.store.zk_scram import read_credentials
+    from headgate.store.zookeeper import ZooKeeperStore
+
+    return read_credentials(store) if isinstance(store, ZooKeeperStore) else {}
 
 
 def _value(key: str, text: str) -> float:
@@ -123,16 +169,23 @@ def _value(key: str, text: str) -> float:
         ) from None
 
 
-def _describe(client: AdminClient, options: ConfigsOptions) -> None:
+def _describe(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
     wanted = pair(options)
-    found = _all(client)
+    found = {
+        entity: {key.name: value_text(key, value) for key, value in values.items()}
+        for entity, values in _all(client).items()
+    }
+    if [kind for kind, _ in wanted] == ["user"]:
+        # They stand in the same znodes, and the tool has always printed them.
+        for user, credentials in _credentials(store).items():
+            found.setdefault(QuotaEntity.of(user=user), {}).update(credentials)
     if all(name is not None for _, name in wanted):
         entity = QuotaEntity({kind: name or DEFAULT for kind, name in wanted})
         # One that was named is printed even if it has nothing.
         found = {entity: found.get(entity, {})}
     for entity in sorted(found):
         if _asked_for(entity, wanted):
-            values = {key.name: value_text(key, value) for key, value in found[entity].items()}
+            values = found[entity]
             pairs = ",".join(f"{name}={values[name]}" for name in properties_order(values))
             say(printable(f"Configs for {entity_text(entity)} are {pairs}"))
 
