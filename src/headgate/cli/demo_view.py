@@ -4,8 +4,9 @@ What the demo shows while it runs: a live table on a terminal, plain progress li
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -130,17 +131,21 @@ class View:
 
     Args:
         console: where it goes.
+        clock: seconds; for the time each step begins.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
+        self._clock = clock
+        self._began = clock()
         self._live: Live | None = None
         self._next_s = 0.0
 
     def step(self, number: int, text: str) -> None:
-        """Begin one of the five steps."""
+        """Begin one of the five steps; says how long the demo has run."""
+        at = f"  ({self._clock() - self._began:.0f} s)" if number > 1 else ""
         self.console.print()
-        self.console.print(Text(f"{number}. {text}", style="bold"))
+        self.console.print(Text(f"{number}. {text}", style="bold").append(at, style="not bold dim"))
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line."""
