@@ -80,7 +80,7 @@ async def open_backend(target: Target) -> Backend:
         return LocalBackend(store, who=who, tool=target.tool, owned=True)
     from headgate.admin.remote import open_remote
 
-    return await open_remote(target.bootstrap, target.config)
+    return await open_remote(target.bootstrap, target.config, target.tool)
 
 
 def store_settings(config: Mapping[str, str]) -> Settings | None:
@@ -107,10 +107,11 @@ def store_settings(config: Mapping[str, str]) -> Settings | None:
             options = jaas_options(value)
             for option in ("username", "password"):
                 if option in options:
-                    found[f"{_ADMIN}sasl.{option}"] = options[option]
+                    found |= {f"{side}sasl.{option}": options[option] for side in _SIDES}
         elif name == "security.protocol" or name.startswith(("sasl.", "ssl.")):
-            found[f"{_ADMIN}{name}"] = value
+            found |= {f"{side}{name}": value for side in _SIDES}
     return Settings.from_properties(found)
 
 
-_ADMIN: Final = "headgate.upstream.admin."
+# A client's settings serve a cluster that is altered as a client and one that is the store.
+_SIDES: Final = ("headgate.upstream.admin.", "headgate.store.kafka.")
