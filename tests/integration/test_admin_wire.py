@@ -302,7 +302,7 @@ def text(value: str) -> bytes:
 
 
 def header(api_key: int, correlation_id: int) -> bytes:
-    return struct.pack(">hhi", api_key, 0, correlation_id) + text("headgate-admin")
+    return struct.pack(">hhi", api_key, 0, correlation_id) + text("headgate.admin")
 
 
 def test_546_28_29_30_requests_are_the_drafts_bytes() -> None:

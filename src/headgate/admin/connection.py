@@ -31,7 +31,6 @@ from headgate.wire.messages.sasl import (
 
 # 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
-CLIENT_ID: Final = "headgate-admin"
 
 
 class Connection:
@@ -41,14 +40,20 @@ class Connection:
     Args:
         reader, writer: asyncio's pair.
         address: ``host:port``, for messages.
+        client_id: what requests call their sender.
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        address: str,
+        client_id: str,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self.address = address
+        self.client_id = client_id
         self.versions: Mapping[int, tuple[int, int]] = {}
         self._correlation_id = 0
         self._lock = asyncio.Lock()
@@ -76,7 +81,7 @@ class Connection:
             raise StoreError(f"TLS with {address} failed: {exc}") from exc
         except OSError as exc:
             raise StoreError(f"can't reach {address}: {exc}", retriable=True) from exc
-        connection = cls(reader, writer, address)
+        connection = cls(reader, writer, address, security.client_id)
         try:
             await connection._greet()
             if security.login is not None:
@@ -158,7 +163,7 @@ class Connection:
         flexible = is_flexible(api_key, version)
         body = p.REQUESTS[api_key].encode(message, version, flexible)
         frame = await self.exchange(
-            lambda cid: build_request(api_key, version, cid, CLIENT_ID, body)
+            lambda cid: build_request(api_key, version, cid, self.client_id, body)
         )
         at = response_body_offset(api_key, version, frame)
         return p.RESPONSES[api_key].decode(frame, version, flexible, at)

@@ -22,7 +22,7 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query, effective_values
-from headgate.admin.connection import CLIENT_ID, Connection
+from headgate.admin.connection import Connection
 from headgate.admin.nodes import Address, Nodes
 from headgate.admin.protocol import METADATA
 from headgate.admin.released import ReleasedBackend, api_error, cut
@@ -173,7 +173,7 @@ class DraftBackend:
 async def _ask(connection: Connection, api_key: int, request: object) -> Any:
     connection.version(api_key, 0)
     frame = await connection.exchange(
-        lambda cid: d.encode_request(api_key, 0, cid, CLIENT_ID, request)
+        lambda cid: d.encode_request(api_key, 0, cid, connection.client_id, request)
     )
     return d.decode_response(api_key, 0, frame)
 

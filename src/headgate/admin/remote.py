@@ -23,13 +23,14 @@ def is_admin_listener(connection: Connection) -> bool:
     return p.METADATA not in connection.versions and p.DESCRIBE_CLIENT_QUOTAS in connection.versions
 
 
-async def open_remote(bootstrap: str, config: Mapping[str, str]) -> Backend:
+async def open_remote(bootstrap: str, config: Mapping[str, str], tool: str) -> Backend:
     """
     Connect.
 
     Args:
         bootstrap: ``host:port,…``.
         config: Kafka's client settings.
+        tool: the program, for a gateway's history.
 
     Raises:
         ConfigError: settings that make no sense.
@@ -37,7 +38,7 @@ async def open_remote(bootstrap: str, config: Mapping[str, str]) -> Backend:
         ApiError: the credentials were refused.
     """
     addresses = parse_bootstrap(bootstrap)
-    security = Security.of(config)
+    security = Security.of(config, tool)
     first = await connect_first(addresses, security)
     if is_admin_listener(first):
         from headgate.admin.draft import DraftBackend

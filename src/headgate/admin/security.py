@@ -20,6 +20,7 @@ from headgate.admin.sasl import HASHES, Exchange, oauthbearer, plain, scram, uns
 from headgate.errors import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+CLIENT_ID: Final = "headgate.admin"
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 
@@ -33,20 +34,23 @@ class Security:
         check_hostname: whether the certificate must be the host's.
         mechanism: the SASL mechanism, or "".
         login: begins a SASL exchange.
+        client_id: what requests call their sender; a gateway's history shows it as the tool.
     """
 
     tls: ssl.SSLContext | None = None
     check_hostname: bool = True
     mechanism: str = ""
     login: Callable[[], Exchange] | None = None
+    client_id: str = CLIENT_ID
 
     @classmethod
-    def of(cls, config: Mapping[str, str]) -> Security:
+    def of(cls, config: Mapping[str, str], client_id: str = CLIENT_ID) -> Security:
         """
         Read client settings.
 
         Args:
             config: by Kafka's names; unknown ones are left alone, as in Kafka.
+            client_id: used unless ``client.id`` is set.
 
         Raises:
             ConfigError: every mistake at once.
@@ -72,7 +76,7 @@ class Security:
                 problems.append(str(exc))
         if problems:
             raise ConfigError(problems)
-        return cls(tls, check, mechanism, login)
+        return cls(tls, check, mechanism, login, config.get("client.id", client_id))
 
 
 # --- SASL
