@@ -83,6 +83,7 @@ def kill_many(folder: Path, kills: int, seed: int) -> Counter[str]:
         last_acknowledged = max([last_acknowledged, *acknowledged])
         n = check(url, last_acknowledged)
         met["unacknowledged but whole" if n > last_acknowledged else "acknowledged"] += 1
+        last_acknowledged = n  # the next child goes on from there
     return met
 
 
