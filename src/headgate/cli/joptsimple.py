@@ -125,6 +125,11 @@ def parse(options: Iterable[Option], argv: Sequence[str]) -> OptionSet:
     return OptionSet(detected, words)
 
 
+def words_of(argv: Sequence[str]) -> list[str]:
+    """Return a command line's words; bytes that aren't UTF-8 become U+FFFD, as in Java."""
+    return [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in argv]
+
+
 def usage(options: Iterable[Option], width: int = 80) -> str:
     """Return the two columns of options and help that joptsimple prints, sorted by name."""
     import textwrap

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
-from headgate.cli.joptsimple import OptionError
+from headgate.cli.joptsimple import OptionError, words_of
 from headgate.cli.kafka_configs_describe import (
     TIMEOUT_S,
     WIRE_TYPES,
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 when done, 1 when refused or failed.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = words_of(sys.argv[1:] if argv is None else argv)
     # Libraries' warnings would come before the tool's own first line.
     logging.getLogger().addHandler(logging.NullHandler())
     try:

@@ -16,7 +16,7 @@ from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOption
 from headgate.admin.client import AdminClient
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
-from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage
+from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.kafka_configs_values import to_double
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quota_text import (
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 when done, 1 when refused or failed, 2 when the command line makes no sense.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = words_of(sys.argv[1:] if argv is None else argv)
     try:
         options = parse(OPTIONS, words)
         if options.has("help"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli.joptsimple import Option, OptionError, parse, usage
+from headgate.cli.joptsimple import Option, OptionError, parse, usage, words_of
 
 OPTIONS = (Option("alter", "x"), Option("name", "y", "String"), Option("keys", "z", "String", ","))
 
@@ -65,3 +65,8 @@ def test_usage_lists_every_option_sorted() -> None:
     lines = usage(OPTIONS).splitlines()
     assert lines[0].split() == ["Option", "Description"]
     assert [line.split()[0] for line in lines[2:]] == ["--alter", "--keys", "--name"]
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    raw = b"a\xffb".decode("utf-8", "surrogateescape")
+    assert words_of([raw, "\u00fcrs\u00fcla"]) == ["a\ufffdb", "\u00fcrs\u00fcla"]
