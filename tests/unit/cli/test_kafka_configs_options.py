@@ -248,3 +248,17 @@ def test_help_says_what_the_tool_is_for_and_fails(capsys: pytest.CaptureFixture[
 def test_version_is_that_of_the_kafka_it_follows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == "4.3.1\n"
+
+
+def test_names_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--store", f"sqlite:{tmp_path}/q.db"]
+    name = "evil\x1b[2J\nQuota configs for user-principal 'root' are"
+    assert main([*argv, "--alter", "--user", name, "--add-config", "producer_byte_rate=5"]) == 0
+    assert main([*argv, "--describe", "--entity-type", "users"]) == 0
+    assert main([*argv, "--alter", "--user", name, "--add-config", "producer_byte_rate=0"]) == 1
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert len(printed.out.splitlines()) == 2
+    assert "evil\\x1b[2J\\x0aQuota" in printed.out
