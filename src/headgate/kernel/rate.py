@@ -264,7 +264,7 @@ def _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms):
         hot[k, _EDGE] = now - elapsed % window_ms
         if exact:
             quick = min(starts[k, current] + window_ms, first + span)
-            quick = min(quick, now + EXPIRY_MS)
+            quick = min(quick, hot[k, _RECORD] + EXPIRY_MS)
         if elapsed < pad:
             elapsed = pad + elapsed % window_ms
     else:

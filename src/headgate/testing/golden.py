@@ -160,6 +160,7 @@ def _sampled_player(manager: ClientQuotaManager) -> Player:
         op, now = event["op"], event["t"]
         if op == "quota":
             return _update(manager, event)
+        manager.advance(now)
         user, client = event["u"], event["c"]
         amount = event["ns"] * PERCENT_PER_NS if "ns" in event else number(event.get("v"))
         answer: Answer = {}
@@ -190,6 +191,7 @@ def _mutation_player(manager: ControllerMutationQuotaManager) -> Player:
         op, now = event["op"], event["t"]
         if op == "quota":
             return _update(manager, event)
+        manager.advance(now)
         user, client = event["u"], event["c"]
         answer: Answer = {}
         if op == "rec":

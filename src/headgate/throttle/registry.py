@@ -143,6 +143,11 @@ class SensorRegistry(Generic[S]):
 
     # -- sensors
 
+    def advance(self, now_ms: int) -> None:
+        """Note that time has come to now: sensors that expire by it are dead, though not freed."""
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+
     def sensor(self, tags: Tags) -> S | None:
         """Return the live sensor of tags, None where there is none."""
         sensor = self._sensors.get(tags)

@@ -162,6 +162,21 @@ def test_a_key_idle_for_an_hour_starts_anew_at_the_next_tick() -> None:
         assert (tokens[1] < 0) is np.bool_(kept)
 
 
+def test_a_measurement_doesnt_keep_an_idle_key_alive() -> None:
+    # Measured just before the tick that drops it, charged just after, within one sample.
+    tick = T0 + HOUR_MS + 30_000
+    state = RateState(1, num_samples=2, window_ms=100_000, start_ms=T0)
+    _, rate, window = replay_rate(
+        state,
+        [0, 0, 0],
+        [T0, tick - 10, tick + 10],
+        [10**6, 0, 500],
+        op=[OP_RECORD, OP_MEASURE, OP_RECORD],
+        rates=True,
+    )
+    assert (rate[2], window[2]) == (5.0, 100_000)
+
+
 def test_only_making_a_sensor_lets_the_next_measurement_open_its_first_sample() -> None:
     ops = [OP_MEASURE, OP_TOUCH, OP_MEASURE, OP_RECORD]
     t_ms = [T0, T0, T0 + 1, T0 + 1000]
