@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.config import Settings
@@ -86,6 +86,20 @@ def receive(bootstrap: str, name: str, count: int, group: str, **config: Any) ->
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
             found.append(message.key())
+    consumer.close()
+    return found
+
+
+def read_all(bootstrap: str, name: str, partitions: int, count: int) -> dict[int, list[bytes]]:
+    """Read a topic from its beginning without a group: partition to keys in their order."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for n in range(partitions)])
+    found: dict[int, list[bytes]] = {n: [] for n in range(partitions)}
+    until = time.monotonic() + 60
+    while sum(map(len, found.values())) < count and time.monotonic() < until:
+        message = consumer.poll(1.0)
+        if message is not None and message.error() is None:
+            found[message.partition()].append(message.key())
     consumer.close()
     return found
 

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
-from headgate.admin import Admin
+from headgate.admin import AdminClient as QuotaAdmin
+from headgate.admin import AlterQuotasEntry, Op
 from headgate.embedded import run_tool
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONNECTION, MUTATION, PRODUCER, PRODUCER_IDS, REQUEST
+from headgate.wire.apis import CREATE_TOPICS
+from headgate.wire.messages import decode_response, encode_request, mutation
 
 from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
 
@@ -33,23 +36,37 @@ def test_topics_over_the_mutation_quota_get_error_89_and_the_others_go_on(
     gateway = make_gateway(controller__quota__window__num="2")
     bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("builder")
     set_quota(gateway, QuotaEntity.of(client_id=client), {MUTATION: 2.0})  # 4 at once
-    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": client})
     first, second = unique("first"), unique("second")
-    created = admin.create_topics([NewTopic(first, 6, 1), NewTopic(second, 1, 1)])
-    created[first].result(30)
-    with pytest.raises(KafkaException) as refused:
-        created[second].result(30)
-    assert refused.value.args[0].code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
+    told, results = _create(gateway, client, {first: 6, second: 1})
+    assert results == {first: 0, second: KafkaError.THROTTLING_QUOTA_EXCEEDED}
+    assert told == 1_000  # 2 below zero at 2 a second
     names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
     assert first in names
     assert second not in names
     # What the broker refuses is given back: an existing topic costs nothing in the end.
     wait_for(lambda: gateway.call(lambda: _tokens(gateway, client)) > 0, "the bucket to fill again")
     before = gateway.call(lambda: _tokens(gateway, client))
-    with pytest.raises(KafkaException) as exists:
-        admin.create_topics([NewTopic(first, 100, 1)])[first].result(30)
-    assert exists.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    _, results = _create(gateway, client, {first: 100})
+    assert results == {first: KafkaError.TOPIC_ALREADY_EXISTS}
     assert gateway.call(lambda: _tokens(gateway, client)) >= before
+
+
+def _create(
+    gateway: GatewayThread, client: str, topics: dict[str, int]
+) -> tuple[int, dict[str, int]]:
+    """Ask for topics by CreateTopics 7, strict: the throttle time told and an error per topic."""
+    controller = gateway.gateway.clusters["PLAINTEXT"].controller_id
+    request = mutation.CreateTopicsRequest(
+        tuple(mutation.CreatableTopic(name, count, 1) for name, count in topics.items())
+    )
+    with socket.create_connection(gateway.gateway.addresses("PLAINTEXT")[controller], 10) as sock:
+        sock.sendall(encode_request(CREATE_TOPICS, 7, 1, client, request))
+        sock.settimeout(60)
+        frame = b""
+        while len(frame) < 4 or len(frame) < 4 + int.from_bytes(frame[:4], "big"):
+            frame += sock.recv(65_536)
+    response = decode_response(CREATE_TOPICS, 7, frame)
+    return response.throttle_time_ms, {t.name: t.error_code for t in response.topics}
 
 
 def _tokens(gateway: GatewayThread, client: str) -> float:
@@ -115,7 +132,7 @@ def _ask(address: tuple[str, int], wait_s: float) -> bytes:
         sock.settimeout(wait_s)
         try:
             return sock.recv(8)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             return b""
 
 
@@ -220,9 +237,18 @@ def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Mak
     assert gateway.gateway.admin_address is not None
     host, port = gateway.gateway.admin_address
     set_quota(gateway, QuotaEntity.of(user="carol"), {PRODUCER: 4_096.0})
-    with Admin({"bootstrap.servers": f"{host}:{port}"}) as admin:
+    with QuotaAdmin(f"{host}:{port}") as admin:
         found = admin.describe_quotas([]).entities().result(30)
-    assert found[QuotaEntity.of(user="carol")] == {PRODUCER: 4_096.0}
+        assert found[QuotaEntity.of(user="carol")] == {PRODUCER: 4_096.0}
+        entry = AlterQuotasEntry(QuotaEntity.of(user="dave"), [Op(PRODUCER, 8_192)])
+        admin.alter_quotas([entry]).all().result(30)
+        effective = admin.describe_effective_quotas([QuotaEntity.of(user="dave")])
+        config = effective.config()[QuotaEntity.of(user="dave")].result(30)
+    wait_for(
+        lambda: gateway.gateway.table.get(QuotaEntity.of(user="dave"), PRODUCER) == 8_192,
+        "the quota set by the draft's call",
+    )
+    assert config[PRODUCER].entry.value == 8_192
 
 
 def test_health_and_metrics_over_http(make_gateway: Make, unique: Unique) -> None:

@@ -1,0 +1,360 @@
+"""The gateway's shell on real sockets before a scripted upstream: TLS, mutes, bounds, leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import trustme
+
+from headgate.config import Settings
+from headgate.gateway import Gateway, GatewayError, GatewayThread
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER, QuotaKey
+from headgate.quota.table import QuotaTable
+from headgate.store import open_store
+
+from .gateway_kit import wait_for
+
+PRODUCED = struct.pack(">i", 1) + b"\0\1t" + struct.pack(">iihqqqi", 1, 0, 0, 0, -1, 0, 0)
+
+
+class Upstream:
+    """A broker that knows Metadata 8, Produce 7 and ApiVersions 0, and answers at once."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.port = 0
+        self.connections = 0
+        self.produced = 0
+        self.peers: list[str] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def end() -> None:
+            self._server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            await asyncio.sleep(0.05)
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _listen(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        certificate = writer.get_extra_info("peercert")
+        self.peers.append(str(certificate))
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = await reader.readexactly(size)
+                key, _, correlation = struct.unpack_from(">hhi", frame)
+                if key == 3:
+                    body = struct.pack(">ii", 0, 1) + struct.pack(">i", 1) + b"\0\x09127.0.0.1"
+                    body += struct.pack(">ih", self.port, -1) + b"\0\1c"
+                    body += struct.pack(">iii", 1, 0, -(2**31))
+                elif key == 0:
+                    self.produced += 1
+                    body = PRODUCED
+                else:
+                    body = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 18, 0, 3)
+                writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+
+def produce(size: int, correlation: int = 1) -> bytes:
+    head = struct.pack(">hhih", 0, 7, correlation, 3) + b"app"
+    head += struct.pack(">hhii", -1, -1, 1_000, 1) + b"\0\1t" + struct.pack(">ii", 1, 0)
+    filler = size - len(head) - 4
+    body = head + struct.pack(">i", filler) + bytes(filler)
+    return struct.pack(">i", len(body)) + body
+
+
+VERSIONS = struct.pack(">ihhih", 10, 18, 0, 9, -1)
+
+
+def read_answer(sock: socket.socket) -> bytes:
+    sock.settimeout(20)
+    found = b""
+    while len(found) < 4 or len(found) < 4 + int.from_bytes(found[:4], "big"):
+        piece = sock.recv(65_536)
+        if not piece:
+            raise EOFError(found)
+        found += piece
+    return found
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with Upstream() as made:
+        yield made
+
+
+Start = Callable[..., GatewayThread]
+
+
+@pytest.fixture
+def start(tmp_path: Path, upstream: Upstream) -> Iterator[Start]:
+    """``start(quotas, **properties)``: a gateway before the scripted upstream."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            quotas: dict[QuotaEntity, dict[QuotaKey, float]] | None = None,
+            store: Any = None,
+            **named: str,
+        ) -> GatewayThread:
+            settings = Settings.from_properties(
+                {
+                    "listeners": "PLAINTEXT://127.0.0.1:0",
+                    "headgate.upstream": f"127.0.0.1:{upstream.port}",
+                    "headgate.broker.id.min": "1",
+                    "headgate.broker.id.max": "1",
+                    "headgate.data.dir": str(tmp_path),
+                    "headgate.store": f"sqlite:{tmp_path / 'quotas.db'}",
+                    "headgate.usage": "none",
+                    **{name.replace("__", "."): value for name, value in named.items()},
+                }
+            )
+            table = QuotaTable.of(quotas or {})
+            thread = GatewayThread(lambda: Gateway(settings, store, table=table)).start()
+            stack.callback(thread.stop, 0)
+            return thread
+
+        yield make
+
+
+def connect(gateway: GatewayThread, listener: str = "PLAINTEXT") -> socket.socket:
+    return socket.create_connection(gateway.gateway.addresses(listener)[1], 10)
+
+
+def links(gateway: GatewayThread) -> int:
+    return sum(len(front.links) for front in gateway.gateway.fronts.values())
+
+
+SLOW = {QuotaEntity.of(user="ANONYMOUS"): {PRODUCER: 1_000.0}}
+
+
+def test_a_client_that_goes_while_muted_is_noticed(start: Start) -> None:
+    gateway = start(SLOW)
+    with connect(gateway) as client:
+        client.sendall(produce(50_000))
+        told = int.from_bytes(read_answer(client)[-4:], "big")
+        assert told == 40_000
+        client.sendall(produce(60_000, 2))  # held while muted
+        assert gateway.call(lambda: links(gateway)) == 1
+    wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the connection to be let go")
+
+
+def test_a_muted_client_that_sends_megabytes_and_goes_is_noticed(start: Start) -> None:
+    gateway = start(SLOW)
+    with connect(gateway) as client:
+        client.sendall(produce(50_000))
+        read_answer(client)
+        client.sendall(produce(700_000, 2))
+        front = gateway.gateway.fronts[1]
+        wait_for(
+            lambda: gateway.call(lambda: any(k._paused for k in front.links)), "reading to stop"
+        )
+        held = gateway.call(lambda: max(k.session.held_bytes for k in front.links))
+        assert held <= 2 * 262_144
+    wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the connection to be let go")
+    assert gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed["client-gone"] == 1
+
+
+def test_a_client_that_never_reads_is_not_buffered_without_bound(
+    start: Start, upstream: Upstream
+) -> None:
+    gateway = start()
+    with connect(gateway) as client:
+        client.sendall(VERSIONS)
+        read_answer(client)
+        client.settimeout(1.0)
+        request = produce(70, 1) * 1_000
+        # Answers are as big as requests here; nobody takes them, so in the end nobody may send.
+        with pytest.raises(TimeoutError):
+            for _ in range(5_000):
+                client.sendall(request)
+        front = gateway.gateway.fronts[1]
+
+        def waiting() -> int:
+            return max(
+                k.client.transport.get_write_buffer_size()
+                + k.broker.transport.get_write_buffer_size()
+                + k.session.held_bytes
+                for k in front.links
+            )
+
+        assert gateway.call(waiting) < 4_000_000
+
+
+def test_idle_connections_are_closed(start: Start) -> None:
+    gateway = start(connections__max__idle__ms="300")
+    with connect(gateway) as client:
+        client.sendall(VERSIONS)
+        read_answer(client)
+        client.settimeout(20)
+        assert client.recv(1) == b""
+    closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
+    assert closed["idle"] == 1
+
+
+def test_an_upstream_that_goes_closes_its_clients_and_invents_no_answer(
+    start: Start, upstream: Upstream
+) -> None:
+    gateway = start()
+    with connect(gateway) as client:
+        client.sendall(VERSIONS)
+        read_answer(client)
+        upstream._loop.call_soon_threadsafe(
+            lambda: [writer.transport.abort() for writer in list(upstream._writers)]
+        )
+        client.settimeout(20)
+        assert client.recv(1) == b""
+
+
+def test_draining_finishes_what_is_in_flight(start: Start) -> None:
+    gateway = start()
+    with connect(gateway) as client:
+        client.sendall(VERSIONS)
+        read_answer(client)
+        client.sendall(produce(1_000)[:500])
+        front = gateway.gateway.fronts[1]
+        wait_for(
+            lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
+        )
+        ender = threading.Thread(target=gateway.stop, args=(20_000,))
+        ender.start()
+        client.sendall(produce(1_000)[500:])
+        assert read_answer(client)[4:8] == struct.pack(">i", 1)
+        assert client.recv(1) == b""
+        ender.join(30)
+
+
+def test_the_newcomer_stands_by_and_takes_over_when_the_first_goes(
+    start: Start, tmp_path: Path, free_port: int
+) -> None:
+    path = f"sqlite:{tmp_path / 'quotas.db'}"
+    here = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port}", "headgate__lease__ttl__ms": "1000"}
+    one_store, two_store = open_store(path), open_store(path)
+    one = start(store=one_store, headgate__worker__id="one", **here)
+    two = start(store=two_store, headgate__worker__id="two", **here)
+    assert set(one.gateway.fronts) == {1}
+    assert set(two.gateway.fronts) == set()
+    assert two.gateway.not_ready() == "standing by"
+    one.stop(0)
+    wait_for(lambda: set(two.gateway.fronts) == {1}, "the standby to take over")
+    with socket.create_connection(("127.0.0.1", free_port), 10) as client:
+        client.sendall(VERSIONS)
+        assert read_answer(client)[4:8] == struct.pack(">i", 9)
+    two.stop(0)
+    one_store.close()
+    two_store.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def pem(folder: Path, name: str, certificate: trustme.LeafCert) -> str:
+    path = folder / f"{name}.pem"
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+    return str(path)
+
+
+def test_tls_clients_get_their_principal_from_their_certificate(
+    start: Start, tmp_path: Path, authority: trustme.CA, upstream: Upstream
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    alice = authority.issue_cert("alice@example", common_name="alice")
+    gateway = start(
+        {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}},
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "headgate.upstream.shared.enable": "true",
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": pem(tmp_path, "server", server),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.principal.mapping.rules": r"RULE:^.*CN=([^,]+).*$/$1/",
+        },
+    )
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(pem(tmp_path, "alice", alice))
+    raw = connect(gateway, "TLS")
+    with context.wrap_socket(raw, server_hostname="localhost") as client:
+        client.sendall(produce(50_000))
+        told = int.from_bytes(read_answer(client)[-4:], "big")
+        assert told == 40_000
+    stranger = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with (
+        pytest.raises((ssl.SSLError, EOFError, OSError)),
+        stranger.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost") as client,
+    ):
+        client.sendall(VERSIONS)
+        read_answer(client)
+
+
+def test_many_connections_come_and_go(start: Start) -> None:
+    gateway = start()
+    clients = [connect(gateway) for _ in range(300)]
+    for client in clients:
+        client.sendall(VERSIONS)
+    for client in clients:
+        assert read_answer(client)[4:8] == struct.pack(">i", 9)
+    assert gateway.call(lambda: links(gateway)) == 300
+    for client in clients:
+        client.close()
+    wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "all to be let go")
+    assert gateway.gateway.fronts[1].quotas.total == 0
+
+
+def test_a_broker_that_isnt_kafka_is_named(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        settings = Settings.from_properties(
+            {
+                "headgate.upstream": f"127.0.0.1:{port}",
+                "headgate.upstream.connect.timeout.ms": "300",
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+                "headgate.data.dir": str(tmp_path),
+                "headgate.usage": "none",
+            }
+        )
+        with pytest.raises(GatewayError, match=f"127.0.0.1:{port}"):
+            GatewayThread(lambda: Gateway(settings)).start()

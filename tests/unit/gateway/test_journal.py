@@ -1,0 +1,135 @@
+"""Every decision of the gateway can be made again from its journal, to the millisecond."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gateway.journal import UsageJournal
+from headgate.gateway.managers import Managers
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
+from headgate.quota.table import QuotaTable, table_delta
+from headgate.testing.playbook import After, FromBroker, FromClient, Ready
+from headgate.usage.format import Event, batch_of
+
+from .conftest import Setup, beaten, fetch, fetched, heartbeat, produce, produced
+
+Make = Callable[..., Setup]
+
+
+class Kept:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+        self.written = self.dropped = 0
+
+    def start(self) -> None:
+        return None
+
+    def append(self, event: tuple[Any, ...]) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        return None
+
+
+TABLES = [
+    {QuotaEntity.of(user="alice"): {PRODUCER: 5_000.0, CONSUMER: 8_000.0, REQUEST: 0.5}},
+    {QuotaEntity.of(client_id="app"): {PRODUCER: 2_000.0, CONSUMER: 3_000.0}},
+    {
+        QuotaEntity.of(user="alice", client_id="app"): {PRODUCER: 9_000.0},
+        QuotaEntity.of(user="alice"): {CONSUMER: 4_000.0},
+    },
+    {},
+]
+
+
+def converse(setup: Setup, seed: int, turns: int) -> None:
+    """Talk at random, with quotas that change now and then."""
+    chance = random.Random(seed)
+    play = setup.play
+    play >> Ready()
+    table = QuotaTable.of(TABLES[0])
+    for number in range(1, turns + 1):
+        play.said.clear()
+        if chance.random() < 0.03:
+            after = QuotaTable.of(chance.choice(TABLES), version=table.version + 1)
+            setup.rules.update(table_delta(table, after), play.now_ms)
+            table = after
+        asked, told = chance.choice(
+            [
+                (produce(chance.randint(60, 8_000), number), produced(number)),
+                (produce(chance.randint(60, 8_000), number, acks=0), b""),
+                (fetch(number, max_bytes=100_000), fetched(chance.randint(0, 9_000), number)),
+                (heartbeat(number), beaten(number)),
+            ]
+        )
+        play >> FromClient(asked)
+        play.said.clear()
+        play.session.account_client(chance.randint(0, 4_000_000))
+        if told:
+            play >> FromBroker(told)
+            play.session.account_broker(chance.randint(0, 4_000_000), play.now_ms)
+        play.said.clear()
+        pause = chance.choice([0, 1, 7, 130, 999, 1_000, 2_500])
+        play >> After(max(pause, play.session.throttled_until_ms - play.now_ms))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("pacing", ["kafka", "smooth"])
+def test_replayed_throttles_are_the_same_every_one(gateway: Make, seed: int, pacing: str) -> None:
+    writer = Kept()
+    journal = UsageJournal(writer, 11, 1_000)  # type: ignore[arg-type]
+    setup = gateway(TABLES[0], {"headgate.pacing": pacing}, journal=journal)
+    converse(setup, seed, 400)
+
+    replayed: Managers | None = None
+    decided = throttled = 0
+    for raw in writer.events:
+        event = Event(*raw)
+        origin, now = event.origin, int(event.t_ms)
+        if origin.kind == "start":
+            replayed = Managers(setup.settings, now)
+            continue
+        assert replayed is not None
+        if origin.kind == "quota":
+            value = None if origin.value != origin.value else origin.value
+            key = QuotaKey.parse(origin.quota_type)
+            replayed.apply([(entity_from_path(origin.entity), key, value)], now)
+            continue
+        manager = replayed.by_key[QuotaKey.parse(origin.quota_type)]
+        if event.throttle_time_ms is None:
+            manager.record_no_throttle(origin.principal, origin.client_id, event.amount, now)
+            continue
+        decision = manager.record(origin.principal, origin.client_id, event.amount, now)
+        assert decision.throttle_time_ms == event.throttle_time_ms
+        if origin.kind == "record":
+            assert (decision.user_tag, decision.client_tag) == (
+                origin.quota_user,
+                origin.quota_client_id,
+            )
+        decided += 1
+        throttled += event.throttle_time_ms > 0
+    assert decided > 200
+    assert throttled > 5
+
+
+def test_events_make_a_batch_of_the_journals_schema(gateway: Make) -> None:
+    writer = Kept()
+    setup = gateway(TABLES[0], journal=UsageJournal(writer, 11, 1_000))  # type: ignore[arg-type]
+    converse(setup, 1, 50)
+    batch = batch_of(writer.events, "worker", 1)
+    kinds = batch["kind"].to_pylist()
+    assert kinds[0] == "start"
+    assert kinds[1:4] == ["quota"] * 3
+    told = batch["told_throttle_time_ms"].to_pylist()
+    ours = batch["throttle_time_ms"].to_pylist()
+    records = [i for i, kind in enumerate(kinds) if kind == "record" and ours[i] is not None]
+    assert records
+    assert all(told[i] >= 0 for i in records)
+    assert {batch["principal"].to_pylist()[i] for i in records} == {"alice"}
