@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from headgate.metrics.meters import Meters
 from headgate.metrics.table import BY_NAME, prometheus_name
-from headgate.quota.key import QuotaKey, QuotaType
+from headgate.quota.key import QuotaKey, QuotaType, QuotaUnit
 from headgate.quota.sanitizer import sanitize
 from headgate.throttle.java import UNLIMITED
 
@@ -45,9 +45,9 @@ class BrokerView:
 
     Args:
         broker_id: the upstream broker it stands for; the label ``broker`` of every series.
-        managers: by quota key; anything with ``sensors()`` whose sensors have tags, ``bound`` and
-            ``peek(now_ms)``. Kafka's metrics come from the keys Kafka enforces; other units
-            (``bps``, ``shares``) show their value and utilisation.
+        managers: by quota key; anything with ``bound(tags)`` and ``sensors()`` whose sensors have
+            tags, ``bound`` and ``peek(now_ms)``. Kafka's metrics come from the keys Kafka enforces;
+            other units (``bps``, ``shares``) show their value, part and credit.
         meters: its counts.
         connection_rates: rates of accepting now: ("broker", "") / ("listener", name) / ("ip",
             address) -> (rate per second, limit or None).
@@ -124,13 +124,16 @@ def _quota_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
             if kafkas and tokens is not None and names.tokens:
                 name = prometheus_name("kafka.server", names.group, names.tokens)
                 yield name, labels, tokens
-            bound = sensor.bound
-            if bound is None or bound >= UNLIMITED:
-                continue
             own = (("quota_type", str(key.type)), ("unit", str(key.units)), *labels)
-            yield "headgate_quota_value", own, bound
-            if rate is not None and bound > 0:
-                yield "headgate_quota_utilisation", own, rate / bound
+            quota = manager.bound((sensor.user_tag, sensor.client_tag))
+            if quota < UNLIMITED:
+                yield "headgate_quota_value", own, quota
+            if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES) and sensor.bound < UNLIMITED:
+                yield "headgate_quota_split", own, sensor.bound
+            if tokens is not None and not names.tokens and sensor.bound < UNLIMITED:
+                yield "headgate_quota_tokens", own, tokens
+            if rate is not None and 0 < quota < UNLIMITED:
+                yield "headgate_quota_utilisation", own, rate / quota
         exempt = getattr(manager, "exempt", None)
         if exempt is not None and manager.enabled:
             name = prometheus_name("kafka.server", names.group, "exempt-request-time")

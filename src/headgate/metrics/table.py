@@ -189,6 +189,20 @@ def _own() -> Iterator[Metric]:
         "Measured rate divided by the limit: 1 is the quota. Alert on this before throttling starts.",
     )
     yield Metric(
+        "headgate_quota_split",
+        GAUGE,
+        quota,
+        "bytes/s",
+        "This broker's part, now, of a cluster-wide (`bps`) quota, or what a quota-id's `shares` come to while the capacity is contested.",
+    )
+    yield Metric(
+        "headgate_quota_tokens",
+        GAUGE,
+        quota,
+        "the quota's own",
+        "Credit in a quota-id's bucket, where there is one (smooth pacing, `bps`, `shares`); below 0 its clients wait.",
+    )
+    yield Metric(
         "headgate_throttled_total",
         COUNTER,
         ("quota_type", "user", "client_id"),

@@ -11,10 +11,23 @@ from headgate.metrics.expose import expose
 from headgate.metrics.meters import BlockedTime, Mean
 from headgate.metrics.reference import metrics_page
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, REQUEST, QuotaType
+from headgate.quota.key import (
+    CONSUMER,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaType,
+)
+from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
+from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
+from headgate.throttle.shares import SharesQuotaManager
 
 ROOT = Path(__file__).parents[3]
 T0 = 1_795_262_069_485
@@ -140,6 +153,51 @@ def test_request_and_mutation_managers_show_kafkas_metrics() -> None:
     assert found["kafka_server_request_exempt_request_time", ()] == pytest.approx(10.0)
     assert found["kafka_server_controllermutation_mutation_rate", user] == 1.0
     assert found["kafka_server_controllermutation_tokens", user] == -8.0
+
+
+def test_producer_ids_show_rate_and_tokens_by_user() -> None:
+    manager = ProducerIdQuotaManager(start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="u v"), 2, T0)
+    manager.record("u v", range(30), T0)
+    found = shown(BrokerView(1, {PRODUCER_IDS: manager}), T0)
+    user = (("user", "u%20v"),)
+    assert found["kafka_server_producerids_rate", user] > 0
+    assert found["kafka_server_producerids_tokens", user] < 0
+    own = (("quota_type", "producer_ids_rate"), ("unit", "per_s"), *user)
+    assert found["headgate_quota_value", own] == 2
+    assert ("headgate_quota_tokens", own) not in found
+
+
+def test_a_cluster_wide_quota_shows_its_whole_and_this_brokers_part() -> None:
+    manager = BpsQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 2, start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="u"), 4_000, T0)
+    manager.record("u", "c", 100, T0)
+    own = (("quota_type", "producer_byte_rate"), ("unit", "bps"), ("user", "u"))
+    found = shown(BrokerView(1, {PRODUCER_BPS: manager}), T0)
+    assert found["headgate_quota_value", own] == 4_000
+    assert found["headgate_quota_split", own] == 2_000
+    assert found["headgate_quota_tokens", own] == 1_900
+    assert not [name for name, _ in found if name.startswith("kafka_server_produce_byte")]
+
+
+def test_shares_show_their_weight_and_no_limit_while_nothing_is_contested() -> None:
+    manager = SharesQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 1e6, start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="u"), 3, T0)
+    manager.record("u", "c", 100, T0)
+    own = (("quota_type", "producer_byte_rate"), ("unit", "shares"), ("user", "u"))
+    found = shown(BrokerView(1, {PRODUCER_SHARES: manager}), T0)
+    assert found["headgate_quota_value", own] == 3
+    assert ("headgate_quota_split", own) not in found
+
+
+def test_smooth_pacing_shows_the_bucket() -> None:
+    manager = PacedQuotaManager(QuotaType.PRODUCER_BYTE_RATE, start_ms=T0)
+    manager.update_quota(QuotaEntity.of(user="u"), 1_000, T0)
+    manager.record("u", "c", 1_500, T0)
+    own = (("quota_type", "producer_byte_rate"), ("unit", "broker_bps"), ("user", "u"))
+    found = shown(BrokerView(1, {PRODUCER: manager}), T0)
+    assert found["headgate_quota_tokens", own] == -500
+    assert found["headgate_quota_value", own] == 1_000
 
 
 def test_reading_never_changes_a_decision() -> None:
