@@ -22,6 +22,7 @@ from headgate.errors import StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 from headgate.store.zk_layout import KAFKA_HOME, decode_config, decode_values
@@ -90,7 +91,7 @@ def v2(path: str) -> dict[str, object]:
 # --- the layout
 
 
-def test_the_tree_is_byte_for_byte_what_kafka_and_its_tool_left(home: Home) -> None:
+def test_55_5_55_21_the_tree_is_byte_for_byte_what_kafka_and_its_tool_left(home: Home) -> None:
     nodes = {n["path"]: n["data"] for n in CAPTURE}
     entities = {p: d for p, d in nodes.items() if d and "/changes/" not in p}
     # What no quota command can make: SCRAM credentials, and a 0 that only 3.9's tool stores.
@@ -225,6 +226,25 @@ def test_changes_of_others_are_seen_by_their_notifications(home: Home) -> None:
     home.notify(v2("users/alice"))
     seen.until(lambda: len(seen.table) == 0)
     assert len(seen.events) == 3
+
+
+def test_55_25_client_id_quotas_that_were_there_before_go_on_working(home: Home) -> None:
+    home.put("/config/clients/etl", {"producer_byte_rate": "1048576"}, v2("clients/etl"))
+    assert resolve(home.store.snapshot(), "anybody", "etl", PRODUCER).value == 1048576.0
+
+
+def test_55d_3_the_default_user_quota_changes_while_watched(home: Home) -> None:
+    seen = Seen()
+    home.store.watch(seen)
+    for value in (7.0, 9.0):
+        home.put(
+            "/config/users/<default>",
+            {"producer_byte_rate": str(int(value))},
+            v2("users/<default>"),
+        )
+        seen.until(
+            lambda value=value: seen.table.get(QuotaEntity.of(user=DEFAULT), PRODUCER) == value
+        )  # type: ignore[misc]
 
 
 def test_55_23_version_1_notifications_are_obeyed(home: Home) -> None:

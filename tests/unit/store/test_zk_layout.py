@@ -45,7 +45,7 @@ def test_the_capture_is_what_the_tests_take_it_for() -> None:
 
 
 @pytest.mark.parametrize("node", ENTITY_NODES, ids=lambda n: n["path"])
-def test_an_entity_s_znode_is_written_byte_for_byte_as_kafka_wrote_it(
+def test_55_21_an_entity_s_znode_is_written_byte_for_byte_as_kafka_wrote_it(
     node: dict[str, str],
 ) -> None:
     config = decode_config(node["data"].encode())
@@ -66,7 +66,7 @@ def test_values_and_paths_are_spelled_as_kafka_spells_them(node: dict[str, str])
 
 
 @pytest.mark.parametrize("node", NOTICES, ids=lambda n: n["path"][-2:])
-def test_notifications_are_byte_for_byte_kafka_s(node: dict[str, str]) -> None:
+def test_55_22_notifications_are_byte_for_byte_kafka_s(node: dict[str, str]) -> None:
     path = decode_notice(node["data"].encode())
     assert path is not None
     assert encode_notice(path) == node["data"].encode()
@@ -75,7 +75,7 @@ def test_notifications_are_byte_for_byte_kafka_s(node: dict[str, str]) -> None:
     assert entity.path == path
 
 
-def test_kip_55_sample_notifications() -> None:
+def test_55_22_kip_55_s_sample_notifications() -> None:
     samples = {
         "users/<default>": QuotaEntity.of(user=DEFAULT),
         "users/user1": QuotaEntity.of(user="user1"),
