@@ -56,39 +56,41 @@ def parse_request_header(frame: Buffer, pos: int = 4) -> RequestHeader:
         ``(api_key, api_version, correlation_id, client_id, body_offset)``; client_id is None
         where the client sent null. Bytes that aren't UTF-8 become U+FFFD, as in a broker.
     """
+    start = pos
     try:
         api_key, version, correlation_id, size = _unpack(frame, pos)
     except struct.error:
-        return _short_header(frame, pos)
+        return _odd_header(frame, pos, "a request too short for its header")
     pos += 10
     if size > 0:
         end = pos + size
-        client_id: str | None = java_text(bytes(frame[pos:end]))
         if end > len(frame):
-            raise RemoteProtocolError("the request ends inside its client id")
+            return _odd_header(frame, start, "the request ends inside its client id")
+        client_id: str | None = java_text(bytes(frame[pos:end]))
         pos = end
     elif size == 0:
         client_id = ""
     elif size == -1:
         client_id = None
     else:
-        raise RemoteProtocolError(f"client id of {size} bytes")
+        return _odd_header(frame, start, f"client id of {size} bytes")
     if version >= _flexible_since(api_key, _NEVER):
         try:
             pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
         except IndexError:
             raise RemoteProtocolError("the request ends inside its header") from None
     elif api_key == CONTROLLED_SHUTDOWN and version == 0:
-        return api_key, version, correlation_id, None, 12  # header version 0 has no client id
+        return _odd_header(frame, start, "")
     return api_key, version, correlation_id, client_id, pos
 
 
-def _short_header(frame: Buffer, pos: int) -> RequestHeader:
+def _odd_header(frame: Buffer, pos: int, otherwise: str) -> RequestHeader:
+    """Read a header without client id: ControlledShutdown 0 has one; or say what is wrong."""
     if len(frame) >= pos + 8:
-        api_key, version, correlation_id = peek_request(frame)
+        api_key, version, correlation_id = _PEEK.unpack_from(frame, pos)
         if api_key == CONTROLLED_SHUTDOWN and version == 0:
             return api_key, version, correlation_id, None, pos + 8
-    raise RemoteProtocolError("a request too short for its header")
+    raise RemoteProtocolError(otherwise)
 
 
 def correlation_id(response: Buffer) -> int:

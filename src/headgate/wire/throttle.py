@@ -77,10 +77,10 @@ def throttle_offset(api_key: int, version: int, frame: Buffer) -> int | None:
     """
     if version < _since(api_key, NEVER):
         return None
-    at = response_body_offset(api_key, version, frame)
+    body = at = response_body_offset(api_key, version, frame)
     if api_key in _ODD:
         at = _odd_offset(api_key, version, frame, at)
-    if at + 4 > len(frame):
+    if at < body or at + 4 > len(frame):
         raise RemoteProtocolError("the response ends before its throttle time")
     return at
 

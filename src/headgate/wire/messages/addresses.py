@@ -177,7 +177,7 @@ def _endpoints_tag(frame: Buffer, at: int, book: Book, hidden: list[int]) -> Buf
     begin_hidden = len(hidden)
     nodes, _ = _nodes(raw, 0, book, hidden, flexible=True)
     count, _ = read_array_length(raw, 0, True)
-    if count == len(hidden) - begin_hidden:
+    if count <= len(hidden) - begin_hidden:  # none left, or null
         del tags[_ENDPOINTS_TAG]
     else:
         tags[_ENDPOINTS_TAG] = nodes
