@@ -358,3 +358,132 @@ def test_a_broker_that_isnt_kafka_is_named(tmp_path: Path) -> None:
         )
         with pytest.raises(GatewayError, match=f"127.0.0.1:{port}"):
             GatewayThread(lambda: Gateway(settings)).start()
+
+
+def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    from headgate.errors import StoreError
+    from headgate.gateway.snapshot import load_snapshot, save_snapshot
+    from headgate.quota.alteration import Op, QuotaAlteration
+
+    settings = Settings.from_properties(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "headgate.upstream": f"127.0.0.1:{upstream.port}",
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+            "headgate.data.dir": str(tmp_path),
+            "headgate.usage": "none",
+        }
+    )
+    save_snapshot(settings, QuotaTable.of(SLOW))
+    up = threading.Event()
+
+    def reopen() -> Any:
+        if not up.is_set():
+            raise StoreError("not yet", retriable=True)
+        return open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+
+    table = load_snapshot(settings)
+    with GatewayThread(lambda: Gateway(settings, None, table=table, reopen=reopen)) as gateway:
+        with connect(gateway) as client:
+            client.sendall(produce(50_000))
+            assert int.from_bytes(read_answer(client)[-4:], "big") == 40_000
+        assert gateway.views()[0].meters.store_up is False
+        with contextlib.closing(open_store(f"sqlite:{tmp_path / 'quotas.db'}")) as store:
+            store.alter([QuotaAlteration.of(QuotaEntity.of(user="bob"), (Op(PRODUCER, 7.0),))])
+        up.set()
+        bob = QuotaEntity.of(user="bob")
+        wait_for(lambda: gateway.gateway.table.get(bob, PRODUCER) == 7.0, "the store's quotas")
+        assert gateway.views()[0].meters.store_up
+        with connect(gateway) as client:  # the snapshot's quota isn't the store's
+            client.sendall(produce(50_000))
+            assert int.from_bytes(read_answer(client)[-4:], "big") == 0
+        assert gateway.gateway.store is not None
+        gateway.gateway.store.close()
+
+
+def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
+    start: Start, tmp_path: Path, authority: trustme.CA
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "lent.yaml").write_text("credentials:\n  - principal: alice\n")
+    gateway = start(
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "headgate.upstream.credentials.file": str(tmp_path / "lent.yaml"),
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": pem(tmp_path, "server", authority.issue_cert("localhost")),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.principal.mapping.rules": r"RULE:^.*CN=([^,]+).*$/$1/",
+        },
+    )
+
+    def say_versions(name: str) -> bytes:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        context.load_cert_chain(
+            pem(tmp_path, name, authority.issue_cert(f"{name}@example", common_name=name))
+        )
+        with context.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost") as client:
+            client.sendall(VERSIONS)
+            try:
+                return read_answer(client)[4:8]
+            except (EOFError, OSError):
+                return b""
+
+    assert say_versions("alice") == struct.pack(">i", 9)
+    assert say_versions("mallory") == b""
+    closed = gateway.gateway.fronts[1].meters.listeners["TLS"].closed
+    assert closed["no-upstream-credentials"] == 1
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
+    tmp_path: Path, authority: trustme.CA, kind: str
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(broker)
+    where = str(tmp_path / "ca.pem")
+    if kind == "PKCS12":
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+        certificate = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+        where = str(tmp_path / "trust.p12")
+        Path(where).write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"ca", None, None, [certificate], BestAvailableEncryption(b"changeit")
+            )
+        )
+    with Upstream(broker) as upstream:
+        settings = Settings.from_properties(
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "headgate.upstream": f"127.0.0.1:{upstream.port}",
+                "headgate.upstream.security.protocol": "SSL",
+                "headgate.upstream.ssl.truststore.type": kind,
+                "headgate.upstream.ssl.truststore.location": where,
+                **(
+                    {"headgate.upstream.ssl.truststore.password": "changeit"}
+                    if kind == "PKCS12"
+                    else {}
+                ),
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+                "headgate.data.dir": str(tmp_path),
+                "headgate.usage": "none",
+            }
+        )
+        with (
+            GatewayThread(lambda: Gateway(settings)) as gateway,
+            connect(gateway) as client,
+        ):
+            client.sendall(produce(400_000))
+            assert read_answer(client)[4:8] == struct.pack(">i", 1)
+            assert upstream.produced == 1

@@ -1,0 +1,152 @@
+"""What a saturating client gets per second: Kafka's saw-tooth, smooth pacing, splits, shares."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from headgate.gateway.enforcement import Enforcement
+from headgate.gateway.journal import NO_JOURNAL
+from headgate.gateway.plans import build_plans
+from headgate.gateway.session import Session
+from headgate.gateway.splits import LocalSplits, share_out
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
+from headgate.quota.table import QuotaTable
+from headgate.testing.playbook import START_MS
+
+from .conftest import Setup, StillFace, StillIdentity, produce, produced
+
+Make = Callable[..., Setup]
+ALICE = QuotaEntity.of(user="alice")
+SIZE = 16_384
+
+
+class Client:
+    """Sends one produce after the other as fast as it may; a round trip takes a while."""
+
+    def __init__(self, session: Session, round_trip_ms: int = 4) -> None:
+        self.session = session
+        self.round_trip_ms = round_trip_ms
+        self.next_ms = START_MS
+        self.acknowledged: list[tuple[int, int]] = []
+        session.upstream_ready(START_MS)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.session.to_broker.clear()
+        self.session.to_client.clear()
+        self.session.commands.clear()
+
+    def turn(self) -> None:
+        now = self.next_ms
+        self.session.wake(now)
+        self.session.client_data(memoryview(bytearray(produce(SIZE))), now)
+        assert self.session.to_broker
+        now += self.round_trip_ms
+        self.session.broker_data(memoryview(bytearray(produced())), now)
+        assert self.session.to_client
+        self.acknowledged.append((now, SIZE))
+        self._clear()
+        self.next_ms = max(now, self.session.throttled_until_ms)
+
+    def per_second(self, seconds: int, since: int = 0) -> list[int]:
+        sums = [0] * seconds
+        for t_ms, size in self.acknowledged:
+            second = (t_ms - START_MS) // 1000 - since
+            if 0 <= second < seconds:
+                sums[second] += size
+        return sums
+
+
+def run(
+    *clients: Client, seconds: int, each: Callable[[int], None] | None = None, since: int = 0
+) -> None:
+    """Let clients take turns in time order; ``each`` is called once a second."""
+    second = since
+    end = START_MS + seconds * 1000
+    while True:
+        client = min(clients, key=lambda c: c.next_ms)
+        if client.next_ms >= end:
+            return
+        while each is not None and client.next_ms >= START_MS + (second + 1) * 1000:
+            second += 1
+            each(START_MS + second * 1000)
+        client.turn()
+
+
+def variation(values: list[int]) -> float:
+    return statistics.pstdev(values) / statistics.fmean(values)
+
+
+def test_kafkas_own_pacing_is_a_saw_tooth_whose_mean_is_the_quota(gateway: Make) -> None:
+    client = Client(gateway({ALICE: {PRODUCER: 400_000.0}}).session)
+    run(client, seconds=66)
+    sums = client.per_second(66)
+    assert statistics.fmean(sums) == pytest.approx(400_000, rel=0.05)
+    assert variation(sums) > 1.5
+
+
+def test_smooth_pacing_keeps_the_rate_without_the_saw_tooth(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 400_000.0}}, {"headgate.pacing": "smooth"})
+    client = Client(setup.session)
+    run(client, seconds=66)
+    sums = client.per_second(60, since=2)
+    assert statistics.fmean(sums) == pytest.approx(400_000, rel=0.02)
+    assert variation(sums) <= 0.3
+    for first in range(50):  # over any 11 s at most 11 + burst seconds' worth, and a request
+        assert sum(sums[first : first + 11]) <= 400_000 * 12 + SIZE
+
+
+def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make) -> None:
+    table = QuotaTable.of({ALICE: {PRODUCER_BPS: 400_000.0}})
+    setup = gateway()
+    rules = {}
+    for broker in (1, 2):
+        rules[broker] = Enforcement(setup.settings, broker, START_MS, NO_JOURNAL)
+        rules[broker].managers.produce_bps.set_brokers(2, START_MS)
+        rules[broker].load(table, START_MS)
+    busy, idle = (
+        Client(Session(rules[b], build_plans(), StillIdentity("alice"), StillFace()))
+        for b in (1, 2)
+    )
+    splits = LocalSplits(setup.settings.splits_period_ms)
+    period_s = setup.settings.splits_period_ms // 1000
+
+    def each(now_ms: int) -> None:
+        if (now_ms - START_MS) // 1000 % period_s == 0:
+            splits.round({b: r.managers for b, r in rules.items()}, now_ms)
+
+    run(busy, seconds=60, each=each)  # all demand is at one broker
+    late = busy.per_second(30, since=30)
+    assert statistics.fmean(late) == pytest.approx(400_000, rel=0.05)
+    idle.next_ms = START_MS + 60_000
+    run(busy, idle, seconds=120, each=each, since=60)
+    both = [
+        a + b
+        for a, b in zip(busy.per_second(30, since=90), idle.per_second(30, since=90), strict=True)
+    ]
+    assert statistics.fmean(both) <= 400_000 * 1.05
+    assert statistics.fmean(both) == pytest.approx(400_000, rel=0.1)
+
+
+def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None:
+    quotas = {
+        QuotaEntity.of(user="alice"): {PRODUCER_SHARES: 3.0},
+        QuotaEntity.of(user="bob"): {PRODUCER_SHARES: 1.0},
+    }
+    setup = gateway(quotas, {"headgate.capacity.producer_byte_rate": "800000"})
+    alice = Client(setup.session)
+    bob = Client(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+    run(
+        alice,
+        bob,
+        seconds=60,
+        each=lambda now_ms: share_out(setup.rules.managers, now_ms),
+    )
+    a = statistics.fmean(alice.per_second(30, since=30))
+    b = statistics.fmean(bob.per_second(30, since=30))
+    assert a + b == pytest.approx(800_000, rel=0.1)
+    assert a / b == pytest.approx(3.0, rel=0.15)
