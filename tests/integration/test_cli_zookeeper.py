@@ -98,7 +98,9 @@ def test_55_8_the_kips_lines_run_verbatim(ensemble: Ensemble) -> None:
     }
 
 
-def test_55_9_leaving_out_the_name_means_the_default(ensemble: Ensemble) -> None:
+def test_55_9_55_5_no_name_means_the_default_at_the_kips_paths(
+    ensemble: Ensemble,
+) -> None:
     status, out, _ = ensemble.run(KIP_55[1])
     assert status == 0
     assert out[2:] == ["Completed updating config for entity: default user-principal."]
@@ -111,6 +113,35 @@ def test_55_9_leaving_out_the_name_means_the_default(ensemble: Ensemble) -> None
     assert ensemble.config("/config/users/<default>/clients/<default>") is not None
     assert ensemble.run(f"{line} --entity-type clients")[0] == 0
     assert ensemble.config("/config/clients/<default>") == {"producer_byte_rate": "7"}
+
+
+def test_55_21_quotas_persist_under_encoded_node_names(ensemble: Ensemble) -> None:
+    user, client_id = "CN=a b,O=*", "cl/ient:1 *+%é"
+    names = f"--entity-type users --entity-name '{user}'"
+    names += f" --entity-type clients --entity-name '{client_id}'"
+    line = f"--zookeeper localhost:2181 --alter --add-config producer_byte_rate=66666 {names}"
+    assert ensemble.run(line)[0] == 0
+    folder = "/config/users/CN%3Da%20b%2CO%3D%2A/clients"
+    assert ensemble.client.get_children(folder) == ["cl%2Fient%3A1%20%2A%2B%25%C3%A9"]
+    describe = f"--zookeeper localhost:2181 --describe {names}"
+    assert ensemble.run(describe)[1][2:] == [
+        f"Configs for user-principal '{user}', client-id '{client_id}' are producer_byte_rate=66666"
+    ]
+
+
+def test_55_25_a_client_ids_configuration_from_before_goes_on_working(ensemble: Ensemble) -> None:
+    old = b'{"version":1,"config":{"producer_byte_rate":"1024","consumer_byte_rate":"2048"}}'
+    ensemble.client.create("/config/clients/clientA", old, makepath=True)
+    line = "--zookeeper localhost:2181 --describe --entity-type clients"
+    assert ensemble.run(line)[1][2:] == [
+        "Configs for client-id 'clientA' are producer_byte_rate=1024,consumer_byte_rate=2048"
+    ]
+    change = "--zookeeper localhost:2181 --alter --add-config producer_byte_rate=1"
+    assert ensemble.run(f"{change} --entity-type clients --entity-name clientA")[0] == 0
+    assert ensemble.config("/config/clients/clientA") == {
+        "producer_byte_rate": "1",
+        "consumer_byte_rate": "2048",
+    }
 
 
 def test_936_10_producer_ids_rate_for_a_user_and_the_default(ensemble: Ensemble) -> None:

@@ -1,0 +1,245 @@
+"""
+The admin client and the tools through a gateway: its data listener and its admin listener.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.admin import (
+    DEFAULT,
+    AdminClient,
+    AlterQuotasEntry,
+    AlterQuotasOptions,
+    Entry,
+    Op,
+    QuotaEntity,
+    QuotaFilter,
+)
+from headgate.admin.connection import Connection
+from headgate.admin.security import Security
+from headgate.cli import history, kafka_quotas, quotas_as_code
+from headgate.cli.kafka_configs import main
+from headgate.errors import ApiError, KafkaError
+from headgate.gateway import GatewayThread
+from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.wire.messages import draft
+
+from .gateway_kit import make_gateway
+
+__all__ = ["make_gateway"]
+pytestmark = pytest.mark.kafka4
+CAPTURE = Path(__file__).parents[1] / "data/captures/kafka-configs-4.3.1.json"
+
+
+class Places:
+    """Where a running gateway is spoken to."""
+
+    def __init__(self, gateway: GatewayThread) -> None:
+        assert gateway.gateway.admin_address is not None
+        host, port = gateway.gateway.admin_address
+        self.admin = f"{host}:{port}"
+        self.data = gateway.bootstrap("PLAINTEXT")
+        self.sasl = gateway.bootstrap("SASL")
+        self.store = gateway.gateway.settings.store
+
+
+@pytest.fixture
+def places(make_gateway: Callable[..., GatewayThread]) -> Iterator[Places]:
+    protocols = "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,ADMIN:PLAINTEXT"
+    yield Places(
+        make_gateway(
+            headgate__admin__listener="ADMIN://127.0.0.1:0",
+            **{"listener.security.protocol.map": protocols},
+        )
+    )
+
+
+def first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0]
+
+
+def test_every_captured_command_is_answered_through_a_gateway(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quotas are the gateway's; SCRAM credentials pass to the broker behind it."""
+    wrong = []
+    commands: list[dict[str, Any]] = json.loads(CAPTURE.read_text())
+    for command in commands:
+        args = command["args"]
+        status = main([args[0], places.data, *args[2:]])
+        printed = capsys.readouterr()
+        if "--alter" in args:
+            time.sleep(0.05)
+        if command["name"] == "err: NaN":
+            assert status == 1  # Kafka stores it; refused here
+            continue
+        wanted = [
+            line
+            for line in command["stdout"].splitlines()
+            if "SCRAM" not in line and "'erin'" not in line
+        ]
+        got = [line for line in printed.out.splitlines() if "SCRAM" not in line]
+        error = first_line(command["stderr"]).replace(args[1], places.data)
+        if (status, sorted(got), first_line(printed.err)) != (
+            command["exit"],
+            sorted(wanted),
+            error,
+        ):
+            wrong.append((command["name"], status, got, printed.err))
+    assert wrong == []
+    restore = "SCRAM-SHA-256=[iterations=4096,password=alice-secret]"
+    argv = ["--bootstrap-server", places.data, "--alter", "--user", "alice"]
+    assert main([*argv, "--add-config", restore]) == 0
+
+
+def test_936_10_producer_ids_rate_through_a_gateway(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--bootstrap-server", places.data]
+    assert main([*argv, "--alter", "--user", "user1", "--add-config", "producer_ids_rate=50"]) == 0
+    alter_default = [*argv, "--alter", "--user-defaults", "--add-config", "producer_ids_rate=200"]
+    assert main(alter_default) == 0
+    assert main([*argv, "--describe", "--user", "user1"]) == 0
+    assert "user-principal 'user1' are producer_ids_rate=50.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("door", ["data", "admin"])
+def test_546_28_29_30_the_client_through_either_door(places: Places, door: str) -> None:
+    alice = QuotaEntity.of(user="alice", client_id=DEFAULT)
+    default = QuotaEntity.of(user=DEFAULT)
+    literal = QuotaEntity.of(user="<default>")
+    with AdminClient(getattr(places, door), tool="gateway-test") as client:
+        entries = [
+            AlterQuotasEntry(alice, [Op(PRODUCER_BPS, 10), Op(PRODUCER_SHARES, 100)]),
+            AlterQuotasEntry(default, [Op(PRODUCER_BPS, 5)]),
+            AlterQuotasEntry(literal, [Op(PRODUCER, 7)]),
+        ]
+        dry = AlterQuotasOptions(validate_only=True)
+        client.alter_quotas(entries, dry).all().result(30)
+        assert client.describe_quotas().entities().result(30) == {}
+        client.alter_quotas(entries).all().result(30)
+        assert client.describe_quotas().entities().result(30) == {
+            alice: {PRODUCER_BPS: 10.0, PRODUCER_SHARES: 100.0},
+            default: {PRODUCER_BPS: 5.0},
+            literal: {PRODUCER: 7.0},
+        }
+        prefix = [QuotaFilter("user", QuotaFilter.Rule.PREFIX, "al")]
+        assert set(client.describe_quotas(prefix).entities().result(30)) == {alice}
+        chosen = [QuotaFilter("user", QuotaFilter.Rule.EXACT, "")]
+        assert set(client.describe_quotas(chosen).entities().result(30)) == {default}
+        asked = QuotaEntity.of(user="alice", client_id="etl")
+        values = client.describe_effective_quotas([asked]).config()[asked].result(30)
+        assert values[PRODUCER_BPS].entry == Entry(alice, 10.0)
+        assert values[PRODUCER_BPS].overridden_entries == (Entry(default, 5.0),)
+        bad = [AlterQuotasEntry(QuotaEntity({"GROUP": "g"}), [Op(PRODUCER, 1)])]
+        with pytest.raises(ApiError, match="Unhandled client quota entity type: GROUP"):
+            client.alter_quotas(bad).all().result(30)
+        unknown = [AlterQuotasEntry(default, [Op(QuotaKey("nope", "bps"), 1)])]
+        with pytest.raises(ApiError) as caught:
+            client.alter_quotas(unknown).all().result(30)
+        assert caught.value.code == KafkaError.INVALID_REQUEST
+
+
+def test_546_32_a_fraction_needs_the_data_listener(places: Places) -> None:
+    carol = QuotaEntity.of(user="carol")
+    with AdminClient(places.data) as client:
+        client.alter_quotas([AlterQuotasEntry(carol, [Op(REQUEST, 12.75)])]).all().result(30)
+    with (
+        AdminClient(places.admin) as client,
+        pytest.raises(ApiError, match=r"request_percentage") as caught,
+    ):
+        client.describe_quotas().entities().result(30)
+    assert "12.75" in str(caught.value)
+    with AdminClient(f"{places.admin},{places.data}") as client:
+        assert client.describe_quotas().entities().result(30) == {carol: {REQUEST: 12.75}}
+
+
+@pytest.mark.parametrize("door", ["data", "admin"])
+def test_kafka_quotas_in_full_through_either_door(
+    places: Places, door: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--bootstrap-server", getattr(places, door)]
+    pair = "--names=user=user-two,client-id=my-client"
+    add = "--add=consumer_byte_rate:shares=200,producer_byte_rate:bps=10000000"
+    assert kafka_quotas.main([*argv, "--alter", pair, add]) == 0
+    assert kafka_quotas.main([*argv, "--list", "--prefix=user=user-"]) == 0
+    assert capsys.readouterr() == (
+        "{user=user-two, client-id=my-client}\n"
+        "consumer_byte_rate:shares=200\n"
+        "producer_byte_rate:bps=10000000\n",
+        "",
+    )
+    assert kafka_quotas.main([*argv, "--describe", pair]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "consumer_byte_rate:shares=200 {user=user-two, client-id=my-client}"
+    )
+    assert history.main(["--store", places.store]) == 0
+    told = capsys.readouterr().out
+    assert "User:ANONYMOUS  kafka-quotas  users/user-two/clients/my-client" in told
+
+
+async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: Places) -> None:
+    asked = QuotaEntity.of(user="ANONYMOUS")
+    with AdminClient(places.data) as client:
+        client.alter_quotas([AlterQuotasEntry(asked, [Op(REQUEST, 0.000001)])]).all().result(30)
+    host, _, port = places.admin.partition(":")
+    connection = await Connection.open(host, int(port), Security())
+    told = []
+    for _ in range(5):
+        frame = await connection.exchange(
+            lambda cid: draft.encode_request(48, 0, cid, "t", draft.DescribeQuotasRequest(()))
+        )
+        told.append(draft.decode_response(48, 0, frame).throttle_time_ms)
+    await connection.close()
+    assert max(told) > 0
+
+
+def test_broker_settings_through_a_gateway(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--bootstrap-server", places.data]
+    rate = "max.connection.creation.rate"
+    assert main([*argv, "--alter", "--broker", "1", "--add-config", f"{rate}=77"]) == 0
+    assert main([*argv, "--describe", "--broker", "1"]) == 0
+    done, head, line = capsys.readouterr().out.splitlines()
+    assert done == "Completed updating config for broker 1."
+    assert head == "Dynamic configs for broker 1 are:"
+    assert line.startswith(
+        f"  {rate}=77 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{rate}=77"
+    )
+    assert main([*argv, "--alter", "--broker", "1", "--delete-config", rate]) == 0
+
+
+def test_quotas_as_code_through_a_gateway(places: Places, tmp_path: Path) -> None:
+    file = tmp_path / "quotas.yaml"
+    file.write_text("quotas:\n- entity: {user: null}\n  producer_byte_rate:bps: 5000000\n")
+    argv = ["--bootstrap-server", places.data, str(file)]
+    assert quotas_as_code.main_plan(argv) == 3
+    assert quotas_as_code.main_apply(argv) == 0
+    assert quotas_as_code.main_plan(argv) == 0
+
+
+def test_a_stranger_is_refused_and_the_attempt_is_in_the_history(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'X required username="bob" password="bob-secret";',
+    }
+    with AdminClient(places.sasl, config=config, tool="break-in") as client:
+        entry = AlterQuotasEntry(QuotaEntity.of(user="bob"), [Op(PRODUCER, 2**40)])
+        with pytest.raises(ApiError) as caught:
+            client.alter_quotas([entry]).all().result(30)
+        assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    assert history.main(["--store", places.store]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert "User:bob" in line
+    assert "refused" in line
