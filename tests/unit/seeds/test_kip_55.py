@@ -9,7 +9,7 @@ import pytest
 
 from headgate.errors import ApiError
 from headgate.quota.alteration import Op, QuotaAlteration, validate
-from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.entity import DEFAULT, QuotaEntity, quota_id
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey, QuotaType
 from headgate.quota.precedence import PRECEDENCE, level_matches, resolve
 from headgate.quota.table import QuotaTable
@@ -68,6 +68,16 @@ def test_55_15_pairs_have_sole_use_and_users_share() -> None:
     assert quotas.record("user1", "a", 10_240, T0).throttle_time_ms == 0
     # user1's other client finds the shared budget used up.
     assert quotas.record("user1", "b", 1, T0).throttle_time_ms > 0
+
+
+def test_55_7_a_sensor_is_named_by_type_and_quota_id() -> None:
+    made = manager(sample_table())
+    for user, client_id in (("user1", "a"), ("user1", "b"), ("user2", "clientA")):
+        made.record(user, client_id, 1, T0)
+    names = {
+        f"{made.type}-{quota_id(sensor.user_tag, sensor.client_tag)}" for sensor in made.sensors()
+    }
+    assert names == {"producer_byte_rate-user1:", "producer_byte_rate-user2:clientA"}
 
 
 USE_CASES = {
