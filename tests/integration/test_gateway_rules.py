@@ -136,7 +136,7 @@ def _ask(address: tuple[str, int], wait_s: float) -> bytes:
             return b""
 
 
-def test_612_6_while_a_delay_runs_nothing_is_accepted_and_other_listeners_go_on(
+def test_612_6_612_7_while_a_delay_runs_nothing_is_accepted_and_other_listeners_go_on(
     make_gateway: Make,
 ) -> None:
     gateway = make_gateway(
@@ -163,7 +163,7 @@ def test_612_6_while_a_delay_runs_nothing_is_accepted_and_other_listeners_go_on(
     assert view.meters.listeners["PLAINTEXT"].blocked.peek(time.time_ns() // 1_000_000) > 0
 
 
-def test_612_9_without_a_slot_the_acceptor_waits_for_one(make_gateway: Make) -> None:
+def test_612_9_612_7_without_a_slot_the_acceptor_waits_for_one(make_gateway: Make) -> None:
     gateway = make_gateway(listener__name__plaintext__max__connections="1")
     address = gateway.gateway.addresses("PLAINTEXT")[1]
     with socket.create_connection(address, 10) as first:
