@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def parser(
-    name: str, description: str, *, quotas_required: bool = False
+    name: str, description: str, *, quotas_required: bool = False, topics: bool = False
 ) -> argparse.ArgumentParser:
     """
     Return a parser with the flags that every pipeline command takes.
@@ -41,6 +41,7 @@ def parser(
         name: the command.
         description: one or two sentences, for --help.
         quotas_required: the command makes no sense without --quotas or --store.
+        topics: the command can follow a topic instead of reading files.
     """
     made = argparse.ArgumentParser(
         prog=f"headgate {name}",
@@ -51,7 +52,8 @@ def parser(
     source.add_argument(
         "--requests",
         nargs="+",
-        required=True,
+        required=not topics,
+        default=[],
         metavar="PATH",
         help="request logs (plain, .gz, .zst, ...) and gateway usage journals (.arrow, .parquet): "
         "files, directories, patterns, or URIs",

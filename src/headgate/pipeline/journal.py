@@ -187,6 +187,16 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
     yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
 
 
+def sums_of_events(raw: bytes, split: Split) -> Iterator[Any]:
+    """Yield the sums by second of one message of a journal's topic: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+
+    from headgate.usage.topic import decode
+
+    for batch in decode(raw):
+        yield from _sums(_requests(pa.Table.from_batches([batch]), split, {})).to_batches()
+
+
 _KEYS: Final = (
     "broker_id",
     "listener",

@@ -232,7 +232,7 @@ class LineParser:
                 if decoder is not _PLAIN:
                     line = decoder.decode(body[:end])
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise BadLine(_why(body[:end], exc)) from exc
+            raise BadLine(_why(body, exc)) from exc
         header = line.requestHeader
         api = header.requestApiKeyName
         version = header.requestApiVersion
@@ -432,14 +432,14 @@ def _wrapper_ms(outer: dict[str, Any], stamps: StampReader) -> float | None:
 
 def _why(body: bytes, error: Exception | None) -> str:
     """Say what is wrong with a JSON body: cut off, garbled, or a field missing."""
+    depth = body.count(b"{") - body.count(b"}")
+    if depth > 0 or not body:
+        return f"cut off: {depth} braces of its JSON are open at the end"
     try:
-        value = json.loads(body)
+        value = json.loads(body[: body.rfind(b"}") + 1])
     except UnicodeDecodeError as exc:
         return f"not UTF-8 at byte {exc.start} of the JSON"
     except ValueError as exc:
-        depth = body.count(b"{") - body.count(b"}")
-        if depth > 0 or not body:
-            return f"cut off: {depth} braces of its JSON are open at the end"
         return f"broken JSON: {exc}"
     if not isinstance(value, dict):
         return "the JSON isn't an object"

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.kernel.codes import OP_NO_CHECK
+from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.worker import EMITTED_REQUESTS, EmitRequests, ReadPlan
@@ -184,10 +184,12 @@ class _Packer:
             "tie": [file_hash(f or "") for f in files.to_pylist()],
             "n": ends - starts,
             "t": _blobs(t, starts, ends),
-            "amount": _blobs(_array(table["amount"])[rows], starts, ends),
         }
         out |= _whos(table, found, rows, codes, starts, t)
         op = np.where(_array(emptied(table)), OP_NO_CHECK, _array(table["op"], 0))
+        # Requests hold what was taken back as a negative amount, the kernel as an op.
+        amount = np.where(op == OP_UNRECORD, -1.0, 1.0) * _array(table["amount"])
+        out["amount"] = _blobs(amount[rows], starts, ends)
         if op.any():
             out["op"] = _blobs(op.astype(np.uint8)[rows], starts, ends)
         if own.any():

@@ -129,8 +129,6 @@ def load(path: str) -> Quotas:
     """
     try:
         file = read_quotas_file(path)
-    except OSError as exc:
-        raise ConfigError(f"--quotas {path}: {exc.strerror or exc}") from exc
     except HeadgateError as exc:
-        raise ConfigError(f"--quotas {path}:\n{exc}") from exc
+        raise ConfigError(f"--quotas: {exc}") from exc
     return Quotas.with_history(file.table, file.history, Path(path).stem)

@@ -248,66 +248,64 @@ def request_batch(split: Split, offsets: list[int], rows: list[LogRow]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
 
 
-@dataclass(frozen=True)
-class EmitActivity:
-    """Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function."""
+class Sums:
+    """Sums by second under way, and first sights of connections if wanted."""
 
-    plan: ReadPlan
+    def __init__(self, *, connections: bool = False) -> None:
+        self._sums: dict[tuple[Any, ...], list[Any]] = {}
+        self._seen: dict[tuple[Any, ...], float] = {}
+        self._wanted = connections
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Read the splits numbered in ``batches``; sums go on over the splits of a task."""
-        side = Columns(EMITTED_ACTIVITY)
-        sums: dict[tuple[Any, ...], list[Any]] = {}
-        connections: dict[tuple[Any, ...], float] = {}
-        for split in _own_splits(self.plan, batches):
-            if split.kind == "journal":
-                from headgate.pipeline.journal import activity_batches
+    def __len__(self) -> int:
+        return len(self._sums) + len(self._seen)
 
-                yield from activity_batches(split, connections=self.plan.connections)
-                continue
-            self._add_log(split, sums, connections, side)
-            if len(sums) + len(connections) > MAX_KEYS:
-                yield from _take_sums(sums, connections)
-        yield from _take_sums(sums, connections)
-        if len(side):
-            yield side.take()
+    def add(self, broker: int | None, row: LogRow) -> None:
+        """Add a request line."""
+        (record_ms, listener, connection, principal, client) = row[:5]
+        (bytes_, exact, handler, throttle, quota_type, amount, charged) = row[8:]
+        key = (broker, listener, principal, client, quota_type, charged, record_ms // 1000.0)
+        total = self._sums.get(key)
+        ns = int(handler * 1e6 + 0.5)
+        if total is None:
+            over = 1 if throttle > 0 else 0
+            estimated = 0 if exact else bytes_
+            self._sums[key] = [1, bytes_, estimated, amount, ns, throttle, over, throttle]
+        else:
+            total[0] += 1
+            total[1] += bytes_
+            total[3] += amount
+            total[4] += ns
+            if not exact:
+                total[2] += bytes_
+            if throttle > 0:
+                total[5] += throttle
+                total[6] += 1
+                if throttle > total[7]:
+                    total[7] = throttle
+        if self._wanted and not row[7]:
+            seen = (broker, listener, connection)
+            first = self._seen.get(seen)
+            if first is None or record_ms < first:
+                self._seen[seen] = record_ms
 
-    def _add_log(
-        self,
-        split: Split,
-        sums: dict[tuple[Any, ...], list[Any]],
-        connections: dict[tuple[Any, ...], float],
-        side: Columns,
-    ) -> None:
-        broker = None if split.broker_id < 0 else split.broker_id
-        wanted = self.plan.connections
-        for _, row in _Reader(self.plan, split, side):
-            (record_ms, listener, connection, principal, client) = row[:5]
-            (bytes_, exact, handler, throttle, quota_type, amount, charged) = row[8:]
-            key = (broker, listener, principal, client, quota_type, charged, record_ms // 1000.0)
-            total = sums.get(key)
-            ns = int(handler * 1e6 + 0.5)
-            if total is None:
-                over = 1 if throttle > 0 else 0
-                estimated = 0 if exact else bytes_
-                sums[key] = [1, bytes_, estimated, amount, ns, throttle, over, throttle]
-            else:
-                total[0] += 1
-                total[1] += bytes_
-                total[3] += amount
-                total[4] += ns
-                if not exact:
-                    total[2] += bytes_
-                if throttle > 0:
-                    total[5] += throttle
-                    total[6] += 1
-                    if throttle > total[7]:
-                        total[7] = throttle
-            if wanted and not row[7]:
-                seen = (broker, listener, connection)
-                first = connections.get(seen)
-                if first is None or record_ms < first:
-                    connections[seen] = record_ms
+    def take(self) -> Iterator[Any]:
+        """Yield Arrow batches of what was added up, and start anew."""
+        if self._sums:
+            keys = list(zip(*self._sums, strict=True))
+            values = list(zip(*self._sums.values(), strict=True))
+            columns: dict[str, Any] = dict(zip(_SUM_KEYS, keys[:6], strict=True))
+            columns["second_ms"] = [int(s) * 1000 for s in keys[6]]
+            columns.update(zip(_SUM_VALUES, values, strict=True))
+            columns["request_ns"] = columns["handler_ns"]
+            yield _emitted("activity", len(self._sums), columns)
+            self._sums.clear()
+        if self._seen:
+            keys = list(zip(*self._seen, strict=True))
+            columns = dict(zip(("broker_id", "listener", "connection"), keys, strict=True))
+            columns["client_ip"] = [client_ip(c) for c in columns["connection"]]
+            columns["first_ms"] = list(self._seen.values())
+            yield _emitted("connection", len(self._seen), columns)
+            self._seen.clear()
 
 
 _SUM_KEYS: Final = (
@@ -330,38 +328,43 @@ _SUM_VALUES: Final = (
 )
 
 
-def _take_sums(
-    sums: dict[tuple[Any, ...], list[Any]], connections: dict[tuple[Any, ...], float]
-) -> Iterator[Any]:
-    """Yield Arrow batches of what was added up, and empty both."""
+def _emitted(kind: str, n: int, columns: dict[str, Any]) -> Any:
+    """Return columns of one kind as a batch of EMITTED_ACTIVITY."""
     import pyarrow as pa
 
     table = EMITTED_ACTIVITY.arrow
+    columns["kind"] = [kind] * n
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type)
+        for f in table
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=table)
 
-    def batch(n: int, columns: dict[str, Any], kind: str) -> Any:
-        columns["kind"] = [kind] * n
-        arrays = [
-            pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type)
-            for f in table
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=table)
 
-    if sums:
-        keys = list(zip(*sums, strict=True))
-        values = list(zip(*sums.values(), strict=True))
-        columns: dict[str, Any] = dict(zip(_SUM_KEYS, keys[:6], strict=True))
-        columns["second_ms"] = [int(s) * 1000 for s in keys[6]]
-        columns.update(zip(_SUM_VALUES, values, strict=True))
-        columns["request_ns"] = columns["handler_ns"]
-        yield batch(len(sums), columns, "activity")
-        sums.clear()
-    if connections:
-        keys = list(zip(*connections, strict=True))
-        columns = dict(zip(("broker_id", "listener", "connection"), keys, strict=True))
-        columns["client_ip"] = [client_ip(c) for c in columns["connection"]]
-        columns["first_ms"] = list(connections.values())
-        yield batch(len(connections), columns, "connection")
-        connections.clear()
+@dataclass(frozen=True)
+class EmitActivity:
+    """Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function."""
+
+    plan: ReadPlan
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read the splits numbered in ``batches``; sums go on over the splits of a task."""
+        side = Columns(EMITTED_ACTIVITY)
+        sums = Sums(connections=self.plan.connections)
+        for split in _own_splits(self.plan, batches):
+            if split.kind == "journal":
+                from headgate.pipeline.journal import activity_batches
+
+                yield from activity_batches(split, connections=self.plan.connections)
+                continue
+            broker = None if split.broker_id < 0 else split.broker_id
+            for _, row in _Reader(self.plan, split, side):
+                sums.add(broker, row)
+            if len(sums) > MAX_KEYS:
+                yield from sums.take()
+        yield from sums.take()
+        if len(side):
+            yield side.take()
 
 
 @dataclass(frozen=True)

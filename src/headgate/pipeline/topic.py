@@ -1,0 +1,193 @@
+"""
+Follow a Kafka topic from Spark, with confluent-kafka alone: no jars to match Spark's version.
+
+Messages are request-log lines (one or several each), or batches of a usage journal. A Python data
+source: the driver asks for offsets, workers read ranges of them; Spark's checkpoint keeps them.
+(Spark's own Kafka source needs jars that match Spark; its frames have the same columns.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from headgate.pipeline.filesplits import Split
+from headgate.pipeline.journal import sums_of_events
+from headgate.pipeline.logline import BadLine, LineParser
+from headgate.pipeline.stamps import sniff_nanos, zone_of
+from headgate.pipeline.worker import EMITTED_ACTIVITY, Columns, Sums
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA: Final = "topic string, partition int, offset long, value binary"
+# An Arrow IPC stream begins with its continuation mark; no log line does.
+_ARROW: Final = b"\xff\xff\xff\xff"
+_TIMEOUT_S: Final = 30.0
+
+
+@dataclass
+class Range(InputPartition):
+    """Offsets [start, end) of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class TopicReader(DataSourceStreamReader):
+    """Read a topic in ranges of offsets."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._topic = options["topic"]
+        self._config = json.loads(options["config"])
+        self._most = int(options.get("maxoffsetspertrigger", "500000"))
+        self._from: dict[str, int] | None = None
+
+    def _consumer(self) -> Any:
+        from confluent_kafka import Consumer
+
+        settings = {
+            "group.id": "headgate-pipeline",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+        }
+        return Consumer(settings | self._config)
+
+    def _watermarks(self, which: int) -> dict[str, int]:
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer()
+        try:
+            metadata = consumer.list_topics(self._topic, timeout=_TIMEOUT_S).topics[self._topic]
+            if metadata.error is not None:
+                msg = f"topic {self._topic}: {metadata.error}"
+                raise RuntimeError(msg)
+            return {
+                str(p): consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, p), timeout=_TIMEOUT_S
+                )[which]
+                for p in sorted(metadata.partitions)
+            }
+        finally:
+            consumer.close()
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return the first offsets that the topic holds."""
+        return self._watermarks(0)
+
+    def latestOffset(self) -> dict[str, int]:
+        """Return the offsets up to which the next batch reads."""
+        return self._watermarks(1)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
+        """Return a range per partition that has anything new."""
+        first = self._watermarks(0) if any(p not in start for p in end) else {}
+        ranges = [Range(int(p), start.get(p, first.get(p, 0)), e) for p, e in end.items()]
+        return [r for r in ranges if r.end > r.start]
+
+    def read(self, partition: Any) -> Iterator[tuple[str, int, int, bytes | None]]:
+        """Yield the messages of a range; offsets that hold none (compaction) are passed over."""
+        from confluent_kafka import TopicPartition
+
+        consumer = self._consumer()
+        try:
+            at = TopicPartition(self._topic, partition.partition, partition.start)
+            consumer.assign([at])
+            position = partition.start
+            while position < partition.end:
+                message = consumer.poll(_TIMEOUT_S)
+                if message is None:
+                    where = consumer.position([at])[0].offset
+                    if where >= partition.end:
+                        return  # the last offsets are markers of transactions
+                    msg = f"no answer from {self._topic}-{partition.partition} at {position}"
+                    raise RuntimeError(msg)
+                if message.error():
+                    msg = f"{self._topic}-{partition.partition} at {position}: {message.error()}"
+                    raise RuntimeError(msg)
+                position = message.offset() + 1
+                if message.offset() >= partition.end:
+                    return
+                yield (self._topic, partition.partition, message.offset(), message.value())
+        finally:
+            consumer.close()
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: Spark's checkpoint holds the offsets."""
+
+
+class TopicSource(DataSource):
+    """``spark.readStream.format("headgate_topic")``: options topic, config (JSON)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "headgate_topic"
+
+    def schema(self) -> str:
+        """Return topic, partition, offset, value."""
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> TopicReader:
+        """Return the reader."""
+        return TopicReader(dict(self.options))
+
+
+def follow_topic(spark: SparkSession, topic: str, config: dict[str, str]) -> DataFrame:
+    """
+    Return a stream of a topic's messages: topic, partition, offset, value.
+
+    Args:
+        spark: the session.
+        topic: its name.
+        config: confluent-kafka's settings, with ``bootstrap.servers``.
+    """
+    spark.dataSource.register(TopicSource)
+    reader = spark.readStream.format("headgate_topic").option("topic", topic)
+    return reader.option("config", json.dumps(config)).load()
+
+
+@dataclass(frozen=True)
+class ActivityOfMessages:
+    """Sum messages up: SCHEMA in, EMITTED_ACTIVITY out. A ``mapInArrow`` function."""
+
+    time_zone: str = "UTC"
+    broker_id: int | None = None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read log lines, or a journal's batches, from message values."""
+        zone = zone_of(self.time_zone)
+        parsers: dict[str, LineParser] = {}
+        sums = Sums()
+        for batch in batches:
+            side = Columns(EMITTED_ACTIVITY)
+            for topic, partition, offset, value in zip(
+                *(batch.column(i).to_pylist() for i in range(4)), strict=True
+            ):
+                where = f"{topic}-{partition}"
+                if value is None:
+                    continue
+                if value.startswith(_ARROW):
+                    yield from sums_of_events(value, Split(where, offset, -1, "journal"))
+                    continue
+                parser = parsers.get(where)
+                if parser is None:
+                    parser = parsers[where] = LineParser(zone, nanos=sniff_nanos(value[:65536]))
+                for line in value.split(b"\n"):
+                    try:
+                        row = parser.parse(line)
+                    except BadLine as exc:
+                        text = line[:8000].decode("utf-8", "replace")[:2000]
+                        side.add(kind="bad", file=where, offset=offset, reason=str(exc), line=text)
+                        continue
+                    if row is not None:
+                        sums.add(self.broker_id, row)
+            yield from sums.take()
+            if len(side):
+                yield side.take()

@@ -1,0 +1,146 @@
+"""
+The commands on real logs: against SQL on DuckDB to the byte, against golden tables, in any order.
+
+Golden tables are written anew with ``HEADGATE_GOLDEN=write``; look at the difference.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+import duckdb_oracle
+from headgate.cli import pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+DATA = Path(__file__).parents[1] / "data" / "pipeline"
+PUBLIC, PRECISE = DATA / "public.log.gz", DATA / "precise.log.gz"
+QUOTAS = DATA / "public.quotas.json"
+BYTES = """
+select quota_type, quota_id, quota, second_ms, requests, bytes, throttle_time_ms
+from usage where quota_type like '%byte_rate'
+"""
+
+
+def run(command: Callable[[list[str]], int], out: Path, *flags: str, log: Path = PUBLIC) -> None:
+    argv = ["--requests", str(log), "--broker-id", "1", "--out", str(out), *flags]
+    assert command(argv) == 0
+
+
+def query(out: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Run SQL on DuckDB over the tables that a command wrote."""
+    db = duckdb.connect()
+    for path in out.iterdir():
+        if any(path.glob("*.parquet")):
+            db.execute(f"create view {path.name} as from read_parquet('{path}/*.parquet')")
+    rows: list[tuple[Any, ...]] = db.execute(sql).fetchall()
+    return rows
+
+
+def golden(out: Path, name: str, columns: str, where: str = "true") -> None:
+    """Compare a table with its golden rows; doubles to nine digits."""
+    rows = query(out, f"select {columns} from {name} where {where} order by all")
+    got = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in row] for row in rows]
+    path = DATA / "golden" / f"{name}.json"
+    text = "[\n" + ",\n".join(json.dumps(row) for row in got) + "\n]\n"
+    if os.environ.get("HEADGATE_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert got == json.loads(path.read_text())
+
+
+def figures(out: Path) -> dict[str, float]:
+    return dict(query(out, "select name, value from summary"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("log", [PUBLIC, PRECISE], ids=["public", "precise"])
+def test_usage_agrees_with_sql_on_duckdb_to_the_byte(
+    spark: SparkSession, tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quotas = log.with_name(log.name.replace(".log.gz", ".quotas.json"))
+    run(pipeline.main_usage, tmp_path, "--quotas", str(quotas), log=log)
+    assert sorted(query(tmp_path, BYTES), key=str) == duckdb_oracle.usage(log, quotas)
+    # Sums are conserved from lines to seconds to days.
+    sums = "sum(requests), sum(bytes), sum(throttle_time_ms), sum(handler_ms)"
+    whole = query(tmp_path, f"select {sums} from usage")[0]
+    for name in ("usage_hour", "usage_day"):
+        assert query(tmp_path, f"select {sums} from {name}")[0] == pytest.approx(whole)
+    found = figures(tmp_path)
+    assert found["requests"] == whole[0]
+    assert found["bytes"] == whole[1]
+    assert found["bad_lines"] == 0
+    printed = capsys.readouterr()
+    assert "busiest quota-ids" in printed.out
+    assert "Every line was read." in printed.out
+    assert "time zone of logs that print none: UTC" in printed.err
+
+
+def test_replay_writes_a_row_per_request_and_says_how_near_it_is(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(pipeline.main_replay, tmp_path, "--quotas", str(QUOTAS))
+    counts = query(tmp_path, "select count(*), count(distinct seq) from replay")
+    assert counts == [(31356, 31356)]
+    found = figures(tmp_path)
+    assert found["producer_byte_rate.equal_decisions_share"] >= 0.98
+    assert found["producer_byte_rate.within_1_ms_share"] >= 0.83
+    logged = found["producer_byte_rate.logged_s"]
+    assert abs(found["producer_byte_rate.replayed_s"] - logged) <= 0.02 * logged
+    assert "98.4%" in capsys.readouterr().out
+
+
+def test_a_rolling_directory_gives_the_same_in_any_order_and_keeps_bad_lines(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = gzip.decompress(PRECISE.read_bytes()).splitlines(keepends=True)
+    logs = tmp_path / "broker-7"
+    logs.mkdir()
+    (logs / "z.log").write_bytes(b"".join(lines[:700]) + b"garbled {\n")
+    (logs / "a.log.gz").write_bytes(gzip.compress(b"".join(lines[700:1500])))
+    (logs / "m.log").write_bytes(b"".join(lines[1500:]) + lines[0][:200])
+    out = tmp_path / "out"
+    argv = ["--requests", str(logs), "--out", str(out), "--broker-id-pattern", r"broker-(\d+)"]
+    quotas = DATA / "precise.quotas.json"
+    assert pipeline.main_usage([*argv, "--quotas", str(quotas)]) == 0
+    assert query(out, "select distinct broker_id from usage") == [(7,)]
+    assert sorted(query(out, BYTES), key=str) == duckdb_oracle.usage(PRECISE, quotas)
+    bad = query(out, "select regexp_extract(file, '[a-z]+.log'), reason from bad_lines order by 1")
+    assert bad == [
+        ("m.log", "cut off: 2 braces of its JSON are open at the end"),
+        ("z.log", "not a request line"),
+    ]
+    assert "2 lines couldn't be read" in capsys.readouterr().out
+
+
+def test_answers_on_a_real_log_are_golden(spark: SparkSession, tmp_path: Path) -> None:
+    tight = tmp_path / "tight.json"
+    tight.write_text(QUOTAS.read_text().replace("120000", "60000"))
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("currency: EUR\nbytes_in_per_gb: 50\nprincipals: {bob: {bytes_in_per_gb: 5}}")
+    quotas = ("--quotas", str(QUOTAS))
+    run(pipeline.main_what_if, tmp_path, *quotas, "--plan", str(tight))
+    run(pipeline.main_chargeback, tmp_path, *quotas, "--prices", str(prices), "--period", "hour")
+    run(pipeline.main_storms, tmp_path, "--connections-per-second", "2")
+    run(pipeline.main_effective, tmp_path, *quotas)
+    run(pipeline.main_recommend, tmp_path, *quotas)
+    golden(tmp_path, "what_if", "* exclude (first_ms, last_ms)")
+    golden(tmp_path, "chargeback", "*")
+    golden(tmp_path, "storms", "*")
+    golden(tmp_path, "effective", "*", "quota_key not like 'request%'")
+    golden(tmp_path, "recommend", "*")
+    # One file of figures per command, for the report.
+    names = {p.stem for p in (tmp_path / "summary").glob("*.parquet")}
+    assert names == {"what-if", "chargeback", "storms", "effective", "recommend"}
+    columns = pq.read_schema(tmp_path / "summary" / "what-if.parquet").names
+    assert columns == ["command", "name", "value", "text", "unit", "note"]

@@ -1,0 +1,244 @@
+"""A gateway's journal as requests: identical decisions, nothing counted twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.pipeline.filesplits import cut, find_files
+from headgate.pipeline.pack import PackLogs, PackOptions
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.schema import REQUESTS
+from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import QuotaType
+from headgate.quota.table import QuotaTable
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.registry import UNCHARGED
+from headgate.throttle.request import RequestQuotaManager
+from headgate.usage.files import file_name
+from headgate.usage.format import Event, Origin, batch_of
+
+WINDOWS = {"num_samples": 3, "window_ms": 500}
+ALICE = QuotaEntity.of(user="alice")
+EVERYONE = QuotaEntity.of(user=DEFAULT)
+
+
+class Gateway:
+    """What a gateway's broker does with its managers, written down as it does."""
+
+    def __init__(self, broker_id: int = 1) -> None:
+        self.broker_id = broker_id
+        self.events: list[Event] = []
+        self.start(0)
+
+    def start(self, now: int) -> None:
+        self.produce = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE, **WINDOWS)
+        self.request = RequestQuotaManager(**WINDOWS)
+        self.events.append(Event(Origin("start", broker_id=self.broker_id), float(now)))
+
+    def quota(self, entity: QuotaEntity, value: float | None, now: int) -> None:
+        self.produce.update_quota(entity, value, now)
+
+    def charge(self, user: str, client: str, size: int, now: int, ns: int) -> None:
+        by_bytes = self.produce.record(user, client, size, now)
+        by_time = self.request.record_ns(user, client, ns, now)
+        told = max(by_bytes.throttle_time_ms, by_time.throttle_time_ms)
+        for quota_type, amount, decision in (
+            ("producer_byte_rate", float(size), by_bytes),
+            ("request_percentage", ns * 1e-7, by_time),
+        ):
+            charged = decision is not UNCHARGED
+            origin = Origin(
+                "record" if charged else "norecord",
+                quota_type,
+                self.broker_id,
+                "L",
+                decision.user_tag,
+                decision.client_tag,
+                None,
+                user,
+                client,
+                "10.0.0.9",
+                f"{user}-{client}",
+                0,
+                11,
+                WINDOWS["num_samples"],
+                WINDOWS["window_ms"],
+            )
+            self.events.append(
+                Event(
+                    origin,
+                    float(now),
+                    amount,
+                    decision.bound,
+                    decision.throttle_time_ms,
+                    told,
+                    0,
+                    size,
+                    ns / 1e6,
+                )
+            )
+
+
+def write(folder: Path, events: list[Event], first: int, suffix: str = ".arrow") -> None:
+    path = folder / file_name("w-1", first, suffix)
+    batch = batch_of(events, "w-1", first)
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_batches([batch]), path)
+        return
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Path]:
+    """Four files, with limits that change, a restart, and a compaction that was interrupted."""
+    rng = random.Random(5)
+    gateway = Gateway()
+    now = 1_000_000
+    parts = [0]
+    for i in range(1200):
+        if i == 100:
+            gateway.quota(ALICE, 20_000.0, now)
+        if i == 300:
+            gateway.quota(EVERYONE, 9_000.0, now)
+            gateway.request.update_quota(ALICE, 5.0, now)
+        if i == 500:
+            gateway.quota(ALICE, 3_000.0, now)
+        if i == 600:
+            parts.append(len(gateway.events))
+        if i == 800:
+            parts.append(len(gateway.events))
+            gateway.start(now)
+            gateway.produce.load({ALICE: 4_000.0}, now)
+        if i == 1000:
+            parts.append(len(gateway.events))
+        now += rng.choice([0, 1, 7, 40, 300]) - (40 if i % 97 == 0 else 0)  # clocks step back
+        who = rng.choice(["alice", "b@b"])
+        gateway.charge(who, rng.choice("xy"), rng.randrange(10, 9000), now, rng.randrange(10**7))
+    parts.append(len(gateway.events))
+    for n, (a, b) in enumerate(pairwise(parts)):
+        write(tmp_path, gateway.events[a:b], a + 1, [".parquet", ".arrow", ".arrow", ".open"][n])
+        if n == 0:
+            write(tmp_path, gateway.events[a:b], a + 1, ".arrow")
+    yield tmp_path
+
+
+def run(task: Any, n: int) -> pa.Table:
+    return pa.Table.from_batches(task(iter([pa.RecordBatch.from_pydict({"id": list(range(n))})])))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_replay_of_a_journal_is_identical(journal: Path, order: int) -> None:
+    splits = tuple(cut(find_files([str(journal)]))[::order])
+    assert len(splits) == 4
+    options = PackOptions((Quotas.of(QuotaTable()),))
+    packed = run(PackLogs(ReadPlan(splits), options), 4)
+    packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
+    keys = [("key", "ascending"), ("first", "ascending"), ("tie", "ascending")]
+    batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=2)
+    table = pa.Table.from_batches(ReplayPacked(options)(iter(batches)))
+    assert table.num_rows == 2400
+    can = table.filter(table["replayable"])
+    assert (
+        can["replayed_throttle_time_ms"].to_pylist() == can["logged_throttle_time_ms"].to_pylist()
+    )
+    throttled = pc.greater(can["replayed_throttle_time_ms"], 0)
+    kinds = can.filter(throttled)["quota_type"].to_pylist()
+    assert kinds.count("producer_byte_rate") > 200
+    assert kinds.count("request_percentage") > 20
+    # What wasn't charged (no quota of the type yet) has no decision.
+    assert sum(not r for r in table["replayable"].to_pylist()) == 100 + 300 + 400
+
+
+def test_a_request_counts_once_whatever_it_is_charged_to(journal: Path) -> None:
+    splits = tuple(cut(find_files([str(journal)])))
+    requests = run(EmitRequests(ReadPlan(splits)), 4)
+    requests = requests.filter(pc.equal(requests["kind"], "request"))
+    assert sum(requests["is_request"].to_pylist()) == 1200
+    produced = requests.filter(pc.equal(requests["quota_type"], "producer_byte_rate"))
+    assert sum(requests["bytes_charged"].to_pylist()) == sum(produced["bytes_charged"].to_pylist())
+    activity = run(EmitActivity(ReadPlan(splits, connections=True)), 4)
+    sums = activity.filter(pc.equal(activity["kind"], "activity"))
+    assert sum(sums["requests"].to_pylist()) == 1200
+    assert sum(sums["bytes"].to_pylist()) == sum(requests["bytes_charged"].to_pylist())
+    told = requests["decided_throttle_time_ms"].to_pylist()
+    assert sum(sums["throttle_time_ms"].to_pylist()) == sum(told)
+    assert set(sums["quota_id"].to_pylist()) == {None, "alice:", "b%40b:"}
+    stats = [r for r in activity.to_pylist() if r["kind"] == "stat"]
+    assert sum(r["lines"] for r in stats) == 2402
+    seen = {r["connection"] for r in activity.to_pylist() if r["kind"] == "connection"}
+    assert seen == {"alice-x", "alice-y", "b@b-x", "b@b-y"}
+
+
+def test_a_row_of_a_journal(journal: Path) -> None:
+    splits = tuple(cut(find_files([str(journal)])))
+    requests = run(EmitRequests(ReadPlan(splits)), 4)
+    row = requests.filter(pc.equal(requests["seq"], 202)).to_pylist()[0]
+    again = {n: row[n] for n in REQUESTS.names if n not in ("record_ms", "amount", "handler_ms")}
+    assert again == {
+        "broker_id": 1,
+        "listener": "L",
+        "connection": f"{row['principal']}-{row['client_id']}",
+        "principal": row["principal"],
+        "client_id": row["client_id"],
+        "api_name": "PRODUCE",
+        "api_version": 11,
+        "is_forwarded": False,
+        "bytes_charged": round(row["amount"]),
+        "bytes_exact": True,
+        "throttle_time_ms": row["throttle_time_ms"],
+        "producer_ids": None,
+        "quota_type": "producer_byte_rate",
+        "is_charged": True,
+        "is_request": True,
+        "client_ip": "10.0.0.9",
+        "decided_throttle_time_ms": row["throttle_time_ms"],
+        "source": "journal",
+        "worker_id": "w-1/1",
+        "seq": 202,
+        "file": splits[0].path,
+    }
+    assert (row["num_samples"], row["window_ms"], row["op"]) == (3, 500, 0)
+
+
+def test_what_was_taken_back_and_what_had_no_decision_keep_the_sensor_right(tmp_path: Path) -> None:
+    common = {"broker_id": 1, "quota_user": "alice", "quota_client_id": "", "num_samples": 11}
+    common |= {"window_ms": 1000, "principal": "alice", "client_id": "c"}
+    fetch = Origin("record", "consumer_byte_rate", api_key=1, **common)  # type: ignore[arg-type]
+    back = Origin("unrecord", "consumer_byte_rate", api_key=1, **common)  # type: ignore[arg-type]
+    time = Origin("record", "request_percentage", api_key=3, **common)  # type: ignore[arg-type]
+    events = [
+        Event(Origin("start", broker_id=1), 0.0),
+        Event(fetch, 1000.0, 5000.0, 100.0, 40_000, 40_000),
+        Event(back, 1000.0, 5000.0, 100.0, None, None),
+        Event(fetch, 1001.0, 1000.0, 100.0, 0, 0),
+        Event(time, 1000.0, 20.0, 5.0, None, None),  # network thread: charged, not checked
+        Event(time, 1001.0, 40.0, 5.0, 1000, 1000),
+    ]
+    write(tmp_path, events, 1)
+    splits = tuple(cut(find_files([str(tmp_path)])))
+    options = PackOptions((Quotas.of(QuotaTable()),))
+    packed = run(PackLogs(ReadPlan(splits), options), 1)
+    packed = packed.filter(pc.equal(packed["kind"], "chunk")).sort_by("key")
+    table = pa.Table.from_batches(
+        ReplayPacked(options)(iter(packed.combine_chunks().to_batches()))
+    ).sort_by("seq")
+    # 60 percent seconds over 10 s against 5 %: 2,000 ms, capped at one window.
+    assert table["replayed_throttle_time_ms"].to_pylist() == [40_000, 0, 0, 0, 1000]
+    activity = run(EmitActivity(ReadPlan(splits)), 1)
+    by_type = {r["quota_type"]: r for r in activity.to_pylist() if r["kind"] == "activity"}
+    assert by_type["consumer_byte_rate"]["bytes"] == 1000
+    assert by_type["consumer_byte_rate"]["requests"] == 2
+    assert by_type["request_percentage"]["requests"] == 1
+    assert by_type["request_percentage"]["request_ns"] == 600_000_000
