@@ -116,6 +116,8 @@ class KafkaStore(WatchedStore):
         self._topic = QuotaTopic(librdkafka_config(bootstrap, security), topic, self._on_records)
 
     def _on_records(self, expected: list[Expected]) -> None:
+        if self._table is None:
+            return  # the past, read at the start
         until = time.monotonic() + IMAGE_TIMEOUT_S
         with self._thread_lock:
             self._expected.update({(e.entity, e.key): (e.value, until) for e in expected})
