@@ -74,7 +74,7 @@ class TopicWriter(EventWriter):
     ) -> None:
         super().__init__(worker_id, first_seq, flush_ms=flush_ms, max_pending=max_pending)
         self.topic = topic
-        self._producer = Producer(
+        self._producer: Producer | None = Producer(
             {
                 **config,
                 "acks": "all",
@@ -97,6 +97,7 @@ class TopicWriter(EventWriter):
 
     def _send(self, raw: bytes) -> None:
         outcome: list[Any] = []
+        assert self._producer is not None
         try:
             self._producer.produce(
                 self.topic,
@@ -114,7 +115,9 @@ class TopicWriter(EventWriter):
         """Nothing to do: every message is confirmed by then."""
 
     def _finish(self) -> None:
-        self._producer.flush(_DELIVERY_S)
+        if self._producer is not None:
+            self._producer.flush(_DELIVERY_S)
+            self._producer = None  # its threads end with it
 
 
 def read_topic(
