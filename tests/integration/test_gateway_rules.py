@@ -39,7 +39,7 @@ def test_topics_over_the_mutation_quota_get_error_89_and_the_others_go_on(
     first, second = unique("first"), unique("second")
     told, results = _create(gateway, client, {first: 6, second: 1})
     assert results == {first: 0, second: KafkaError.THROTTLING_QUOTA_EXCEEDED}
-    assert told == 1_000  # 2 below zero at 2 a second
+    assert 0 < told <= 1_000  # 2 below zero at 2 a second, less the time the broker took
     names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
     assert first in names
     assert second not in names

@@ -77,7 +77,7 @@ class Supervisor:
             status = await process.wait()
             del self._running[broker]
             if self._stopping.is_set():
-                return abs(status)
+                return max(status, 0)  # one that was still starting dies of the signal: fine
             failures = 0 if loop.time() - started > _STEADY_S else failures + 1
             wait = _AGAIN_S[min(failures, len(_AGAIN_S)) - 1]
             complain(
@@ -88,4 +88,4 @@ class Supervisor:
                 async with asyncio.timeout(wait):
                     await self._stopping.wait()
             if self._stopping.is_set():
-                return abs(status)
+                return max(status, 0)

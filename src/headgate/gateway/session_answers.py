@@ -1,0 +1,233 @@
+"""
+A session's broker side: answers matched to requests, charged, rewritten, told, passed on.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.plans import NO_FIELD, Kind, Plan
+from headgate.gateway.rewrite import rewrite_response
+from headgate.gateway.session_requests import Requests
+from headgate.gateway.session_state import INT, INT_MAX
+from headgate.wire import apis
+from headgate.wire.messages import api_versions, fetch
+from headgate.wire.throttle import patch_throttle, read_throttle
+
+MAX_ANSWER_BYTES: Final = 268_435_456
+"""Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
+SMALL_ANSWER_BYTES: Final = 65_536
+"""A Fetch answer up to this size keeps its node endpoints, rewritten, when it came in whole."""
+OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
+"""Answered by the gateway, so offered whatever the upstream has."""
+
+_ANSWER: Final = struct.Struct(">ii").unpack_from
+_ANSWER_PEEK: Final = 24
+"""Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
+_NO_THROTTLE: Final = b"\0\0\0\0\0"
+
+
+class Replies(Requests):
+    """What a session does with what its broker says."""
+
+    __slots__ = ()
+
+    def _feed_broker(self, data: memoryview, now_ms: int) -> None:
+        out = self.to_client
+        end = len(data)
+        run = pos = 0
+        if self._answer_left:
+            pos = self._answer_left if self._answer_left < end else end
+            self._answer_left -= pos
+            taken = self._answer_taken
+            if taken is not None:
+                taken += data[:pos]
+                run = pos
+                if self._answer_left:
+                    return
+                self._answer_taken = None
+                out.append(self._whole_answer(memoryview(taken), now_ms))
+                self._sent(self._answer_throttle, now_ms)
+            else:
+                if self._masker is not None:
+                    out.append(self._masker.feed(data[:pos]))
+                    run = pos
+                elif self._dropping:
+                    run = pos
+                if self._answer_left:
+                    if run < pos:
+                        out.append(data)
+                    return
+                self._masker = None
+                self._dropping = False
+                self._inflight.popleft()
+                self._sent(self._answer_throttle, now_ms)
+        elif self._answer_head:
+            data = memoryview(bytearray(self._answer_head) + data)
+            self._answer_head = b""
+            end = len(data)
+
+        while pos < end and self.closed is None:
+            avail = end - pos
+            if avail < _ANSWER_PEEK and (avail < 8 or avail < 4 + INT.unpack_from(data, pos)[0]):
+                break
+            size, correlation_id = _ANSWER(data, pos)
+            frame_bytes = size + 4
+            if size < 4:
+                raise RemoteProtocolError(f"an answer of {size} bytes", reason="upstream-malformed")
+            if not self._inflight:
+                raise RemoteProtocolError(
+                    f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
+                )
+            expected, plan, asked_bytes, context, _, _ = self._inflight[0]
+            if expected != correlation_id:
+                raise RemoteProtocolError(
+                    f"answer {correlation_id} where {expected} was due",
+                    reason="upstream-out-of-order",
+                )
+            if plan.whole:
+                if avail < frame_bytes:
+                    if frame_bytes > MAX_ANSWER_BYTES:
+                        raise RemoteProtocolError(
+                            f"{plan.name}: an answer of {size} bytes", reason="upstream-oversized"
+                        )
+                    if run < pos:
+                        out.append(data[run:pos])
+                    self._answer_taken = bytearray(data[pos:])
+                    self._answer_left = frame_bytes - avail
+                    return
+                frame = data[pos : pos + frame_bytes]
+                answer = self._whole_answer(frame, now_ms)
+                if answer is not frame:
+                    if run < pos:
+                        out.append(data[run:pos])
+                    out.append(answer)
+                    run = pos + frame_bytes
+                pos += frame_bytes
+                self._sent(self._answer_throttle, now_ms)
+                continue
+
+            at = plan.throttle_at
+            upstream = INT.unpack_from(data, pos + at)[0] if at > 0 and size >= at else 0
+            if plan.kind == Kind.FETCH:
+                throttle = self.rules.fetch(
+                    self, context, plan, asked_bytes, frame_bytes, upstream, now_ms
+                )
+            elif self.rules.counts_requests:
+                throttle = self.rules.request(self, context, plan, asked_bytes, upstream, now_ms)
+            else:
+                throttle = 0
+            if throttle and plan.kind == Kind.FETCH and self.rules.empties_fetches:
+                if run < pos:
+                    out.append(data[run:pos])
+                out.append(self._emptied(data[pos:], correlation_id, plan, throttle, upstream))
+                self.rules.unfetch(self, context, plan, frame_bytes, now_ms)
+                run = pos + min(avail, frame_bytes)
+                self._dropping = avail < frame_bytes
+            elif throttle > upstream and at > 0 and size >= at:
+                INT.pack_into(data, pos + at, throttle if throttle < INT_MAX else INT_MAX)
+            if plan.mask and run <= pos:
+                if run < pos:
+                    out.append(data[run:pos])
+                piece = data[pos : pos + frame_bytes]
+                if avail >= frame_bytes and frame_bytes <= SMALL_ANSWER_BYTES:
+                    out.append(self._rewritten(plan, piece))
+                else:
+                    self._masker = fetch.EndpointMasker(plan.version)
+                    out.append(self._masker.feed(piece))
+                run = pos + len(piece)
+            pos += frame_bytes
+            if pos > end:
+                self._answer_left = pos - end
+                self._answer_throttle = throttle
+                if run < end:
+                    out.append(data[run:])
+                return
+            self._masker = None
+            self._inflight.popleft()
+            if throttle or self._blocked:
+                self._sent(throttle, now_ms)
+        if run < pos:
+            out.append(data[run:pos])
+        if pos < end:
+            self._answer_head = bytes(data[pos:])
+
+    def _emptied(
+        self, head: memoryview, correlation_id: int, plan: Plan, throttle: int, upstream: int
+    ) -> bytes:
+        """
+        Return a throttled fetch's answer without records, as a broker does.
+
+        The client never learns of a session that the answer opened, so its next full fetch is made
+        to close that one: else each would hold a slot of the broker's cache.
+        """
+        asked_session, opened = self._fetch_session, 0
+        if plan.version >= 7:
+            opened = fetch.response_session(head, plan.version)[1]
+        if opened and not asked_session:
+            self._lost_session = opened
+        return fetch.empty_response(
+            plan.version,
+            correlation_id,
+            max(throttle, upstream),
+            opened if asked_session else 0,
+        )
+
+    def _whole_answer(self, frame: memoryview, now_ms: int) -> Any:
+        """Return a collected answer as the client shall see it, charged and told."""
+        _, plan, size, context, producer_ids, merge = self._inflight.popleft()
+        key, version, kind = plan.key, plan.version, plan.kind
+        answer: Any = frame
+        if kind == Kind.PRODUCE:
+            if plan.addresses and frame[-1]:
+                answer = self._rewritten(plan, frame)
+            if bytes(frame[-5:]) == _NO_THROTTLE or not version:
+                upstream = 0
+            else:
+                upstream = read_throttle(key, version, answer)
+            throttle = self.rules.produce(
+                self, context, plan, size, producer_ids, upstream, True, now_ms
+            )
+        else:
+            if merge is not None:
+                answer = merge(bytes(frame))
+            if kind == Kind.VERSIONS:
+                answer = api_versions.narrow_response(
+                    bytes(frame), version, self.pass_unknown, OWN_APIS
+                )
+            elif kind == Kind.SASL:
+                self._authenticated(plan, bytes(frame))
+            elif plan.addresses:
+                answer = self._rewritten(plan, frame)
+            upstream = read_throttle(key, version, answer) if plan.throttle_at != NO_FIELD else 0
+            if kind == Kind.SHARE_FETCH:
+                throttle = self.rules.fetch(self, context, plan, size, len(frame), upstream, now_ms)
+            else:
+                throttle = self._charge(plan, context, size, upstream, now_ms)
+        if throttle > upstream and plan.throttle_at != NO_FIELD:
+            if isinstance(answer, bytes):
+                answer = bytearray(answer)
+            answer = patch_throttle(key, version, answer, throttle)
+        self._answer_throttle = throttle
+        return answer
+
+    def _rewritten(self, plan: Plan, frame: memoryview) -> Any:
+        """Return an answer with our addresses; brokers without one are left out and reported."""
+        face = self._face
+        answer, hidden = rewrite_response(plan.key, plan.version, frame, face.addresses)
+        if hidden:
+            face.unknown_brokers(hidden)
+        return answer
+
+    def _authenticated(self, plan: Plan, frame: bytes) -> None:
+        """Let the identity see a broker's answer to SASL; only a success makes a principal."""
+        before = self.identity.principal
+        self.identity.response(plan.key, plan.version, frame)
+        if self.identity.authenticated and not self._known:
+            self._known = True
+            self._max_bytes = self.max_request_bytes
+        if self.identity.principal != before:
+            self._epoch = -1
+            self.context = self.rules.context(self.identity.principal, self.client_id)

@@ -1,0 +1,348 @@
+"""
+A session's client side: requests found in the bytes, passed on, held, taken or refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NoReturn
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.commands import Ask, ResumeClient
+from headgate.gateway.mute import MuteEvent, MuteState
+from headgate.gateway.plans import Kind, Plan
+from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, SessionState
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import fetch, produce, share
+
+MAX_IN_FLIGHT: Final = 10_000
+"""Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
+have 5 to a few hundred, so this bounds a peer that never reads and slows nobody."""
+MIN_REQUEST_BYTES: Final = 10
+"""Key, version, correlation id and the length of a client id: the shortest header (v1)."""
+
+_REQUEST: Final = struct.Struct(">iIih").unpack_from
+_BODY_PEEK: Final = 64
+"""Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
+_BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
+
+
+class Requests(SessionState):
+    """What a session does with what its client says."""
+
+    __slots__ = ()
+
+    def _maybe_go_on(self, now_ms: int) -> None:
+        """Take held bytes if nothing keeps the client waiting any more."""
+        while self.closed is None:
+            if not self._open or self._asked is not None or self.throttled_until_ms:
+                return
+            waiting = self._barrier or self.mute.state is not MuteState.NOT_MUTED
+            if waiting and self._inflight:
+                return
+            self._barrier = False
+            if not self.mute.try_unmute():
+                return
+            self._blocked = False
+            if not self._held_size:
+                break
+            pieces = self._held
+            held = pieces[0] if len(pieces) == 1 else memoryview(bytearray().join(pieces))
+            self._held = []
+            self._held_size = 0
+            try:
+                self._feed_client(held, now_ms, owned=True)
+            except RemoteProtocolError as error:
+                self._close(error.reason, f"from the client: {error}")
+                return
+            if self._blocked:
+                break
+        if self._paused and self._held_size <= HELD_BYTES and self.closed is None:
+            self._paused = False
+            self.commands.append(ResumeClient())
+
+    def _feed_client(self, data: memoryview, now_ms: int, *, owned: bool) -> None:
+        """Go through bytes frame by frame; everything before ``run`` is dealt with."""
+        out = self.to_broker
+        end = len(data)
+        run = pos = 0
+        if self._left:
+            pos = self._left if self._left < end else end
+            self._left -= pos
+            taken = self._taken
+            if taken is not None:
+                taken += data[:pos]
+                run = pos
+                if self._left:
+                    return
+                self._taken = None
+                self.partial_since_ms = 0
+                assert self._taken_plan is not None
+                self._take(self._taken_plan, memoryview(taken), now_ms)
+            elif self._left:
+                out.append(data)
+                return
+            self.partial_since_ms = 0
+            if taken is None and (self._silent or self.context.limited):
+                self._request_in(now_ms)
+        elif self._head:
+            self.partial_since_ms = 0
+            data = memoryview(bytearray(self._head) + data)
+            self._head = b""
+            owned = True
+            end = len(data)
+
+        while pos < end:
+            if self._blocked:
+                if run < pos:
+                    out.append(data[run:pos])
+                self._hold(data[pos:], owned=owned)
+                return
+            avail = end - pos
+            if avail < 14:
+                if avail >= 4:
+                    self._check_size(INT.unpack_from(data, pos)[0])
+                break
+            size, key_version, correlation_id, client_length = _REQUEST(data, pos)
+            if size > self._max_bytes or size < MIN_REQUEST_BYTES:
+                self._check_size(size)
+            plan = self._plans.get(key_version)
+            if plan is None:
+                self._refuse(key_version)
+            frame_bytes = size + 4
+            header = 14 + client_length if client_length > 0 else 14
+            if header > frame_bytes:
+                raise RemoteProtocolError(
+                    f"{plan.name} v{plan.version}: a client id of {client_length} bytes in a "
+                    f"request of {size}"
+                )
+            if avail < frame_bytes and avail < header + _BODY_PEEK:
+                break
+            raw = bytes(data[pos + 14 : pos + header])
+            if raw != self._client_raw or self.rules.epoch != self._epoch:
+                self._new_context(raw)
+            kind = plan.kind
+            if len(self._inflight) >= MAX_IN_FLIGHT:
+                if run < pos:
+                    out.append(data[run:pos])
+                self._barrier = self._blocked = True
+                self._hold(data[pos:], owned=owned)
+                return
+            self.requests += 1
+            if not self._known and kind not in _BEFORE_LOGIN:
+                self._refuse(key_version)
+            if kind:
+                if self._must_wait(kind):
+                    if run < pos:
+                        out.append(data[run:pos])
+                    self._barrier = self._blocked = True
+                    self._hold(data[pos:], owned=owned)
+                    return
+                if self._must_take(plan):
+                    if run < pos:
+                        out.append(data[run:pos])
+                    if avail < frame_bytes:
+                        self._taken = bytearray(data[pos:])
+                        self._taken_plan = plan
+                        self._left = frame_bytes - avail
+                        self.partial_since_ms = now_ms
+                        return
+                    run = pos + frame_bytes
+                    self._take(plan, data[pos:run], now_ms)
+                    pos = run
+                    continue
+                if kind == Kind.FETCH:
+                    limit = self.rules.fetch_limit(self.context, now_ms)
+                    if limit is not None:
+                        view = data[pos : pos + min(avail, frame_bytes)]
+                        body = parse_request_header(view)[4]
+                        fetch.cap_request(view, plan.version, body, limit)
+                        if self.rules.empties_fetches and plan.version >= 7:
+                            self._session_of(view, plan.version, body)
+                elif kind == Kind.PRODUCE:
+                    view = data[pos : pos + min(avail, frame_bytes)]
+                    if not _acks(view, plan.version, header):
+                        self._silent = size
+                        self._taken_plan = plan
+            if not self._silent:
+                self._inflight.append((correlation_id, plan, size, self.context, None, None))
+            pos += frame_bytes
+            if pos > end:
+                self._left = pos - end
+                self.partial_since_ms = now_ms
+                out.append(data[run:])
+                return
+            if self._silent or self.context.limited:
+                self._request_in(now_ms)
+        if run < pos:
+            out.append(data[run:pos])
+        if pos < end:
+            self._head = bytes(data[pos:])
+            self.partial_since_ms = now_ms
+
+    def _must_wait(self, kind: Kind) -> bool:
+        """Whether a request can't be taken before all earlier ones are answered."""
+        if not self._inflight:
+            return False
+        return (
+            kind == Kind.SASL
+            or kind == Kind.ASK
+            or kind >= Kind.DRAFT
+            or (kind == Kind.MUTATION and self.rules.counts_mutations)
+        )
+
+    def _must_take(self, plan: Plan) -> bool:
+        """Whether a request is collected before anything is done with it."""
+        return (
+            plan.take
+            or (plan.kind == Kind.MUTATION and self.rules.counts_mutations)
+            or (plan.kind == Kind.PRODUCE and self.rules.counts_producer_ids)
+        )
+
+    def _new_context(self, raw: bytes) -> None:
+        """The client id or the rules have changed: ask anew who is charged."""
+        if raw != self._client_raw:
+            # Bytes that aren't UTF-8 become U+FFFD, as in a broker.
+            self.client_id = raw.decode("utf-8", "replace")
+            self._client_raw = raw
+        self._epoch = self.rules.epoch
+        self.context = self.rules.context(self.identity.principal, self.client_id)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise RemoteProtocolError(
+                f"a request of {size} bytes; at most {self._max_bytes} are taken"
+                + ("" if self._known else " before authentication"),
+                reason="oversized",
+            )
+        if size < MIN_REQUEST_BYTES:
+            raise RemoteProtocolError(f"a request of {size} bytes; none is that short")
+
+    def _refuse(self, key_version: int) -> NoReturn:
+        """Close for an API that can't pass; a broker does the same."""
+        key, version = key_version >> 16, key_version & 0xFFFF
+        if not self._known and key_version in self._plans:
+            raise RemoteProtocolError(f"API {key} before authentication", reason="unauthenticated")
+        known = any(other >> 16 == key for other in self._plans)
+        raise RemoteProtocolError(
+            f"API {key} v{version} isn't offered here",
+            reason="unsupported-version" if known else "unknown-api",
+        )
+
+    def _session_of(self, view: memoryview, version: int, body: int) -> None:
+        """Note a fetch's session; have a full one close the session its client never heard of."""
+        head = fetch.read_request(view, version, body)
+        self._fetch_session = head.session_id
+        if self._lost_session and not head.session_id and head.session_epoch == 0:
+            fetch.set_session(view, version, body, self._lost_session, 0)
+            self._lost_session = 0
+
+    def _request_in(self, now_ms: int) -> None:
+        """A complete request has been passed on, of a limited client or one without an answer."""
+        size = self._silent
+        if not size:
+            if self._inflight:  # else it was answered before it was all in: no broker does that
+                self._block()
+            return
+        self._silent = 0
+        assert self._taken_plan is not None
+        throttle = self.rules.produce(
+            self, self.context, self._taken_plan, size, None, 0, False, now_ms
+        )
+        if throttle:
+            self._start_throttle(throttle, now_ms)
+            if not self._inflight:
+                self.mute.apply(MuteEvent.RESPONSE_SENT)
+
+    def _take(self, plan: Plan, frame: memoryview, now_ms: int) -> None:
+        """Deal with a request that was collected whole."""
+        _, version, correlation_id, client_id, body = parse_request_header(frame)
+        kind = plan.kind
+        if kind == Kind.PRODUCE:
+            walk = produce.walk(frame, version, body)
+            self.to_broker.append(frame)
+            if walk.acks:
+                self._inflight.append(
+                    (
+                        correlation_id,
+                        plan,
+                        len(frame) - 4,
+                        self.context,
+                        frozenset(walk.producer_ids),
+                        None,
+                    )
+                )
+                if self.context.limited:
+                    self._block()
+                return
+            throttle = self.rules.produce(
+                self,
+                self.context,
+                plan,
+                len(frame) - 4,
+                frozenset(walk.producer_ids),
+                0,
+                False,
+                now_ms,
+            )
+            if throttle:
+                self._start_throttle(throttle, now_ms)
+                if not self._inflight:
+                    self.mute.apply(MuteEvent.RESPONSE_SENT)
+            return
+        if kind == Kind.SHARE_FETCH:
+            limit = self.rules.fetch_limit(self.context, now_ms)
+            passed = frame if limit is None else share.cap_request(frame, version, body, limit)
+            self.to_broker.append(passed)
+        elif kind == Kind.SASL:
+            refusal = self.identity.request(plan.key, version, bytes(frame), body)
+            self._block()
+            if refusal is not None:
+                self.to_client.append(refusal)
+                reason = self.identity.close_reason or "authentication-failed"
+                self._close(reason, self.identity.close_text)
+                return
+            self.to_broker.append(frame)
+        else:
+            self._block()
+            self._asked = Ask(
+                plan, correlation_id, client_id, body, bytes(frame), self.identity.principal
+            )
+            self.commands.append(self._asked)
+            return
+        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
+        if self.context.limited:
+            self._block()
+
+    def _sent(self, throttle: int, now_ms: int) -> None:
+        """An answer is on its way: start its throttle, go on when nothing else is due."""
+        self._network_due = self.rules.counts_requests
+        if throttle:
+            self._start_throttle(throttle, now_ms)
+        if not self._blocked:
+            return
+        if not self._inflight and self.mute.state in PENDING:
+            self.mute.apply(MuteEvent.RESPONSE_SENT)
+        self._maybe_go_on(now_ms)
+
+
+def _acks(view: memoryview, version: int, header: int) -> int:
+    """Read a Produce request's acks from its first bytes."""
+    if version < 3:
+        at = header
+    elif version < 9:
+        length = int.from_bytes(view[header : header + 2], "big", signed=True)
+        at = header + 2 + (length if length > 0 else 0)
+    else:
+        if header + 2 > len(view):
+            raise RemoteProtocolError("a Produce request that ends inside its header")
+        if view[header]:  # tagged fields in the header: nobody sends them yet
+            return produce.acks(view, version, parse_request_header(view)[4])
+        length = view[header + 1]
+        if length > 127:
+            return produce.acks(view, version, header + 1)
+        at = header + 2 + (length - 1 if length else 0)
+    if at + 2 > len(view):
+        # A transactional id longer than what has come so far; transactions never use acks=0.
+        return -1
+    return int.from_bytes(view[at : at + 2], "big", signed=True)

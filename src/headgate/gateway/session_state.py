@@ -1,0 +1,249 @@
+"""
+What one conversation remembers, and what both of its sides do: hold, block, throttle, close.
+
+``session_requests`` adds the client's side, ``session_answers`` the broker's, ``session`` the
+verbs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headgate.gateway.commands import Ask, Close, Command, PauseClient, WakeAt
+from headgate.gateway.mute import ChannelMute, MuteEvent, MuteState
+from headgate.gateway.plans import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.gateway.context import Context, Face, Identity, SessionRules
+    from headgate.throttle.controller_mutation import MutationQuota
+    from headgate.wire.messages import fetch
+
+HELD_BYTES: Final = 262_144
+"""Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
+INT: Final = struct.Struct(">i")
+INT_MAX: Final = 2**31 - 1
+
+InFlight: TypeAlias = (
+    "tuple[int, Plan, int, Context, frozenset[int] | None, Callable[[bytes], bytes] | None]"
+)
+"""Correlation id, plan, request bytes (header and body, as Kafka counts them), who is charged,
+producer ids, merge. A plain tuple: one is made per request."""
+PENDING: Final = (
+    MuteState.MUTED_AND_RESPONSE_PENDING,
+    MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+)
+
+
+class SessionState:
+    """
+    The state of one client's conversation with one broker.
+
+    Args:
+        rules: charges requests and knows the limits (``enforcement.Enforcement``).
+        plans: how each API is handled (``plans.build_plans``), by ``key << 16 | version``.
+        identity: observes authentication and says who the client is.
+        face: knows what clients of this listener are told of the brokers, as of now.
+        pass_unknown: ``headgate.unknown.apis=pass``.
+        max_request_bytes: ``socket.request.max.bytes``.
+        max_unauthenticated_bytes: largest request before authentication is over.
+        client_ip: for the journal.
+        listener: for the journal.
+        connection: for the journal; unique within the worker.
+    """
+
+    __slots__ = (
+        "_answer_head",
+        "_answer_left",
+        "_answer_taken",
+        "_answer_throttle",
+        "_asked",
+        "_barrier",
+        "_blocked",
+        "_client_raw",
+        "_dropping",
+        "_epoch",
+        "_face",
+        "_fetch_session",
+        "_head",
+        "_held",
+        "_held_size",
+        "_inflight",
+        "_known",
+        "_left",
+        "_lost_session",
+        "_masker",
+        "_max_bytes",
+        "_network_due",
+        "_open",
+        "_paused",
+        "_plans",
+        "_silent",
+        "_taken",
+        "_taken_plan",
+        "client_id",
+        "client_ip",
+        "closed",
+        "commands",
+        "connection",
+        "context",
+        "identity",
+        "last_ms",
+        "listener",
+        "max_request_bytes",
+        "mutation_quota",
+        "mute",
+        "muted_by",
+        "origins",
+        "partial_since_ms",
+        "pass_unknown",
+        "requests",
+        "rules",
+        "spent_ns",
+        "throttled_until_ms",
+        "to_broker",
+        "to_client",
+    )
+
+    def __init__(
+        self,
+        rules: SessionRules,
+        plans: dict[int, Plan],
+        identity: Identity,
+        face: Face,
+        *,
+        pass_unknown: bool = False,
+        max_request_bytes: int = 104_857_600,
+        max_unauthenticated_bytes: int = 524_288,
+        client_ip: str = "",
+        listener: str = "",
+        connection: str = "",
+    ) -> None:
+        self.rules = rules
+        self._plans = plans
+        self.identity = identity
+        self._face = face
+        self.pass_unknown = pass_unknown
+        self._known = identity.authenticated
+        self.max_request_bytes = max_request_bytes
+        self._max_bytes = (
+            max_request_bytes
+            if identity.authenticated
+            else min(max_request_bytes, max_unauthenticated_bytes)
+        )
+        self.client_ip, self.listener, self.connection = client_ip, listener, connection
+
+        self.to_broker: list[Any] = []
+        self.to_client: list[Any] = []
+        self.commands: list[Command] = []
+        self.closed: Close | None = None
+        self.last_ms = 0
+        self.requests = 0
+        self.origins: dict[Any, Any] = {}  # the journal's, of this connection
+        self.mutation_quota: MutationQuota | None = None  # of the request now in flight
+        self.partial_since_ms = 0  # when the request that isn't complete yet began
+        self.muted_by = ""  # the quota type whose throttle is in force or was last
+        self.spent_ns = 0
+        self.mute = ChannelMute()
+        self.throttled_until_ms = 0
+
+        self._open = False  # the upstream connection is up
+        self._blocked = True  # nothing is taken from the client for now
+        self._barrier = False  # what comes next waits until everything before is answered
+        self._asked: Ask | None = None
+        self._paused = False
+        self._held: list[memoryview] = []
+        self._held_size = 0
+        self._inflight: deque[InFlight] = deque()
+        # The request being read: an incomplete header, or bytes still to pass or to collect.
+        self._head = b""
+        self._left = 0
+        self._taken: bytearray | None = None
+        self._taken_plan: Plan | None = None
+        self._silent = 0  # bytes of a request that gets no answer (acks=0)
+        # The same for the answer being read.
+        self._answer_head = b""
+        self._answer_left = 0
+        self._answer_taken: bytearray | None = None
+        self._answer_throttle = 0
+        self._masker: fetch.EndpointMasker | None = None
+        self._network_due = False
+        self._dropping = False  # the rest of an answer that was emptied
+        self._fetch_session = self._lost_session = 0
+
+        self.client_id = ""
+        self._client_raw: bytes | None = None
+        self._epoch = -1
+        self.context: Context = rules.context(identity.principal, "")
+
+    # --- what the shell may ask -------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests passed on or asked about, and not answered yet."""
+        return len(self._inflight) + (self._asked is not None)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes taken from the client that wait for their turn."""
+        return self._held_size
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no request is half read or unanswered: the moment to drain."""
+        return not (
+            self._inflight
+            or self._asked
+            or self._head
+            or self._left
+            or self._answer_left
+            or self._answer_head
+            or (self._held_size and not self.throttled_until_ms)
+        )
+
+    # --- what both sides do -----------------------------------------------------------------
+
+    def _hold(self, data: memoryview, *, owned: bool) -> None:
+        """Keep bytes for later: a copy, unless they are ours already."""
+        self._held.append(data if owned else memoryview(bytearray(data)))
+        self._held_size += len(data)
+        if self._held_size > HELD_BYTES and not self._paused:
+            self._paused = True
+            self.commands.append(PauseClient())
+
+    def _block(self) -> None:
+        """Take nothing more until the request just received is answered."""
+        self._blocked = True
+        if self.mute.state is MuteState.NOT_MUTED:
+            self.mute.mute()
+            self.mute.apply(MuteEvent.REQUEST_RECEIVED)
+
+    def _charge(
+        self, plan: Plan, context: Context, size: int, upstream_ms: int, now_ms: int
+    ) -> int:
+        """Charge what is neither produced nor fetched."""
+        quota = self.mutation_quota
+        if quota is not None:
+            self.mutation_quota = None
+            return self.rules.mutation(self, context, plan, size, upstream_ms, quota, now_ms)
+        if self.rules.counts_requests:
+            return self.rules.request(self, context, plan, size, upstream_ms, now_ms)
+        return 0
+
+    def _start_throttle(self, throttle: int, now_ms: int) -> None:
+        self._block()
+        until = now_ms + throttle
+        if self.throttled_until_ms:
+            if until <= self.throttled_until_ms:
+                return
+        else:
+            self.mute.apply(MuteEvent.THROTTLE_STARTED)
+        self.throttled_until_ms = until
+        self.commands.append(WakeAt(until))
+
+    def _close(self, reason: str, detail: str) -> None:
+        self.closed = Close(reason, detail)
+        self.commands.append(self.closed)
