@@ -137,8 +137,16 @@ class SampledRate:
         span = self._span_ms
         first = min(lasts)
         if now_ms - first >= span:
-            self._purge(now_ms - span, now_ms)
-            first = min(lasts)
+            at = lasts.index(first)
+            if self._exact and at != current:
+                # A sensor in steady use has one sample to empty at a time.
+                starts[at] = lasts[at] = now_ms
+                self.others -= self._values[at]
+                self._values[at] = 0
+                first = min(lasts)
+            if now_ms - first >= span:
+                self._purge(now_ms - span, now_ms)
+                first = min(lasts)
         self.oldest_ms = oldest = min(starts)
         if self._exact:
             total = self.others + self.value
