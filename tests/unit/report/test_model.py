@@ -7,7 +7,9 @@ from made_tables import T0, everything, tenants, usage_row, write
 
 from headgate.errors import ConfigError
 from headgate.pipeline.report import build_report, read_tables
-from headgate.pipeline.report.model import MOST_BINS, MOST_TENANTS, bin_length_ms
+from headgate.pipeline.report import tables as tables_module
+from headgate.pipeline.report.model import MOST_TENANTS
+from headgate.pipeline.report.tables import MOST_BINS, bin_length_ms
 
 
 def test_sums_over_tenants_are_the_sums_over_the_usage_table(made: Path) -> None:
@@ -72,6 +74,25 @@ def test_more_tenants_than_pages_are_summed_up(tmp_path: Path) -> None:
     assert report.others["count"] == 5
     assert report.others["bytes"] == 1 + 2 + 3 + 4 + 5
     assert report.totals["bytes"] == sum(range(1, MOST_TENANTS + 6))
+
+
+def test_usage_too_large_to_hold_is_added_up_to_bins_and_loses_nothing(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = build_report(read_tables(made))
+    monkeypatch.setattr(tables_module, "MOST_ROWS", 200)
+    monkeypatch.setattr(tables_module, "MOST_BINS", 30)
+    coarse = read_tables(made)
+    assert coarse.grain_ms == 5_000
+    report = build_report(coarse)
+    assert report.totals == whole.totals
+    assert report.flow.keys() == whole.flow.keys()
+    assert [(t.quota_id, t.bytes, t.throttle_ms, t.quota, t.source) for t in report.tenants] == [
+        (t.quota_id, t.bytes, t.throttle_ms, t.quota, t.source) for t in whole.tenants
+    ]
+    for found, exact in zip(report.tenants, whole.tenants, strict=True):
+        assert sum(sum(s.amounts) for s in found.series) == exact.amount
+        assert found.mean == pytest.approx(exact.mean, rel=0.05)
 
 
 def test_plans_members_and_advice_find_their_tenant(made: Path) -> None:

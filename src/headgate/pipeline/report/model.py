@@ -11,14 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.pipeline.report.tables import ReportTables, binned, grouped
+from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned, grouped
 from headgate.quota.sanitizer import sanitize
 
 MOST_TENANTS: Final = 1_000
 """Tenants with a page of their own; the others are summed up in one row that says so."""
-MOST_BINS: Final = 240
-"""Points of a line: about as many as a screen can tell apart in a card."""
-BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 WINDOW_S: Final = 11
 """Kafka's default quota window (quota.window.num x quota.window.size.seconds)."""
 
@@ -163,7 +160,8 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
     """
     usage = tables.tables["usage"]
     start, end = _span(usage)
-    bin_ms = bin_length_ms(start, end)
+    bin_ms = max(bin_length_ms(start, end), tables.grain_ms)
+    window_s = max(window_s, tables.grain_ms // 1000)
     bins = (end - start) // bin_ms + 1
     sums = ["requests", "bytes", "amount", "throttle_time_ms", "throttled_requests"]
     by_id = grouped(
@@ -172,7 +170,9 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
     by_id.sort(key=lambda r: (-r["throttle_time_ms"], -r["bytes"], r["quota_type"], r["quota_id"]))
     kept, rest = by_id[:MOST_TENANTS], by_id[MOST_TENANTS:]
     tenants = [_tenant(place, row) for place, row in enumerate(kept)]
-    _fill_series(tenants, usage, start, bin_ms, bins, window_s)
+    shown = _only(usage, kept) if rest else usage
+    _fill_series(tenants, shown, start, bin_ms, bins)
+    _fill_rates(tenants, shown, window_s, tables.grain_ms // 1000)
     report = Report(
         place=tables.place,
         start_ms=start,
@@ -195,16 +195,6 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
     )
     _attach(report, tables)
     return report
-
-
-def bin_length_ms(start_ms: int, end_ms: int) -> int:
-    """Return the shortest pleasant bin that keeps a series within MOST_BINS points."""
-    seconds = (end_ms - start_ms) / 1000 + 1
-    for length in BIN_SECONDS:
-        if seconds / length <= MOST_BINS:
-            return length * 1000
-    days = int(np.ceil(seconds / 86_400 / MOST_BINS))
-    return days * 86_400_000
 
 
 def _span(usage: pa.Table) -> tuple[int, int]:
@@ -231,10 +221,17 @@ def _tenant(index: int, row: Mapping[str, Any]) -> Tenant:
     )
 
 
+def _only(usage: pa.Table, kept: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Usage of the tenants that have a page."""
+    wanted = pa.array([f"{row['quota_type']}\0{row['quota_id']}" for row in kept], pa.string())
+    key = pc.binary_join_element_wise(usage["quota_type"], usage["quota_id"], "\0")
+    return usage.filter(pc.is_in(key, value_set=wanted))
+
+
 def _fill_series(
-    tenants: Sequence[Tenant], usage: pa.Table, start: int, bin_ms: int, bins: int, window_s: int
+    tenants: Sequence[Tenant], usage: pa.Table, start: int, bin_ms: int, bins: int
 ) -> None:
-    """Give each tenant its per-broker series, quota, source, mean and peak."""
+    """Give each tenant its per-broker series."""
     places = {(t.quota_type, t.quota_id): t for t in tenants}
     keys = ["quota_type", "quota_id", "broker_id"]
     spread = grouped(
@@ -242,32 +239,23 @@ def _fill_series(
     )
     found: dict[tuple[str, str, int], BrokerSeries] = {}
     for row in spread.to_pylist():
-        tenant = places.get((row["quota_type"], row["quota_id"]))
-        if tenant is None:
-            continue
         key = (row["quota_type"], row["quota_id"], row["broker_id"])
         series = found.get(key)
         if series is None:
             series = found[key] = BrokerSeries(row["broker_id"], None, [0.0] * bins, [0] * bins)
-            tenant.series.append(series)
+            places[key[:2]].series.append(series)
         series.amounts[row["bin"]] += row["amount"]
         series.throttle_ms[row["bin"]] += row["throttle_time_ms"]
-    _fill_rates(places, found, usage, window_s)
     for tenant in tenants:
         tenant.series.sort(key=lambda s: s.broker_id)
-        tenant.mean = max((s.mean for s in tenant.series), default=0.0)
-        tenant.peak = max((s.peak for s in tenant.series), default=0.0)
-        limits = [s.quota for s in tenant.series if s.quota is not None]
-        tenant.quota = limits[0] if limits else None
 
 
-def _fill_rates(
-    places: Mapping[tuple[str, str], Tenant],
-    found: Mapping[tuple[str, str, int], BrokerSeries],
-    usage: pa.Table,
-    window_s: int,
-) -> None:
+def _fill_rates(tenants: Sequence[Tenant], usage: pa.Table, window_s: int, grain_s: int) -> None:
     """Walk the usage in time order per quota-id and broker: mean, highest window, last quota."""
+    places = {(t.quota_type, t.quota_id): t for t in tenants}
+    found = {
+        (t.quota_type, t.quota_id, series.broker_id): series for t in tenants for series in t.series
+    }
     keys = ["quota_type", "quota_id", "broker_id"]
     columns = [*keys, "second_ms", "amount", "quota", "quota_source"]
     ordered = usage.select(columns).sort_by([(name, "ascending") for name in columns[:4]])
@@ -276,14 +264,17 @@ def _fill_rates(
     amounts = ordered["amount"].to_numpy()
     for at, end in _runs(ordered.select(keys)):
         kind, quota_id, broker = (ordered[name][at].as_py() for name in keys)
-        series = found.get((kind, quota_id, broker))
-        if series is None:
-            continue
+        series = found[kind, quota_id, broker]
         here, used = seconds[at:end], amounts[at:end]
-        series.mean = float(used.sum()) / float(here[-1] - here[0] + 1)
+        series.mean = float(used.sum()) / float(here[-1] - here[0] + grain_s)
         series.peak = _window_peak(here, used, window_s)
         series.quota = ordered["quota"][end - 1].as_py()
         places[kind, quota_id].source = ordered["quota_source"][end - 1].as_py() or ""
+    for tenant in tenants:
+        tenant.mean = max((s.mean for s in tenant.series), default=0.0)
+        tenant.peak = max((s.peak for s in tenant.series), default=0.0)
+        limits = [s.quota for s in tenant.series if s.quota is not None]
+        tenant.quota = limits[0] if limits else None
 
 
 def _runs(keys: pa.Table) -> list[tuple[int, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,13 @@ REPORTED = (
 """Tables the report draws; `requests` and `replay` are too big and summed up in the others."""
 
 
+MOST_ROWS: Final = 8_000_000
+"""Rows of usage read second by second (about 1 GB); more are added up to bins while reading."""
+MOST_BINS: Final = 240
+"""Points of a line: about as many as a screen can tell apart in a card."""
+BIN_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+
+
 @dataclass(frozen=True)
 class ReportTables:
     """
@@ -35,10 +43,12 @@ class ReportTables:
     Args:
         tables: those that exist.
         place: the folder they came from.
+        grain_ms: what a row of usage covers: a second, or a bin where there were too many.
     """
 
     tables: Mapping[str, pa.Table]
     place: str
+    grain_ms: int = 1_000
 
     def __contains__(self, name: str) -> bool:
         return name in self.tables
@@ -65,12 +75,16 @@ def read_tables(place: Path) -> ReportTables:
         raise ConfigError(f"{place}: no such folder; --tables is the --out of a pipeline command")
     found: dict[str, pa.Table] = {}
     problems: list[str] = []
+    grain_ms = 1_000
     for name in REPORTED:
         folder = place / name
         if not folder.is_dir() or not any(folder.rglob("*.parquet")):
             continue
         try:
-            found[name] = _read(folder, name)
+            if name == "usage":
+                found[name], grain_ms = _read_usage(folder)
+            else:
+                found[name] = _read(folder, name)
         except (pa.ArrowException, OSError, ValueError) as exc:
             problems.append(f"{folder}: can't be read as the table {name} ({exc})")
     if problems:
@@ -79,7 +93,68 @@ def read_tables(place: Path) -> ReportTables:
         raise ConfigError(
             f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
         )
-    return ReportTables(found, str(place))
+    return ReportTables(found, str(place), grain_ms)
+
+
+def bin_length_ms(start_ms: int, end_ms: int) -> int:
+    """Return the shortest pleasant bin that keeps a series within MOST_BINS points."""
+    seconds = (end_ms - start_ms) / 1000 + 1
+    for length in BIN_SECONDS:
+        if seconds / length <= MOST_BINS:
+            return length * 1000
+    days = math.ceil(seconds / 86_400 / MOST_BINS)
+    return days * 86_400_000
+
+
+_KEYS: Final = ("quota_type", "quota_id", "broker_id", "second_ms")
+_SUMS: Final = ("requests", "bytes", "amount", "throttle_time_ms", "throttled_requests")
+
+
+def _read_usage(folder: Path) -> tuple[pa.Table, int]:
+    """The usage table and what one row covers; in constant memory where it is large."""
+    data = ds.dataset(folder, format="parquet", partitioning="hive")
+    if data.count_rows() <= MOST_ROWS:
+        return _read(folder, "usage"), 1_000
+    low: int | None = None
+    high = 0
+    for batch in data.to_batches(columns=["second_ms"]):
+        if len(batch):
+            ends = pc.min_max(batch["second_ms"]).as_py()
+            low = ends["min"] if low is None else min(low, ends["min"])
+            high = max(high, ends["max"])
+    start = low or 0
+    grain_ms = bin_length_ms(start, high)
+    parts: list[pa.Table] = []
+    held = 0
+    columns = [*_KEYS, *_SUMS, "max_throttle_time_ms", "quota", "quota_source"]
+    for batch in data.to_batches(columns=columns):
+        part = _coarse(pa.Table.from_batches([batch]), start, grain_ms)
+        parts.append(part)
+        held += len(part)
+        if held > MOST_ROWS // 8:
+            parts = [_coarse(pa.concat_tables(parts), start, grain_ms)]
+            held = len(parts[0])
+    read = _coarse(pa.concat_tables(parts), start, grain_ms)
+    wanted = TABLES["usage"].arrow
+    full = [
+        read[f.name].cast(f.type) if f.name in read.column_names else pa.nulls(len(read), f.type)
+        for f in wanted
+    ]
+    return pa.table(full, schema=wanted), grain_ms
+
+
+def _coarse(table: pa.Table, start_ms: int, grain_ms: int) -> pa.Table:
+    """Add rows up to one per quota-id, broker and bin."""
+    offset = pc.subtract(table["second_ms"], pa.scalar(start_ms, pa.int64()))
+    bins = pc.multiply(pc.divide(offset, pa.scalar(grain_ms, pa.int64())), grain_ms)
+    at = table.column_names.index("second_ms")
+    table = table.set_column(at, "second_ms", pc.add(bins, pa.scalar(start_ms, pa.int64())))
+    wanted = [(name, "sum") for name in _SUMS]
+    wanted += [("max_throttle_time_ms", "max"), ("quota", "max"), ("quota_source", "one")]
+    done = table.group_by(list(_KEYS)).aggregate(wanted)
+    names = [name for name, _ in wanted]
+    first = [*_KEYS, *names] if _keys_first(done, _KEYS) else [*names, *_KEYS]
+    return done.rename_columns(first)
 
 
 def _read(folder: Path, name: str) -> pa.Table:
