@@ -137,6 +137,7 @@ class SaslObserver:
             raise RemoteProtocolError("a SASL handshake out of turn", reason="sasl-state")
         if self.raw:
             raise RemoteProtocolError("a second handshake after raw tokens", reason="sasl-state")
+        # Differs: GSSAPI is refused; its tokens are sealed, so no name can be read.
         if mechanism == GSSAPI:
             raise self._refuse(
                 KafkaError.UNSUPPORTED_SASL_MECHANISM,
@@ -287,6 +288,7 @@ class SaslObserver:
             raise self._failed(
                 "Invalid OAUTHBEARER client first message: invalid 'auth' format", "unreadable"
             )
+        # Differs: an opaque OAuth token is refused, since only its issuer can tell whose it is.
         name = jwt_claim(bearer["token"], self._sub_claim)
         if name is None:
             raise self._failed(

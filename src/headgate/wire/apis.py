@@ -84,9 +84,10 @@ class Api(NamedTuple):
 
 _Row = tuple[int, str, int, int, int, int | None, int | None, int | None, str]
 
+# Differs: DescribeQuorum is offered up to version 1; version 2 lists controllers' addresses.
+
 # Flags: a answers with broker addresses, $ charged (bytes, mutations or producer ids), c cluster
-# action, f forwardable, x for controllers only. DescribeQuorum 2 lists controllers' addresses,
-# which no gateway fronts: clients get version 1. Produce must not be held below 12 while
+# action, f forwardable, x for controllers only. Produce must not be held below 12 while
 # transaction.version 2 is advertised: the Java producer then leaves out AddPartitionsToTxn.
 _ROWS: Final[tuple[_Row, ...]] = (
     (0, "Produce", 0, 13, 9, 1, 6, 13, "a$"),

@@ -161,6 +161,7 @@ def _coordinator(
         # Also where there is an error, should a broker name itself in one.
         return (node_id, *address, error) if host else (node_id, "", port, error)
     if error == KafkaError.NONE:
+        # Differs: a coordinator on a broker without an address here is COORDINATOR_NOT_AVAILABLE.
         hidden.append(node_id)
         return -1, "", -1, KafkaError.COORDINATOR_NOT_AVAILABLE
     return node_id, "", -1, error
