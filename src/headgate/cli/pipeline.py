@@ -565,6 +565,13 @@ def _effective(arguments: argparse.Namespace) -> None:
         print_bad_lines(on)
 
 
+def main_splits(argv: Sequence[str]) -> int:
+    """`headgate splits`: cluster-wide quotas split over brokers, to the topic gateways follow."""
+    from headgate.cli.pipeline_stream import splits_parser, splits_stream
+
+    return command("splits", splits_stream, argv, splits_parser())
+
+
 def _read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
     from headgate.pipeline import sources
 

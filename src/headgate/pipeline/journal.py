@@ -24,7 +24,7 @@ from headgate.usage.files import JournalFile, parse_name
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
 _OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
 _CHARGES: Final = ("record", "norecord", "unrecord")
-_FETCH: Final = (1, 78)
+_BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 
 def journal_file(path: str) -> JournalFile:
@@ -97,10 +97,12 @@ def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
     unrecord = pc.equal(kind, "unrecord")
     # What was taken back is given as a positive amount, or as a negative one.
     signed = pc.if_else(unrecord, pc.negate(pc.abs(amount)), amount)
-    in_bytes = pc.starts_with(quota_type, "producer_byte_rate")
-    in_bytes = pc.or_(in_bytes, pc.starts_with(quota_type, "consumer_byte_rate"))
+    # Charges to limits of other units (bps, shares) and to producer ids are of the same request.
+    in_bytes = pc.is_in(quota_type, pa.array(_BYTES))
     own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
-    second = pc.and_(pc.equal(quota_type, "request_percentage"), own)
+    of_time = pc.and_(pc.equal(quota_type, "request_percentage"), pc.invert(own))
+    first = pc.or_(in_bytes, pc.or_(of_time, pc.equal(quota_type, "controller_mutation_rate")))
+    second = pc.invert(first)
     # A charge without a decision (network thread time) belongs to a request counted before.
     silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
     is_request = pc.invert(pc.or_(pc.or_(second, silent), pc.or_(unrecord, pc.less(amount, 0.0))))

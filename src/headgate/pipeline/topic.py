@@ -45,8 +45,7 @@ class TopicReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._topic = options["topic"]
         self._config = json.loads(options["config"])
-        self._most = int(options.get("maxoffsetspertrigger", "500000"))
-        self._from: dict[str, int] | None = None
+        self._begin = options.get("begin", "earliest")
 
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
@@ -78,8 +77,8 @@ class TopicReader(DataSourceStreamReader):
             consumer.close()
 
     def initialOffset(self) -> dict[str, int]:
-        """Return the first offsets that the topic holds."""
-        return self._watermarks(0)
+        """Return the offsets to begin at: the first that the topic holds, or the end."""
+        return self._watermarks(1 if self._begin == "latest" else 0)
 
     def latestOffset(self) -> dict[str, int]:
         """Return the offsets up to which the next batch reads."""
@@ -139,7 +138,9 @@ class TopicSource(DataSource):
         return TopicReader(dict(self.options))
 
 
-def follow_topic(spark: SparkSession, topic: str, config: dict[str, str]) -> DataFrame:
+def follow_topic(
+    spark: SparkSession, topic: str, config: dict[str, str], *, begin: str = "earliest"
+) -> DataFrame:
     """
     Return a stream of a topic's messages: topic, partition, offset, value.
 
@@ -147,10 +148,11 @@ def follow_topic(spark: SparkSession, topic: str, config: dict[str, str]) -> Dat
         spark: the session.
         topic: its name.
         config: confluent-kafka's settings, with ``bootstrap.servers``.
+        begin: ``earliest`` or ``latest``, where the checkpoint doesn't say.
     """
     spark.dataSource.register(TopicSource)
     reader = spark.readStream.format("headgate_topic").option("topic", topic)
-    return reader.option("config", json.dumps(config)).load()
+    return reader.option("config", json.dumps(config)).option("begin", begin).load()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,105 @@
+"""
+The messages that carry splits of cluster-wide quotas from `headgate splits` to gateways.
+
+Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
+
+    {"broker":1,"entity":{"client-id":"etl","user":"alice"},"key":"producer_byte_rate:bps"}
+
+``entity`` holds the tags of the quota-id, raw; a tag that isn't part of it is left out. Value::
+
+    {"computed_ms":1795261549304,"epoch":7,"split":262144.0,"valid_ms":15000}
+
+``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``; then the
+quota divided by the number of brokers counts again. One writer at a time: each has a higher
+``epoch`` than all before it, and a reader passes over lower ones (:class:`Fence`).
+
+Source: DESIGN section 6 "Splits".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+TOPIC: Final = "__headgate_splits"
+
+
+class Split(NamedTuple):
+    """
+    One broker's part of one cluster-wide quota.
+
+    Args:
+        user: raw user tag of the quota-id, "" = not part.
+        client_id: raw client-id tag, "" = not part.
+        key: quota key with its unit, ``producer_byte_rate:bps``.
+        broker: broker id.
+        split: units per second.
+        epoch: of the writer.
+        computed_ms: when it was computed, epoch ms.
+        valid_ms: for how long it holds from then on.
+    """
+
+    user: str
+    client_id: str
+    key: str
+    broker: int
+    split: float
+    epoch: int
+    computed_ms: int
+    valid_ms: int
+
+    @property
+    def valid_until_ms(self) -> int:
+        """When it expires, epoch ms."""
+        return self.computed_ms + self.valid_ms
+
+
+def encode(split: Split) -> tuple[bytes, bytes]:
+    """Return (key, value) of a message."""
+    names = (("user", split.user), ("client-id", split.client_id))
+    entity = {name: value for name, value in names if value}
+    key = {"broker": split.broker, "entity": entity, "key": split.key}
+    value = {
+        "computed_ms": split.computed_ms,
+        "epoch": split.epoch,
+        "split": split.split,
+        "valid_ms": split.valid_ms,
+    }
+    return _dump(key), _dump(value)
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode(key: bytes | None, value: bytes | None) -> Split | None:
+    """Return a message's split; None for a tombstone or anything that isn't one."""
+    if key is None or value is None:
+        return None
+    try:
+        who, what = json.loads(key), json.loads(value)
+        entity = who["entity"]
+        return Split(
+            str(entity.get("user", "")),
+            str(entity.get("client-id", "")),
+            str(who["key"]),
+            int(who["broker"]),
+            float(what["split"]),
+            int(what["epoch"]),
+            int(what["computed_ms"]),
+            int(what["valid_ms"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+class Fence:
+    """Let through only splits of the newest writer seen so far."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def passes(self, split: Split) -> bool:
+        """Say whether a split counts; a higher epoch shuts out all lower ones from now on."""
+        self.epoch = max(self.epoch, split.epoch)
+        return split.epoch == self.epoch
