@@ -112,6 +112,7 @@ class Settings:
     quota_consumer_default: int
     # Enforcement
     enforce: str
+    quota_rules: str
     fetch: str
     pacing: str
     pacing_burst_seconds: float

@@ -249,6 +249,9 @@ GROUPS: tuple[Group, ...] = (
                     "`all` throttles by every quota; `missing` only by those the upstream can't enforce (bps, shares, "
                     "producer ids); `observe` measures and reports, and throttles nobody.",
                     shown="all; missing if the store is the fronted cluster"),
+            Setting("headgate.quota.rules", k.one_of("4", "3.9"), "4",
+                    "Whose way of choosing a client's quota level: in Kafka 4 a level goes with its last quota, in 3.9 "
+                    "it stays in use until restart."),
             Setting("headgate.fetch", k.one_of("deliver", "kafka"), "deliver",
                     "`deliver` gives a violating fetch its records, then mutes; `kafka` empties it as a broker does."),
             Setting("headgate.pacing", k.one_of("kafka", "smooth"), "kafka",

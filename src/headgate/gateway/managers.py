@@ -25,6 +25,7 @@ from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
@@ -69,6 +70,7 @@ class Managers:
     """
 
     def __init__(self, settings: Settings, start_ms: int) -> None:
+        rules = _rules(settings)
         self._burst_s = settings.pacing_burst_seconds if settings.pacing == "smooth" else 0.0
         self.produce = _byte_rate(
             settings, QuotaType.PRODUCER_BYTE_RATE, settings.quota_producer_default, start_ms
@@ -79,11 +81,13 @@ class Managers:
         self.request = RequestQuotaManager(
             num_samples=settings.quota_window_num,
             window_ms=settings.quota_window_ms,
+            rules=rules,
             start_ms=start_ms,
         )
         self.mutation = ControllerMutationQuotaManager(
             num_samples=settings.controller_quota_window_num,
             window_ms=settings.controller_quota_window_size_seconds * 1000,
+            rules=rules,
             start_ms=start_ms,
         )
         self.producer_ids = ProducerIdQuotaManager(
@@ -181,6 +185,7 @@ def _byte_rate(
             kind,
             burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
             static_default=static,
+            rules=_rules(settings),
             start_ms=start_ms,
         )
     return ClientQuotaManager(
@@ -188,5 +193,11 @@ def _byte_rate(
         num_samples=settings.quota_window_num,
         window_ms=settings.quota_window_ms,
         static_default=static,
+        rules=_rules(settings),
         start_ms=start_ms,
     )
+
+
+def _rules(settings: Settings) -> Rules:
+    """Return whose rules choose a quota's level (``headgate.quota.rules``)."""
+    return KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4
