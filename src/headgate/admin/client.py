@@ -205,6 +205,7 @@ class AdminClient:
         self._closed = True
         try:
             self._run(self._async.close())
+            self._run(self._loop.shutdown_default_executor())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
