@@ -150,10 +150,15 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
         _row("summary", command="usage", name="bad_lines", value=7.0, unit="lines",
              note="kept aside in bad_lines"),
         _row("summary", command="usage", name="time_zone", text="UTC", note="of the log's stamps"),
-        _row("summary", command="replay", name="equal_decisions_share", value=0.984, unit="share",
-             note="throttled or not, as logged"),
-        _row("summary", command="replay", name="within_1_ms_share", value=0.838, unit="share",
-             note="of requests throttled in both"),
+        *(
+            _row("summary", command="replay", name=f"producer_byte_rate.{name}", value=value,
+                 unit=unit, note="as the pipeline words it")
+            for name, value, unit in (
+                ("equal_decisions_share", 0.984, "share"), ("exact_share", 0.435, "share"),
+                ("within_1_ms_share", 0.838, "share"), ("logged_s", 704.2, "s"),
+                ("replayed_s", 743.9, "s"),
+            )
+        ),
     ]  # fmt: skip
     return write(
         place, usage=usage, what_if=what_if, effective=effective, recommend=recommend,

@@ -111,7 +111,7 @@ def test_bad_lines_are_counted_by_reason(made: Path) -> None:
     report = build_report(read_tables(made))
     assert report.bad_total == 7
     assert [(b["reason"], b["count"]) for b in report.bad] == [("not JSON", 4), ("cut off", 3)]
-    assert report.figure("replay", "equal_decisions_share") == 0.984
+    assert report.figure("replay", "producer_byte_rate.equal_decisions_share") == 0.984
 
 
 def test_only_usage_is_needed(tmp_path: Path) -> None:

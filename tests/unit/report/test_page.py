@@ -13,6 +13,7 @@ from made_tables import usage_row, write
 from headgate.cli import report as command
 from headgate.pipeline.report import build_report, read_tables, render, write_report
 from headgate.pipeline.report.charts import all_charts, series_of
+from headgate.pipeline.report.render import fidelity
 
 EVIL = "</script><script>alert(1)</script>"
 
@@ -127,6 +128,13 @@ def test_a_calm_run_says_that_nobody_was_throttled(tmp_path: Path) -> None:
     assert "Nobody was throttled." in text
     assert "Nobody here has a quota." in text
     assert "Every line was read." in text
+
+
+def test_how_near_the_replay_came_is_told_per_quota_type(made: Path) -> None:
+    (row,) = fidelity(build_report(read_tables(made)))
+    assert row["quota_type"] == "producer_byte_rate"
+    assert row["within_1_ms_share"] == 0.838
+    assert "98.4\u00a0%" in page(made)
 
 
 def test_an_empty_run_is_a_page_too(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         charts=drawn,
         cards=charts.cards(report),
         waiting=[t for t in report.tenants if t.throttle_ms],
-        fidelity=[row for row in report.summary if row["command"] == "replay"],
-        figures=[row for row in report.summary if row["command"] != "replay"],
+        fidelity=fidelity(report),
+        figures=[row for row in report.summary if "." not in row["name"]],
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
         figures_data=_json({name: chart.figure() for name, chart in drawn.items()}),
@@ -102,6 +102,29 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         dash=words.NONE,
         WORDS=_words_of,
     )
+
+
+_FIDELITY = (
+    "equal_decisions_share",
+    "exact_share",
+    "within_1_ms_share",
+    "logged_ms",
+    "replayed_ms",
+)
+
+
+def fidelity(report: Report) -> list[dict[str, Any]]:
+    """How near the replay came, one row per quota type, from the summary's figures."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in report.summary:
+        quota_type, dot, name = row["name"].partition(".")
+        if row["command"] == "replay" and dot:
+            blank = {"quota_type": quota_type, **dict.fromkeys(_FIDELITY)}
+            value = row["value"]
+            if value is not None and row["unit"] == "s":
+                name, value = name.removesuffix("_s") + "_ms", value * 1000
+            found.setdefault(quota_type, blank)[name] = value
+    return [found[quota_type] for quota_type in sorted(found)]
 
 
 def _words_of(quota_type: str) -> str:
