@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from contract.suite import Seen
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.quota.table import QuotaTable, alterations_of
 from headgate.store import open_store
 
 # Counts up: one request sets two keys of one entity and one of another to the same number, and
@@ -129,6 +131,9 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
 ) -> None:
     url = f"sqlite:{tmp_path / 'q.db'}"
     names = ["a", "b", "c", "d"]
+    store = open_store(url)
+    seen = Seen()
+    store.watch(seen)
     children = {name: start(url, name, 1, 61) for name in names}
     killed = children["d"]
     assert killed.stdout is not None
@@ -136,8 +141,13 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
     killed.send_signal(signal.SIGKILL)
     last = {name: finish(child)[-1:] for name, child in children.items()}
     assert all(children[name].returncode == 0 for name in "abc")
-    store = open_store(url)
     table = store.snapshot()
+    # All of it was watched too: other processes' changes, in order, none left out.
+    seen.until(lambda: seen.table == table)
+    rebuilt = QuotaTable()
+    for _, delta in seen.events:
+        rebuilt = rebuilt.apply(alterations_of(delta))[0]
+    assert rebuilt == table
     for name in "abc":
         assert last[name] == ["60"]
         assert table.entities[QuotaEntity.of(user=name)] == {PRODUCER: 60.0, CONSUMER: 60.0}
