@@ -25,6 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "test"
 SERVERS = ("browser", "kafka3", "kafka4", "spark")
 GROUPS = ("fast", "kafka4", "kafka3", "spark", "browser")
+# Where tests with servers live (tests/conftest.py holds them to it): the rest needn't be read.
+PLACES = {
+    "kafka4": "tests/integration",
+    "kafka3": "tests/integration",
+    "spark": "tests/integration",
+    "browser": "tests/browser",
+}
 NO_TESTS = 5  # pytest's exit code where nothing was selected
 PROCESSES = "2"
 
@@ -56,7 +63,7 @@ def run(group: str, *, slow: bool, more: list[str]) -> Result:
     report = REPORTS / f"{group}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-m", expression(group, slow=slow)]
-    command += [f"--junitxml={report}", "--durations=5", *more]
+    command += [f"--junitxml={report}", "--durations=5", PLACES.get(group, "tests"), *more]
     if group == "fast":
         command += ["-n", PROCESSES, "--dist", "worksteal"]
     print(f"--- {group}: {expression(group, slow=slow)}", flush=True)

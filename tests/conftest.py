@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +34,21 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 _numbers = itertools.count(1)
+_PLACES = {
+    "kafka4": "integration",
+    "kafka3": "integration",
+    "spark": "integration",
+    "browser": "browser",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hold tests with servers to their folders: scripts/run_tests.py looks for them only there."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        for mark, place in _PLACES.items():
+            if item.get_closest_marker(mark) and folder != place:
+                raise pytest.UsageError(f"{item.nodeid} is marked {mark}: move it to tests/{place}")
 
 
 @pytest.fixture

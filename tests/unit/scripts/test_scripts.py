@@ -52,6 +52,15 @@ def test_markers_of_pytest_and_groups_agree(
     assert set(run_tests.GROUPS) == {"fast", *run_tests.SERVERS}
 
 
+def test_each_group_of_servers_looks_where_its_tests_are_held_to(
+    run_tests: ModuleType, pytestconfig: pytest.Config
+) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    expected = {mark: f"tests/{place}" for mark, place in conftest._PLACES.items()}
+    assert expected == run_tests.PLACES
+
+
 def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
     fast = run_tests.Result("fast", 10, 0, 0, 0, 61.5, 0)
     spark = run_tests.Result("spark", 5, 1, 0, 0, 10.0, 1)
