@@ -132,8 +132,8 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
     url = f"sqlite:{tmp_path / 'q.db'}"
     names = ["a", "b", "c", "d"]
     store = open_store(url)
-    seen = Seen()
-    store.watch(seen)
+    watching = Seen()
+    store.watch(watching)
     children = {name: start(url, name, 1, 61) for name in names}
     killed = children["d"]
     assert killed.stdout is not None
@@ -143,9 +143,9 @@ def test_several_processes_alter_at_once_one_is_killed_and_no_change_is_lost(
     assert all(children[name].returncode == 0 for name in "abc")
     table = store.snapshot()
     # All of it was watched too: other processes' changes, in order, none left out.
-    seen.until(lambda: seen.table == table)
+    watching.until(lambda: watching.table == table)
     rebuilt = QuotaTable()
-    for _, delta in seen.events:
+    for _, delta in watching.events:
         rebuilt = rebuilt.apply(alterations_of(delta))[0]
     assert rebuilt == table
     for name in "abc":
