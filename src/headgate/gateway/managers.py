@@ -156,6 +156,11 @@ class Managers:
     def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, ByteManager], ...]:
         return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)
 
+    @property
+    def splits(self) -> bool:
+        """Whether there is a cluster-wide quota to be split."""
+        return self.produce_bps.enabled or self.fetch_bps.enabled
+
     def limits(self, principal: str, client_id: str) -> bool:
         """Whether a finite limit is in force for a principal and client id."""
         return any(

@@ -22,6 +22,7 @@ MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
 _REQUEST: Final = struct.Struct(">iIih").unpack_from
+_SHORT: Final = struct.Struct(">h").unpack_from
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
@@ -328,21 +329,22 @@ class Requests(SessionState):
 
 def _acks(view: memoryview, version: int, header: int) -> int:
     """Read a Produce request's acks from its first bytes."""
+    if header + 2 > len(view):
+        raise RemoteProtocolError("a Produce request that ends inside its header")
     if version < 3:
         at = header
     elif version < 9:
-        length = int.from_bytes(view[header : header + 2], "big", signed=True)
+        length = _SHORT(view, header)[0]
         at = header + 2 + (length if length > 0 else 0)
-    else:
-        if header + 2 > len(view):
-            raise RemoteProtocolError("a Produce request that ends inside its header")
-        if view[header]:  # tagged fields in the header: nobody sends them yet
-            return produce.acks(view, version, parse_request_header(view)[4])
+    elif not view[header]:
         length = view[header + 1]
         if length > 127:
             return produce.acks(view, version, header + 1)
         at = header + 2 + (length - 1 if length else 0)
+    else:  # tagged fields in the header: nobody sends them yet
+        return produce.acks(view, version, parse_request_header(view)[4])
     if at + 2 > len(view):
         # A transactional id longer than what has come so far; transactions never use acks=0.
         return -1
-    return int.from_bytes(view[at : at + 2], "big", signed=True)
+    acks: int = _SHORT(view, at)[0]
+    return acks

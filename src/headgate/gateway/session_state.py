@@ -84,6 +84,7 @@ class SessionState:
         "_silent",
         "_taken",
         "_taken_plan",
+        "asked_ms",
         "client_id",
         "client_ip",
         "closed",
@@ -142,6 +143,7 @@ class SessionState:
         self.closed: Close | None = None
         self.last_ms = 0
         self.requests = 0
+        self.asked_ms = 0  # when the request now in flight of a limited client was all in
         self.origins: dict[Any, Any] = {}  # the journal's, of this connection
         self.mutation_quota: MutationQuota | None = None  # of the request now in flight
         self.partial_since_ms = 0  # when the request that isn't complete yet began
@@ -218,6 +220,7 @@ class SessionState:
         """Take nothing more until the request just received is answered."""
         self._blocked = True
         if self.mute.state is MuteState.NOT_MUTED:
+            self.asked_ms = self.last_ms
             self.mute.mute()
             self.mute.apply(MuteEvent.REQUEST_RECEIVED)
 

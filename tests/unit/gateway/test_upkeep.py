@@ -1,0 +1,55 @@
+"""The journal's folder stays within its bound; splits from the topic are assigned and fenced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.gateway.stream_splits import put_in_force
+from headgate.gateway.upkeep import tidy
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_BPS
+from headgate.testing.playbook import START_MS
+from headgate.usage.format import Event, Origin
+from headgate.usage.splits import Split
+from headgate.usage.writer import JournalWriter
+
+from .conftest import Setup
+
+
+def write(folder: Path, worker: str, count: int) -> None:
+    writer = JournalWriter(folder, worker)
+    origin = Origin("record", "producer_byte_rate", 1)
+    for number in range(count):
+        writer.append(tuple(Event(origin, START_MS + number, 1.0)))
+    writer.close()
+
+
+def test_closed_files_become_parquet_and_the_oldest_go(tmp_path: Path) -> None:
+    for age, worker in enumerate(("new", "middle", "old")):
+        write(tmp_path, worker, 2_000)
+        assert tidy(tmp_path, 0) == 0
+        found = next(tmp_path.glob(f"{worker}-*.parquet"))
+        os.utime(found, (1_000_000 - age, 1_000_000 - age))
+    sizes = {path.name: path.stat().st_size for path in tmp_path.glob("*.parquet")}
+    assert len(sizes) == 3
+    assert not list(tmp_path.glob("*.arrow"))
+    keep = sum(size for name, size in sizes.items() if not name.startswith("old"))
+    assert tidy(tmp_path, keep) == 1
+    left = sorted(path.name.split("-")[0] for path in tmp_path.glob("*.parquet"))
+    assert left == ["middle", "new"]
+    assert sum(1 for _ in tmp_path.glob("*.parquet")) == 2
+
+
+def test_a_split_is_in_force_until_it_expires(gateway: Callable[..., Setup]) -> None:
+    setup = gateway({QuotaEntity.of(user="alice"): {PRODUCER_BPS: 300.0}})
+    managers = setup.rules.managers
+    managers.produce_bps.set_brokers(3, START_MS)
+    split = Split("alice", "", "producer_byte_rate:bps", 1, 250.0, 7, START_MS, 15_000)
+    assert put_in_force(split, managers, START_MS)
+    assert managers.produce_bps.record("alice", "app", 1, START_MS + 1).bound == 250.0
+    assert managers.produce_bps.record("alice", "app", 1, START_MS + 15_001).bound == 100.0
+    assert not put_in_force(split, managers, START_MS + 20_000)
+    other = split._replace(key="producer_byte_rate")
+    assert not put_in_force(other, managers, START_MS)
