@@ -120,7 +120,7 @@ def dump_quotas(table: QuotaTable) -> str:
     )
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes names with unprintable characters escaped, so that they read back the same."""
 
 
