@@ -25,6 +25,7 @@ from rich.console import Console
 
 from headgate.cli import demo_plan as plan
 from headgate.cli import exit_codes
+from headgate.cli.demo_lines import doubled, lines_of, take
 from headgate.cli.demo_view import Line, View
 from headgate.cli.output import complain
 from headgate.errors import HeadgateError
@@ -341,65 +342,6 @@ class Demo:
         self.view.console.print()
         self.view.say(f"took {took:.0f} s; everything is in {self.place}", "dim")
         self.view.console.print(f"\nReport: [bold]{main_page.path}[/]", soft_wrap=True)
-
-
-def lines_of(store_url: str) -> list[Line]:
-    """Return the quota-ids the demo's clients count against, with their quotas, as resolved."""
-    from headgate.quota.key import QuotaKey
-    from headgate.quota.precedence import resolve
-    from headgate.store import open_store
-
-    store = open_store(store_url)
-    try:
-        table = store.snapshot()
-    finally:
-        store.close()
-    found: dict[tuple[str, str], Line] = {}
-    for client in plan.CLIENTS:
-        for what, key in (("produce", plan.PRODUCE), ("fetch", plan.FETCH)):
-            effective = resolve(table, client.name, client.client_id, QuotaKey.parse(key))
-            at = (effective.quota_id, what)
-            if at not in found:
-                source = getattr(effective.source, "path", "") if effective.source else ""
-                found[at] = Line(
-                    effective.quota_id, what, effective.value, source, client.saturating
-                )
-    return sorted(found.values(), key=lambda line: (line.what != "produce", line.quota_id))
-
-
-def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
-    """Add the clients' figures up by quota-id."""
-    sums: dict[tuple[str, str], list[int]] = {}
-    for place, role, sent, told_ms, told, _longest, errors, _messages, _ack in report["rows"]:
-        key = (_quota_id(plan.CLIENTS[place], lines), role)
-        total = sums.setdefault(key, [0, 0, 0, 0])
-        for i, value in enumerate((sent, told_ms, told, errors)):
-            total[i] += value
-    for key, (sent, told_ms, told, errors) in sums.items():
-        lines[key].add(report["s"], sent, told_ms, told, errors)
-
-
-def _quota_id(client: plan.Client, lines: dict[tuple[str, str], Line]) -> str:
-    pair = f"{client.name}:{client.client_id}"
-    return pair if (pair, "produce") in lines else f"{client.name}:"
-
-
-def doubled(store_url: str) -> str:
-    """Return a quotas file with every quota twice as large."""
-    from headgate.quota.file import dump_quotas
-    from headgate.quota.table import QuotaTable
-    from headgate.store import open_store
-
-    store = open_store(store_url)
-    try:
-        table = store.snapshot()
-    finally:
-        store.close()
-    return dump_quotas(
-        QuotaTable.of(
-            {e: {k: 2 * v for k, v in values.items()} for e, values in table.entities.items()}
-        )
-    )
 
 
 def _captured(work: Any) -> tuple[str, int]:

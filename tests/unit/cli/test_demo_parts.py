@@ -12,6 +12,7 @@ from rich.console import Console
 from headgate.cli import demo, demo_plan
 from headgate.cli.demo_close import Row
 from headgate.cli.demo_cycles import whole_cycles
+from headgate.cli.demo_lines import doubled, lines_of, take
 from headgate.cli.demo_view import View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -55,7 +56,7 @@ def test_55_18_where_the_kips_json_and_prose_disagree_the_json_counts() -> None:
 
 
 def test_55_20_the_demos_quota_ids_are_the_kips(sample: str) -> None:
-    lines = {(line.quota_id, line.what): line for line in demo.lines_of(sample)}
+    lines = {(line.quota_id, line.what): line for line in lines_of(sample)}
     produce = {quota_id for quota_id, what in lines if what == "produce"}
     assert produce == {"user1:", "user2:", "user2:clientA", "user2:clientB", "user3:", "ANONYMOUS:"}
     assert lines["user3:", "fetch"].source == "users/<default>"
@@ -77,13 +78,13 @@ def test_every_quota_id_is_used_on_one_broker_only_for_quotas_hold_per_broker(sa
 
 
 def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
-    lines = {(line.quota_id, line.what): line for line in demo.lines_of(sample)}
+    lines = {(line.quota_id, line.what): line for line in lines_of(sample)}
     rows = [
         [place, role, 100 * (place + 1), 10, 1, 10, 0, 5, 1.0]
         for place in range(len(demo_plan.CLIENTS))
         for role in ("produce", "fetch")
     ]
-    demo.take({"s": 2.0, "rows": rows}, lines)
+    take({"s": 2.0, "rows": rows}, lines)
     assert lines["user1:", "produce"].bytes == 100 + 200
     assert lines["user2:clientA", "produce"].bytes == 300
     assert lines["user3:", "fetch"].bytes == 600 + 700
@@ -152,7 +153,7 @@ def test_what_counts_as_holding(values: dict[str, object], holds: bool) -> None:
 
 
 def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
-    lines = demo.lines_of(sample)
+    lines = lines_of(sample)
     for second in range(1, 20):
         for line in lines:
             line.add(second, second * 1_000, second * 50, second, 0)
@@ -168,7 +169,7 @@ def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
 def test_without_a_terminal_there_are_plain_progress_lines(sample: str) -> None:
     out = io.StringIO()
     view = View(Console(file=out, width=120))
-    lines = demo.lines_of(sample)
+    lines = lines_of(sample)
     for second in range(30):
         view.update(lines, second, 30)
     said = [line for line in out.getvalue().splitlines() if "mean so far" in line]
@@ -188,7 +189,7 @@ def test_doubled_quotas_are_a_quotas_file_with_every_figure_twice(
 ) -> None:
     from headgate.quota.file import load_quotas
 
-    (tmp_path / "twice.yaml").write_text(demo.doubled(sample), encoding="utf-8")
+    (tmp_path / "twice.yaml").write_text(doubled(sample), encoding="utf-8")
     table = load_quotas(tmp_path / "twice.yaml")
     assert table.get(QuotaEntity.of(user="user1"), PRODUCER) == 204_800
     assert len(table.entities) == len(demo_plan.SAMPLE)

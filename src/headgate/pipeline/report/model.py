@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.pipeline.report import sections
 from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned, grouped
 from headgate.quota.sanitizer import sanitize
 
@@ -184,12 +185,12 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         others={"count": len(rest), **{name: sum(r[name] for r in rest) for name in sums}},
         totals={name: sum(r[name] for r in by_id) for name in sums} | {"ids": len(by_id)},
         flow=_flow(usage, start, bin_ms, bins),
-        plans=_plans(tables.rows("what_if")),
-        recommendations=_recommendations(tables.rows("recommend")),
-        chargeback=_chargeback(tables.rows("chargeback")),
+        plans=sections.plans(tables.rows("what_if")),
+        recommendations=sections.recommendations(tables.rows("recommend")),
+        chargeback=sections.chargeback(tables.rows("chargeback")),
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),
         dead=[r for r in tables.rows("effective") if r["kind"] == "dead"],
-        bad=_bad(tables),
+        bad=sections.bad(tables),
         bad_total=len(tables.tables["bad_lines"]) if "bad_lines" in tables else 0,
         summary=tables.rows("summary"),
     )
@@ -313,77 +314,6 @@ def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list
         waited = flow.setdefault("throttle_ms", [0.0] * bins)
         waited[row["bin"]] += row["throttle_time_ms"]
     return flow
-
-
-def _plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per plan: how many would have waited, for how long, which share of their bytes."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        plan = found.setdefault(
-            row["plan"],
-            {"plan": row["plan"], "requests": 0, "throttled": 0, "throttle_ms": 0, "bytes": 0,
-             "delayed": 0, "ids": set()},
-        )  # fmt: skip
-        plan["requests"] += row["requests"]
-        plan["throttled"] += row["throttled_requests"]
-        plan["throttle_ms"] += row["throttle_time_ms"]
-        plan["bytes"] += row["bytes"]
-        plan["delayed"] += row["delayed_bytes"]
-        if row["throttled_requests"]:
-            plan["ids"].add((row["quota_type"], row["quota_id"]))
-    for plan in found.values():
-        plan["ids"] = len(plan["ids"])
-    return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
-
-
-_ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep")
-
-
-def _recommendations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    place = {action: i for i, action in enumerate(_ACTIONS)}
-    return sorted(
-        rows,
-        key=lambda r: (
-            place.get(r["action"], 9),
-            -(r["throttle_time_ms_current"] or 0),
-            r["quota_type"],
-            r["entity"],
-        ),
-    )
-
-
-def _chargeback(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per principal over all periods of the finest kind that the table holds."""
-    kinds = {row["period"] for row in rows}
-    kind = next((k for k in ("hour", "day", "month") if k in kinds), None)
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["period"] != kind:
-            continue
-        line = found.setdefault(
-            row["principal"],
-            {"principal": row["principal"], "requests": 0, "bytes_in": 0, "bytes_out": 0,
-             "throttle_time_ms": 0, "price": 0.0, "currency": row["currency"],
-             "peak_in_share": None, "peak_out_share": None},
-        )  # fmt: skip
-        for name in ("requests", "bytes_in", "bytes_out", "throttle_time_ms", "price"):
-            line[name] += row[name] or 0
-        for short, name in (("in", "peak_in_quota_share"), ("out", "peak_out_quota_share")):
-            if row[name] is not None:
-                line[f"peak_{short}_share"] = max(line[f"peak_{short}_share"] or 0.0, row[name])
-    total = sum(line["bytes_in"] + line["bytes_out"] for line in found.values())
-    for line in found.values():
-        line["share"] = (line["bytes_in"] + line["bytes_out"]) / total if total else 0.0
-    return sorted(found.values(), key=lambda r: (-r["share"], r["principal"]))
-
-
-def _bad(tables: ReportTables) -> list[dict[str, Any]]:
-    """Bad lines by reason, with the first of each."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in tables.rows("bad_lines"):
-        line = found.setdefault(row["reason"], {"reason": row["reason"], "count": 0, **row})
-        line["count"] += 1
-    return sorted(found.values(), key=lambda r: (-r["count"], r["reason"]))
 
 
 def _attach(report: Report, tables: ReportTables) -> None:

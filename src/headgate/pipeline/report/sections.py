@@ -1,0 +1,86 @@
+"""Sum up the smaller tables of a report: plans, recommendations, chargeback, unreadable lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from headgate.pipeline.report.tables import ReportTables
+
+
+def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per plan: how many would have waited, for how long, which share of their bytes."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        plan = found.setdefault(
+            row["plan"],
+            {"plan": row["plan"], "requests": 0, "throttled": 0, "throttle_ms": 0, "bytes": 0,
+             "delayed": 0, "ids": set()},
+        )  # fmt: skip
+        plan["requests"] += row["requests"]
+        plan["throttled"] += row["throttled_requests"]
+        plan["throttle_ms"] += row["throttle_time_ms"]
+        plan["bytes"] += row["bytes"]
+        plan["delayed"] += row["delayed_bytes"]
+        if row["throttled_requests"]:
+            plan["ids"].add((row["quota_type"], row["quota_id"]))
+    for plan in found.values():
+        plan["ids"] = len(plan["ids"])
+    return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
+
+
+_ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep")
+
+
+def recommendations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order by what there is to do, then by who waits longest."""
+    place = {action: i for i, action in enumerate(_ACTIONS)}
+    return sorted(
+        rows,
+        key=lambda r: (
+            place.get(r["action"], 9),
+            -(r["throttle_time_ms_current"] or 0),
+            r["quota_type"],
+            r["entity"],
+        ),
+    )
+
+
+def chargeback(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per principal over all periods of the finest kind that the table holds."""
+    kinds = {row["period"] for row in rows}
+    kind = next((k for k in ("hour", "day", "month") if k in kinds), None)
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["period"] != kind:
+            continue
+        line = found.setdefault(
+            row["principal"],
+            {"principal": row["principal"], "requests": 0, "bytes_in": 0, "bytes_out": 0,
+             "throttle_time_ms": 0, "price": 0.0, "currency": row["currency"],
+             "peak_in_share": None, "peak_out_share": None},
+        )  # fmt: skip
+        for name in ("requests", "bytes_in", "bytes_out", "throttle_time_ms", "price"):
+            line[name] += row[name] or 0
+        for short, name in (("in", "peak_in_quota_share"), ("out", "peak_out_quota_share")):
+            if row[name] is not None:
+                line[f"peak_{short}_share"] = max(line[f"peak_{short}_share"] or 0.0, row[name])
+    total = sum(line["bytes_in"] + line["bytes_out"] for line in found.values())
+    for line in found.values():
+        line["share"] = (line["bytes_in"] + line["bytes_out"]) / total if total else 0.0
+    return sorted(found.values(), key=lambda r: (-r["share"], r["principal"] or ""))
+
+
+def bad(tables: ReportTables) -> list[dict[str, Any]]:
+    """Bad lines by reason, most frequent first, with one of each."""
+    if "bad_lines" not in tables:
+        return []
+    table = tables.tables["bad_lines"]
+    found = []
+    for pair in pc.value_counts(table["reason"]).to_pylist():
+        at = pc.index(table["reason"], pair["values"]).as_py() if pair["values"] else -1
+        row = table.slice(at, 1).to_pylist()[0] if at >= 0 else dict.fromkeys(table.column_names)
+        found.append({**row, "reason": pair["values"] or "", "count": pair["counts"]})
+    return sorted(found, key=lambda r: (-r["count"], r["reason"]))
