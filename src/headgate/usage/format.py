@@ -11,7 +11,6 @@ the same throttle times to the millisecond.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
@@ -175,8 +174,3 @@ def batch_of(events: Sequence[tuple[Any, ...]], worker_id: str, first_seq: int) 
     for name, values in columns.items():
         arrays[name] = pa.array(values, SCHEMA.field(name).type)
     return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def is_removed(value: float) -> bool:
-    """Whether a quota event's value says that the quota is gone."""
-    return math.isnan(value)

@@ -206,7 +206,7 @@ def test_546_28_29_30_draft_messages_pass_both_ways(key: int) -> None:
     header = parse_request_header(frame)
     # The released header reader takes 50 for a flexible call; the draft's never is.
     assert header[:4] == (key, 0, 3, "tool")
-    assert draft.decode_request(key, 0, frame, 18) == DRAFT_REQUESTS[key]
+    assert draft.decode_request(key, 0, frame, draft.body_offset(frame)) == DRAFT_REQUESTS[key]
     answer = draft.encode_response(key, 0, 3, DRAFT_RESPONSES[key])
     assert draft.decode_response(key, 0, answer) == DRAFT_RESPONSES[key]
     assert answer[4:8] == b"\x00\x00\x00\x03"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.wire.fields import Buffer
+from headgate.wire.fields import Buffer, read_int16
 from headgate.wire.header import build_request, build_response
 from headgate.wire.schema import (
     BOOL,
@@ -223,6 +223,17 @@ RESPONSES: Final[Mapping[int, Struct[Any]]] = {
 def _check(api_key: int, version: int, error: type[Exception]) -> None:
     if api_key not in REQUESTS or version != 0:
         raise error(f"the draft has no API {api_key} version {version}")
+
+
+def body_offset(frame: Buffer) -> int:
+    """
+    Return where a draft request's body begins.
+
+    Its header is version 1 for every key; ``parse_request_header`` would take 50 for the released,
+    flexible call.
+    """
+    size, _ = read_int16(frame, 12)
+    return 14 + max(size, 0)
 
 
 def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:

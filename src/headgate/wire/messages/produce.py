@@ -13,7 +13,6 @@ import struct
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from headgate.errors import RemoteProtocolError
 from headgate.wire import skim
 from headgate.wire.fields import Buffer, java_text, read_varint, truncated
 
@@ -251,9 +250,3 @@ class ProduceSkimmer:
             yield from skim.skip(rest)
             left -= rest
         yield from skim.skip(left)
-
-
-def check_version(version: int) -> None:
-    """Raise RemoteProtocolError for a Produce version that can't be read here."""
-    if not 0 <= version <= 13:
-        raise RemoteProtocolError(f"Produce version {version} is newer than was advertised")
