@@ -74,20 +74,25 @@ def close(
     rows = rows_of(tables, lines)
     table = Table(title="What each quota-id got", title_justify="left", title_style="bold",
                   box=SIMPLE_HEAD)  # fmt: skip
-    for name, side in (
-        ("quota-id", "left"), ("", "left"), ("set at", "left"), ("quota", "right"),
-        ("mean", "right"), ("of it", "right"), ("cycles", "right"), ("throttled", "right"),
-        ("told", "right"), ("", "left"),
-    ):  # fmt: skip
+    columns = [
+        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("mean", "right"),
+        ("of it", "right"), ("cycles", "right"), ("throttled", "right"), ("told", "right"),
+        ("", "left"), ("set at", "left"),
+    ]  # fmt: skip
+    if view.console.width < 124:
+        columns.pop()
+    for name, side in columns:
         table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(
-            Text(row.quota_id), row.what, Text(row.source), rate_text(row.quota),
-            rate_text(row.rate), "" if row.share is None else f"{row.share:.1%}",
+        cells: list[Text | str] = [
+            Text(row.quota_id), row.what, rate_text(row.quota), rate_text(row.rate),
+            "" if row.share is None else f"{row.share:.1%}",
             str(row.cycles) if row.saturating else "", f"{row.throttled}/{row.requests}",
             f"{row.told_ms / 1000:.1f} s",
             Text("✓", style="green") if row.holds else Text("off", style="red"),
-        )  # fmt: skip
+            Text(row.source),
+        ]  # fmt: skip
+        table.add_row(*cells[: len(columns)])
     view.console.print(table)
     figures = {**agreement(rows), **log_figures(log_tables)}
     for text in sentences(rows, figures):

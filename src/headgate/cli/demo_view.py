@@ -95,9 +95,11 @@ def live_table(lines: Iterable[Line], seconds: float, total: float, width: int =
     table = Table(title=f"Through the gateway, second {seconds:.0f} of {total:.0f}",
                   title_justify="left", title_style="bold", box=SIMPLE_HEAD)  # fmt: skip
     columns = [
-        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("set at", "left"),
-        ("mean", "right"), ("told to wait", "right"),
+        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("mean", "right"),
+        ("told to wait", "right"), ("set at", "left"),
     ]  # fmt: skip
+    if width < 98:
+        columns.pop()
     teeth = min(SHOWN_S, width - 98)
     if teeth >= 10:
         columns.append(("saw-tooth, 1 s a bar", "left"))
@@ -106,11 +108,12 @@ def live_table(lines: Iterable[Line], seconds: float, total: float, width: int =
     for line in lines:
         waits = line.told > 0
         cells: list[Text | str] = [
-            Text(line.quota_id), line.what, rate_text(line.quota), Text(line.source),
-            rate_text(line.mean),
+            Text(line.quota_id), line.what, rate_text(line.quota), rate_text(line.mean),
             Text(f"{line.told_ms / 1000:.1f} s" if waits else "never",
                  style="yellow" if waits else "green"),
+            Text(line.source),
         ]  # fmt: skip
+        del cells[len(columns) :]
         if len(columns) > len(cells):
             rates = line.rates()[-teeth:]
             cells.append(Text(spark(rates, max(rates, default=0.0)), style="cyan"))

@@ -157,13 +157,14 @@ def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
     for second in range(1, 20):
         for line in lines:
             line.add(second, second * 1_000, second * 50, second, 0)
-    for width in (100, 132, 160):
+    for width in (80, 100, 132, 160):
         out = io.StringIO()
         Console(file=out, width=width, force_terminal=True).print(live_table(lines, 9, 45, width))
         text = out.getvalue()
         assert "…" not in text
         assert "user2:clientA" in text
-        assert ("saw-tooth" in text) == (width > 107)
+        assert ("saw-tooth, 1 s" in text) == (width > 107)
+        assert ("users/user2/clients/clientA" in text) == (width >= 98)
 
 
 def test_without_a_terminal_there_are_plain_progress_lines(sample: str) -> None:

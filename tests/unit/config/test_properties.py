@@ -1,6 +1,8 @@
 """The syntax of properties files, case by case as java.util.Properties reads them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.config.properties import parse_properties
 
@@ -55,3 +57,42 @@ def test_a_broken_escape_is_reported_with_its_line_and_the_rest_is_read() -> Non
     assert [(error.line, str(error)) for error in bad] == [
         (2, "\\u12G4 isn't an escape: \\u takes four hexadecimal digits")
     ]
+
+
+def java_store(key: str, value: str) -> str:
+    """Write a property as java.util.Properties.store does."""
+
+    def escape(text: str, blanks: str) -> str:
+        out = []
+        for place, char in enumerate(text):
+            if char == " " and (blanks == "all" or place == 0):
+                out.append("\\ ")
+            elif char in "\t\n\r\f":
+                out.append("\\" + "tnrf"["\t\n\r\f".index(char)])
+            elif char in "=:#!\\":
+                out.append("\\" + char)
+            elif " " <= char <= "~":
+                out.append(char)
+            else:
+                units = char.encode("utf-16-be", "surrogatepass").hex()
+                out.extend("\\u" + units[i : i + 4].upper() for i in range(0, len(units), 4))
+        return "".join(out)
+
+    return f"{escape(key, 'all')}={escape(value, 'first')}"
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), max_size=5))
+def test_what_java_stores_is_read_back(pairs: list[tuple[str, str]]) -> None:
+    text = "\n".join(java_store(key, value) for key, value in pairs)
+    assert [(key, value) for key, value, _ in read(text)] == pairs
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    found, bad = parse_properties(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").count("\n") + 1
+    assert all(1 <= item.line <= lines for item in found)
+    assert all(1 <= error.line <= lines for error in bad)
