@@ -19,7 +19,7 @@ from headgate.wire import apis
 if TYPE_CHECKING:
     from headgate.config.listeners import Endpoint
     from headgate.gateway.front import BrokerFront
-    from headgate.gateway.server import Gateway
+    from headgate.gateway.gateway_state import GatewayState
 
 _AVOID_S: Final = 5.0
 """How long a broker that couldn't be reached is passed over."""
@@ -57,7 +57,7 @@ class BootstrapListener:
         OSError: the port can't be had.
     """
 
-    def __init__(self, gateway: Gateway, endpoint: Endpoint) -> None:
+    def __init__(self, gateway: GatewayState, endpoint: Endpoint) -> None:
         self._gateway = gateway
         self.name = endpoint.name
         self._turn = itertools.count()

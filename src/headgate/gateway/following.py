@@ -1,0 +1,165 @@
+"""
+What changes while the gateway runs: quotas, broker settings, brokers, splits, files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import StoreError
+from headgate.gateway.gateway_state import GatewayError, now_ms
+from headgate.gateway.journal import topic_config
+from headgate.gateway.limits import connection_limits
+from headgate.gateway.opening import Opening
+from headgate.gateway.snapshot import save_snapshot
+from headgate.gateway.splits import LocalSplits, share_out
+from headgate.gateway.stream_splits import StreamedSplits, put_in_force
+from headgate.gateway.upkeep import tidy
+from headgate.quota.key import CONNECTION
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.throttle.connection import host_address
+
+if TYPE_CHECKING:
+    from headgate.store.base import QuotaStore
+    from headgate.usage.splits import Split
+
+log = logging.getLogger("headgate.gateway")
+
+_SWEEP_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 1.0
+"""Wait between an answer that names an unknown broker and the look-up: one for a burst of them."""
+_SAVE_AFTER_S: Final = 0.2
+_STORE_AGAIN_S: Final = 2.0
+_TIDY_S: Final = 60.0
+
+
+class Following(Opening):
+    """Follows the store, the cluster and the clock."""
+
+    async def _open_store(self, reopen: Callable[[], QuotaStore]) -> None:
+        """Try until the store can be opened; meanwhile the last known quotas are in force."""
+        while True:
+            await asyncio.sleep(_STORE_AGAIN_S)
+            try:
+                self.store = await self.answers.on_thread(reopen)
+                await self._watch_store(asyncio.get_running_loop(), self.store)
+                log.info("the store answers; its quotas are in force")
+                return
+            except StoreError as error:
+                log.warning("store: %s", error)
+
+    async def _watch_store(self, loop: asyncio.AbstractEventLoop, store: QuotaStore) -> None:
+        def quotas(table: QuotaTable, delta: TableDelta) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._quotas_changed, table, delta)
+
+        def brokers(configs: Mapping[str, Mapping[str, str]]) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._brokers_changed, configs)
+
+        self._watches.append(await loop.run_in_executor(None, store.watch, quotas))
+        self._watches.append(await loop.run_in_executor(None, store.watch_broker_configs, brokers))
+
+    def _quotas_changed(self, table: QuotaTable, delta: TableDelta) -> None:
+        if delta.from_version != self.table.version or not self._seen_store:
+            # The first word of a store, or of one that was away: what differs from what we have.
+            delta = table_delta(self.table, table)
+            self._seen_store = True
+        self.table = table
+        self._save_soon()
+        now = now_ms()
+        for front in self.fronts.values():
+            front.rules.update(delta, now)
+            front.meters.store_version = table.version
+            for change in delta.changes:
+                if change.key == CONNECTION:
+                    ip = change.entity.ip
+                    front.quotas.set_ip_rate(
+                        host_address(ip) if isinstance(ip, str) else None, change.new
+                    )
+
+    def _save_soon(self) -> None:
+        """Keep the quotas on disk, off the loop; one write for a burst of changes."""
+        if self._saving:
+            return
+        self._saving = True
+
+        async def save() -> None:
+            await asyncio.sleep(_SAVE_AFTER_S)
+            self._saving = False
+            table = self.table
+            try:
+                await self.answers.on_thread(lambda: save_snapshot(self.settings, table))
+            except OSError as error:
+                log.error("quotas can't be kept at %s: %s", self.settings.store_snapshot, error)
+
+        self._spawn(save())
+
+    def _brokers_changed(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        self.broker_configs = configs
+        for broker_id, front in self.fronts.items():
+            front.limits_changed(connection_limits(self.settings, configs, broker_id))
+
+    async def _refresh(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.upstream_refresh_ms / 1000):
+                    await self._look_soon.wait()
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+            self._look_soon.clear()
+            try:
+                await self._discover_all(first=False)
+                await self._open_new_brokers()
+            except (GatewayError, StoreError) as error:
+                log.error("%s", error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = now_ms()
+            for front in self.fronts.values():
+                front.sweep(now)
+                share_out(front.rules.managers, now)
+
+    async def _divide(self) -> None:
+        """Divide cluster-wide quotas over the brokers, period by period."""
+        if self.settings.splits != "local":
+            self._streamed = StreamedSplits(
+                self.settings.splits_topic, topic_config(self.settings), self._split_came
+            )
+            self._streamed.start()
+            return
+        splits = LocalSplits(self.settings.splits_period_ms)
+        while True:
+            await asyncio.sleep(self.settings.splits_period_ms / 1000)
+            splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
+
+    def _split_came(self, split: Split) -> None:
+        """Pass a split from the reader's thread to the loop."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._split_taken, split)
+
+    def _split_taken(self, split: Split) -> None:
+        front = self.fronts.get(split.broker)
+        if front is not None and put_in_force(split, front.rules.managers, now_ms()):
+            self._split_until_ms = max(self._split_until_ms, split.valid_until_ms)
+
+    async def _tidy(self) -> None:
+        """Keep the journal's folder within its bound."""
+        if self.settings.usage.kind != "files" or self._journal is not None:
+            return
+        folder = Path(self.settings.usage.place)
+        while True:
+            await asyncio.sleep(_TIDY_S)
+            try:
+                await self.answers.on_thread(
+                    lambda: tidy(folder, self.settings.usage_retention_bytes)
+                )
+            except OSError as error:
+                log.error("usage journal in %s: %s", folder, error)

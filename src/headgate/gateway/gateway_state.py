@@ -1,0 +1,210 @@
+"""
+What a gateway has: brokers fronted, ports, quotas in force, tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from headgate.config.listeners import HostPort, SecurityProtocol
+from headgate.errors import HeadgateError
+from headgate.gateway import upstream as up
+from headgate.gateway.answers import Answers
+from headgate.gateway.extra import BootstrapListener
+from headgate.gateway.front import BrokerFront
+from headgate.gateway.hangup import HangupWatch
+from headgate.gateway.http import HttpListener
+from headgate.gateway.journal import Journal, worker_name
+from headgate.gateway.leases import Leases
+from headgate.gateway.link import ReadBuffer
+from headgate.gateway.plans import build_plans
+from headgate.gateway.stream_splits import StreamedSplits
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.config.settings import ClientSecurity, Settings
+    from headgate.gateway.front import ListenerFace
+    from headgate.metrics.samples import BrokerView
+    from headgate.store.base import QuotaStore
+
+log = logging.getLogger("headgate.gateway")
+
+
+def now_ms() -> int:
+    """Return the wall clock, epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class GatewayError(HeadgateError):
+    """The gateway can't start; says what, where and the way out."""
+
+
+class GatewayState:
+    """
+    What a gateway has; the arguments are ``Gateway``'s.
+
+    Args:
+        settings: what ``headgate.properties`` says.
+        store: where quotas live; None: no quotas but ``table``'s.
+        table: quotas in force until the store says otherwise.
+        upstreams: bootstrap servers by listener name, instead of ``headgate.upstream``.
+        admin: credentials for the gateway's own questions, instead of
+            ``headgate.upstream.admin.*``.
+        only_brokers: front these brokers only (a worker's share).
+        journal: where usage goes; by default as ``headgate.usage`` says.
+        reopen: opens the store, where it couldn't be opened at the start; tried again and again.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: QuotaStore | None = None,
+        *,
+        table: QuotaTable | None = None,
+        upstreams: Mapping[str, Sequence[HostPort]] | None = None,
+        admin: ClientSecurity | None = None,
+        only_brokers: frozenset[int] | None = None,
+        journal: Journal | None = None,
+        reopen: Callable[[], QuotaStore] | None = None,
+    ) -> None:
+        self._reopen = reopen
+        self.settings = settings
+        self.store = store
+        self.table = QuotaTable() if table is None else table
+        self._upstreams = dict(upstreams or {})
+        self._admin = settings.upstream_admin if admin is None else admin
+        self._only = only_brokers
+        self._journal = journal
+        self.journal = journal or Journal()
+        self.http: HttpListener | None = None
+        self.admin_address: tuple[str, int] | None = None
+        self.fronts: dict[int, BrokerFront] = {}
+        self.clusters: dict[str, up.Cluster] = {}
+        self.unexposed: set[int] = set()
+        self.broker_configs: Mapping[str, Mapping[str, str]] = {}
+        self.answers = Answers(self)
+        self.ready = False
+        self._books: dict[str, dict[int, tuple[str, int]]] = {}
+        self._watches: list[Any] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
+        self._buffer = ReadBuffer()
+        self._hangup: HangupWatch | None = None
+        self._stopping = False
+        self._saving = False
+        self._seen_store = False
+        self._look_soon = asyncio.Event()
+        self._leases: Leases | None = None
+        self._streamed: StreamedSplits | None = None
+        self._split_until_ms = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.standing_by: set[int] = set()
+        self._bootstraps: list[BootstrapListener] = []
+        self._info = {
+            "version": version("headgate"),
+            "enforce": settings.enforce,
+            "fetch": settings.fetch,
+            "pacing": settings.pacing,
+            "worker": worker_name(settings),
+        }
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say that a callback failed: its connection is lost, clients loop; so not every time."""
+        minute = int(time.monotonic() // 60)
+        if getattr(self, "_failure_minute", None) == minute:
+            return
+        self._failure_minute = minute
+        log.error("callback failed: %s", context.get("message"), exc_info=context.get("exception"))
+
+    def not_ready(self) -> str | None:
+        """Say why the gateway isn't ready to serve, or None."""
+        if not self.ready:
+            return "not started, or draining"
+        if not self.fronts:
+            return "standing by" if self.standing_by else "no broker is fronted"
+        return None
+
+    def _store_answers(self) -> bool:
+        if self.store is None:
+            return self._reopen is None
+        return self._leases is None or self._leases.reachable
+
+    def bootstrap(self, listener: str) -> str:
+        """Return ``host:port,…`` of every broker fronted, as clients are told."""
+        return ",".join(f"{host}:{port}" for host, port in self._books[listener.upper()].values())
+
+    def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """Return broker id to the address clients of a listener are told."""
+        return dict(self._books[listener.upper()])
+
+    def _upstream_protocol(self, listener: str) -> SecurityProtocol:
+        own = self.settings.for_listener(listener)
+        return own.upstream_security_protocol or self.settings.protocol_of(listener)
+
+    def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        if not protocol.tls:
+            return None
+        from headgate.gateway.tls import client_context
+
+        return client_context(self.settings.for_listener(listener).upstream_ssl)
+
+    def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        if not protocol.tls:
+            return None
+        from headgate.gateway.tls import server_context
+
+        own = self.settings.for_listener(listener)
+        return server_context(own.ssl, own.ssl_client_auth)
+
+    async def topics(
+        self, face: ListenerFace, names: Sequence[str] | None
+    ) -> list[tuple[str, uuid.UUID, int]]:
+        """Ask the upstream for topics' partitions (name, id, count); None: of all topics."""
+        protocol = self._upstream_protocol(face.name)
+        connection = await up.connect(
+            self._reachable(face),
+            replace(self._admin, security_protocol=protocol),
+            face.upstream_tls,
+            face.settings.upstream_connect_timeout_ms,
+        )
+        try:
+            return await up.topic_partitions(connection, names)
+        finally:
+            await connection.close()
+
+    @staticmethod
+    def _reachable(face: ListenerFace) -> HostPort:
+        if face.upstream is None:
+            raise up.UpstreamError(f"listener {face.name} leads to no broker")
+        return face.upstream
+
+    def views(self) -> list[BrokerView]:
+        """Return what the metrics are read from, one per broker."""
+        now = now_ms()
+        written, dropped = self.journal.events
+        views = []
+        for front in self.fronts.values():
+            view = front.view(now)
+            view.meters.usage_events, view.meters.usage_dropped = written, dropped
+            view.meters.store_version = self.table.version
+            view.info = self._info
+            view.meters.split_expired = (
+                self._streamed is not None
+                and front.rules.managers.splits
+                and self._split_until_ms < now
+            )
+            view.meters.store_up = self._store_answers()
+            views.append(view)
+        return views

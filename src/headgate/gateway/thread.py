@@ -1,0 +1,104 @@
+"""
+A gateway on a loop and thread of its own: for tests, notebooks and the demo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import uvloop
+
+from headgate.gateway.server import Gateway
+
+if TYPE_CHECKING:
+    from headgate.metrics.samples import BrokerView
+
+log = logging.getLogger("headgate.gateway")
+
+
+class GatewayThread:
+    """
+    A gateway on a loop and thread of its own; a context manager.
+
+    Args:
+        make: builds the gateway; called on the thread.
+    """
+
+    def __init__(self, make: Callable[[], Gateway]) -> None:
+        self._make = make
+        self._started = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._error: BaseException | None = None
+        self._drain_ms: int | None = None
+        self._thread = threading.Thread(target=self._run, name="headgate-gateway", daemon=True)
+        self.gateway: Gateway
+
+    def _run(self) -> None:
+        uvloop.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            self.gateway = self._make()
+            await self.gateway.start()
+        except BaseException as error:
+            self._error = error
+            self._started.set()
+            return
+        self._started.set()
+        await self._stop.wait()
+        await self.gateway.stop(self._drain_ms)
+
+    def start(self) -> Self:
+        """Start, and return when the ports are open; raises what the start raised."""
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Run a function on the loop's thread and return its value."""
+        assert self._loop is not None
+
+        async def run() -> Any:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
+
+    def bootstrap(self, listener: str) -> str:
+        """Return ``host:port,…`` as clients of a listener are told."""
+        return self.gateway.bootstrap(listener)
+
+    def views(self) -> Iterable[BrokerView]:
+        """Return what the metrics are read from, as of now."""
+        views: list[BrokerView] = self.call(self.gateway.views)
+        return views
+
+    def stop(self, drain_ms: int | None = None) -> None:
+        """Stop; may be called twice."""
+        self._drain_ms = drain_ms
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
