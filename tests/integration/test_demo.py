@@ -63,6 +63,7 @@ def test_clients_under_their_quota_are_never_told_to_wait(told: dict[str, Any]) 
     free = [row for row in told["rows"] if not row["saturating"]]
     assert len(free) == 2
     assert all(row["throttled"] == 0 and row["client_told_ms"] == 0 for row in free)
+    assert told["figures"]["free_share"] > 0.95
 
 
 def test_clients_heard_what_the_gateway_told(told: dict[str, Any]) -> None:

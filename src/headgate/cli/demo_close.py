@@ -17,6 +17,7 @@ from rich.text import Text
 
 from headgate.cli import demo_plan as plan
 from headgate.cli.demo_cycles import whole_cycles
+from headgate.cli.demo_lines import attained
 from headgate.cli.demo_view import Line, View, rate_text
 
 NEAR = 0.05
@@ -94,7 +95,13 @@ def close(
         ]  # fmt: skip
         table.add_row(*cells[: len(columns)])
     view.console.print(table)
-    figures = {**agreement(rows), **log_figures(log_tables)}
+    share, ack_ms = attained(lines)
+    figures = {
+        **agreement(rows),
+        "free_share": share,
+        "free_slowest_ack_ms": ack_ms,
+        **log_figures(log_tables),
+    }
     for text in sentences(rows, figures):
         view.say(text)
     out.write_text(
@@ -178,8 +185,10 @@ def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
     near = sum(1 for row in saturated if row.holds)
     said = [
         f"{near} of {len(saturated)} saturated quota-ids are within {NEAR:.0%} of their quota, "
-        f"over {ENOUGH} or more whole cycles; the others want less and aren't slowed.",
-        f"Clients under their quota were told to wait {figures['unthrottled_told']:.0f} times.",
+        f"over {ENOUGH} or more whole cycles.",
+        f"Clients under their quota were told to wait {figures['unthrottled_told']:.0f} times: "
+        f"{figures['free_share']:.1%} of what they meant to send was acknowledged, the slowest "
+        f"message after {figures['free_slowest_ack_ms']:.0f} ms.",
         f"Throttle time told: {figures['told_s']:.1f} s by the gateway, "
         f"{figures['client_told_s']:.1f} s as the clients heard it.",
         f"Replayed by Spark: {figures['events'] - figures['replay_differs']:.0f} of "

@@ -4,6 +4,7 @@ The quota-ids of the demo's clients: which there are, what their quota is, what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headgate.cli import demo_plan as plan
@@ -37,13 +38,31 @@ def lines_of(store_url: str) -> list[Line]:
 def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
     """Add the clients' figures up by quota-id."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for place, role, sent, told_ms, told, _longest, errors, _messages, _ack in report["rows"]:
+    acks: dict[tuple[str, str], float] = {}
+    for place, role, sent, told_ms, told, _longest, errors, messages, ack_ms in report["rows"]:
         key = (_quota_id(plan.CLIENTS[place], lines), role)
-        total = sums.setdefault(key, [0, 0, 0, 0])
-        for i, value in enumerate((sent, told_ms, told, errors)):
+        total = sums.setdefault(key, [0, 0, 0, 0, 0])
+        for i, value in enumerate((sent, told_ms, told, errors, messages)):
             total[i] += value
-    for key, (sent, told_ms, told, errors) in sums.items():
+        acks[key] = max(acks.get(key, 0.0), ack_ms)
+    for key, (sent, told_ms, told, errors, messages) in sums.items():
         lines[key].add(report["s"], sent, told_ms, told, errors)
+        lines[key].messages, lines[key].slowest_ack_ms = messages, acks[key]
+
+
+def attained(lines: Sequence[Line]) -> tuple[float, float]:
+    """
+    How the clients fared that want less than their quota.
+
+    Returns:
+        Messages acknowledged, as a share of those they meant to send; the slowest
+        acknowledgement, ms.
+    """
+    free = [line for line in lines if line.what == "produce" and not line.saturating]
+    sent = sum(line.messages for line in free)
+    seconds = max((line.seconds for line in free), default=0.0)
+    meant = sum(c.pace / c.message_bytes for c in plan.CLIENTS if not c.saturating) * seconds
+    return (sent / meant if meant else 0.0), max((ln.slowest_ack_ms for ln in free), default=0.0)
 
 
 def _quota_id(client: plan.Client, lines: dict[tuple[str, str], Line]) -> str:

@@ -98,6 +98,11 @@ class Client:
         return self.user or "ANONYMOUS"
 
     @property
+    def message_bytes(self) -> int:
+        """Size of each message it produces."""
+        return min(1_000, max(100, self.produce_bytes // 2))
+
+    @property
     def saturating(self) -> bool:
         """Whether it wants more than any quota."""
         return self.pace == 0

@@ -44,6 +44,8 @@ class Line:
     last_told_ms: int = 0
     errors: int = 0
     seconds: float = 0.0
+    messages: int = 0
+    slowest_ack_ms: float = 0.0
     # (seconds, bytes) of the last reports.
     _points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=2 * SHOWN_S + 2))
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from headgate.cli import demo, demo_plan
 from headgate.cli.demo_close import Row
 from headgate.cli.demo_cycles import whole_cycles
-from headgate.cli.demo_lines import doubled, lines_of, take
+from headgate.cli.demo_lines import attained, doubled, lines_of, take
 from headgate.cli.demo_view import View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -87,9 +87,18 @@ def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
     take({"s": 2.0, "rows": rows}, lines)
     assert lines["user1:", "produce"].bytes == 100 + 200
     assert lines["user2:clientA", "produce"].bytes == 300
+    assert lines["user1:", "produce"].messages == 10
     assert lines["user3:", "fetch"].bytes == 600 + 700
     assert lines["ANONYMOUS:", "fetch"].told_ms == 20
     assert sum(line.bytes for line in lines.values()) == 2 * sum(100 * n for n in range(1, 10))
+
+
+def test_what_unthrottled_clients_attain_is_a_share_of_what_they_meant(sample: str) -> None:
+    lines = lines_of(sample)
+    for line in lines:
+        line.seconds, line.slowest_ack_ms = 10.0, 7.0 if line.saturating else 5.0
+        line.messages = 0 if line.saturating else 2_850
+    assert attained(lines) == (0.95, 5.0)
 
 
 def saturated(num: int, quota: float, size: int, seconds: int) -> tuple[list[int], list[int]]:
