@@ -11,18 +11,17 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.config.settings import ClientSecurity
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, validate
-from headgate.quota.entity import DEFAULT, Default, QuotaEntity
+from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
-    MAX_RECORDS_PER_REQUEST,
     UNKNOWN,
     AuditEvent,
     BrokerConfigs,
@@ -33,6 +32,15 @@ from headgate.store.base import (
     validate_broker_configs,
 )
 from headgate.store.kafka_client import RETRIABLE, KafkaClient
+from headgate.store.kafka_codec import (
+    Values,
+    by_entity,
+    changing,
+    merged,
+    parts,
+    wire_entity,
+    wire_to_entity,
+)
 from headgate.store.kafka_lease import KafkaLease, take
 from headgate.store.kafka_security import librdkafka_config
 from headgate.store.kafka_state import (
@@ -54,7 +62,6 @@ from headgate.wire.messages.quotas import (
     AlterOp,
     Component,
     DescribedEntry,
-    EntityPart,
 )
 
 TOPIC = "__headgate_quotas"
@@ -66,8 +73,6 @@ FEW = 16
 #: A change that no history entry tells of by then came past Headgate. Entries are written right
 #: after Kafka's acknowledgement, so this is ample.
 GRACE_S = 2.0
-
-Values = dict[QuotaKey, float]
 
 
 class _Suspect(NamedTuple):
@@ -167,8 +172,8 @@ class KafkaStore(WatchedStore):
             if old is not None and unchanged:
                 return old
             if described is not self._described:
-                self._in_kafka = _by_entity(described)
-            table = QuotaTable.of(_merged(self._in_kafka, own), 1 if old is None else old.version)
+                self._in_kafka = by_entity(described)
+            table = QuotaTable.of(merged(self._in_kafka, own), 1 if old is None else old.version)
             self._described, self._quotas_version = described, own_version
             if old is None:
                 return self._publish(table, TableDelta((), 0, 0))
@@ -216,7 +221,7 @@ class KafkaStore(WatchedStore):
                 in_topic.append(alteration._replace(ops=ours))
         with self._alter_lock:
             before = self._refresh()
-            todo = [a for a in (_changing(a, before) for a in in_kafka) if a.ops]
+            todo = [a for a in (changing(a, before) for a in in_kafka) if a.ops]
             errors |= self._alter_kafka(todo, validate_only=validate_only)
             if not validate_only:
                 done = [a for a in todo if a.entity not in errors]
@@ -235,10 +240,10 @@ class KafkaStore(WatchedStore):
     ) -> dict[QuotaEntity, ApiError]:
         """Send alterations, at most 10,000 records at a time; return errors by entity."""
         errors: dict[QuotaEntity, ApiError] = {}
-        for part in _parts(alterations):
+        for part in parts(alterations):
             entries = tuple(
                 AlterEntry(
-                    _wire_entity(entity),
+                    wire_entity(entity),
                     tuple(AlterOp(op.key.name, op.value or 0.0, op.value is None) for op in ops),
                 )
                 for entity, ops in part
@@ -252,7 +257,7 @@ class KafkaStore(WatchedStore):
                     )
                 if entry.error_code:
                     error = ApiError(entry.error_code, entry.error_message)
-                    errors[_entity(entry.entity)] = error
+                    errors[wire_to_entity(entry.entity)] = error
         return errors
 
     def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
@@ -276,7 +281,7 @@ class KafkaStore(WatchedStore):
 
     def _look_up(self, alterations: Sequence[QuotaAlteration]) -> dict[QuotaEntity, Values]:
         if len(alterations) > FEW:
-            return _by_entity(self._client.describe())
+            return by_entity(self._client.describe())
         found: dict[QuotaEntity, Values] = {}
         for entity, _ops in alterations:
             components = [
@@ -285,7 +290,7 @@ class KafkaStore(WatchedStore):
                 else Component(kind, MATCH_EXACT, name)
                 for kind, name in entity
             ]
-            found.update(_by_entity(self._client.describe(components, strict=True)))
+            found.update(by_entity(self._client.describe(components, strict=True)))
         return found
 
     def _write(
@@ -296,13 +301,15 @@ class KafkaStore(WatchedStore):
         stamp: tuple[int, str, str],
     ) -> None:
         """Commit quotas of the topic and the history of both homes in one transaction."""
+        ids = [_id() for _ in in_kafka]
 
         def decide(state: TopicState) -> list[Record]:
             records: list[Record] = []
             history: list[Record] = []
-            for entity, ops in in_kafka:
+            for id_, (entity, ops) in zip(ids, in_kafka, strict=True):
                 changes = [(key, before.get(entity, key), value) for key, value in ops]
-                history.append(history_record(_id(), stamp, entity, changes))
+                if id_ not in state.history:
+                    history.append(history_record(id_, stamp, entity, changes))
             for entity, ops in in_topic:
                 now = state.quotas.get(entity, {})
                 changes = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
@@ -351,7 +358,14 @@ class KafkaStore(WatchedStore):
         """Keep a line about something refused or done."""
         self._check_open()
         stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        self._topic.write(lambda state: [audit_record(_id(), stamped), *state.trimmed(0, 1)])
+        id_ = _id()
+
+        def decide(state: TopicState) -> list[Record]:
+            if id_ in state.audit:
+                return []
+            return [audit_record(id_, stamped), *state.trimmed(0, 1)]
+
+        self._topic.write(decide)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> KafkaLease | None:
         """Take a lease, or None while somebody else holds it; hosts' clocks should agree."""
@@ -415,56 +429,3 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
             change = (suspect.key, before, now)
             records.append(history_record(_id(), stamp, suspect.entity, [change]))
     return [*records, *state.trimmed(len(records), 0)] if records else []
-
-
-def _changing(alteration: QuotaAlteration, table: QuotaTable) -> QuotaAlteration:
-    ops = tuple(op for op in alteration.ops if table.get(alteration.entity, op.key) != op.value)
-    return alteration._replace(ops=ops)
-
-
-def _parts(alterations: Sequence[QuotaAlteration]) -> Iterator[list[QuotaAlteration]]:
-    """Cut into requests the controller takes; an entity is never cut."""
-    part: list[QuotaAlteration] = []
-    records = 0
-    for alteration in alterations:
-        if part and records + len(alteration.ops) > MAX_RECORDS_PER_REQUEST:
-            yield part
-            part, records = [], 0
-        part.append(alteration)
-        records += len(alteration.ops)
-    if part:
-        yield part
-
-
-def _wire_entity(entity: QuotaEntity) -> tuple[EntityPart, ...]:
-    return tuple(EntityPart(t, None if isinstance(n, Default) else n) for t, n in entity)
-
-
-def _entity(parts: Iterable[EntityPart]) -> QuotaEntity:
-    return QuotaEntity(
-        {p.entity_type: DEFAULT if p.entity_name is None else p.entity_name for p in parts}
-    )
-
-
-def _by_entity(described: Iterable[DescribedEntry]) -> dict[QuotaEntity, Values]:
-    keys: dict[str, QuotaKey] = {}
-    found: dict[QuotaEntity, Values] = {}
-    for entry in described:
-        values: Values = {}
-        for name, value in ((v.key, v.value) for v in entry.values):
-            key = keys.get(name) or keys.setdefault(name, QuotaKey.parse(name))
-            # NaN, which Kafka stores when its own tool is told to, limits nothing.
-            if key.known_to_kafka and value == value:
-                values[key] = value
-        if values:
-            found[_entity(entry.entity)] = values
-    return found
-
-
-def _merged(
-    in_kafka: Mapping[QuotaEntity, Values], own: Mapping[QuotaEntity, Values]
-) -> dict[QuotaEntity, Values]:
-    merged = dict(in_kafka)
-    for entity, values in own.items():
-        merged[entity] = {**merged.get(entity, {}), **values}
-    return merged

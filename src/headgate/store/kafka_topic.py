@@ -11,6 +11,7 @@ Source: KIP-98 "Exactly Once Delivery and Transactional Messaging".
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 import uuid
@@ -34,8 +35,12 @@ from headgate.store.kafka_state import Expected, Record, TopicState
 log = logging.getLogger("headgate.store")
 #: Time for one step: making the topic, reaching the end, committing.
 STEP_TIMEOUT_S = 30.0
-#: How often writers that fence each other try before they give up.
-MAX_ATTEMPTS = 50
+#: Time for a write, over fencing and brokers that come and go.
+WRITE_TIMEOUT_S = 60.0
+# A fenced writer is business as usual, though librdkafka calls it critical. What matters is raised.
+_quiet = logging.getLogger("headgate.store.writer")
+_quiet.propagate = False
+_quiet.addHandler(logging.NullHandler())
 
 Decide = Callable[[TopicState], list[Record]]
 
@@ -207,31 +212,29 @@ class QuotaTopic:
 
         Args:
             decide: given the state at the topic's end, returns records; none: nothing is written.
-                Called again when another writer came between.
+                Called again when another writer came between, and when a commit's answer was
+                lost: it must see in the state whether that one happened, and then return none.
 
         Raises:
             StoreError: it couldn't be committed.
         """
+        deadline = time.monotonic() + WRITE_TIMEOUT_S
+        attempts = 0
         with self._write_lock:
-            for attempt in range(MAX_ATTEMPTS):
-                try:
+            while True:
+                error = self._attempt(decide)
+                if error is None:
+                    return
+                if error.code() in _HOPELESS or time.monotonic() > deadline:
                     with self._translated("write to"):
-                        if self._attempt(decide):
-                            return
-                except StoreError as exc:
-                    self._producer = None
-                    if not exc.retriable or attempt == MAX_ATTEMPTS - 1:
-                        raise
-                if attempt:
-                    # Writers that met once shouldn't meet again.
-                    time.sleep(0.01 * (1 + uuid.uuid4().int % (2 * attempt)))
-        raise StoreError(
-            f"topic {self._topic}: other writers came between {MAX_ATTEMPTS} times", retriable=True
-        )
+                        raise KafkaException(error)
+                # Writers that met once shouldn't meet again.
+                attempts += 1
+                time.sleep(random.uniform(0, min(0.5, 0.01 * 2**attempts)))
 
-    def _attempt(self, decide: Decide) -> bool:
+    def _attempt(self, decide: Decide) -> KafkaError | None:
+        """Try once; return the error after which to try again."""
         try:
-            fresh = self._producer is None
             if self._producer is None:
                 self._producer = Producer(
                     {
@@ -241,28 +244,24 @@ class QuotaTopic:
                         "linger.ms": 0,
                         "transaction.timeout.ms": 30_000,
                     },
-                    logger=log,
+                    logger=_quiet,
                 )
                 self._producer.init_transactions(STEP_TIMEOUT_S)
-            if fresh:
                 self.read_to_end()
             with self._moved:
                 records = decide(self.state)
             if not records:
-                return True
+                return None
             end = self._commit(self._producer, records)
         except KafkaException as exc:
-            error: KafkaError = exc.args[0]
-            if self._producer is not None and error.txn_requires_abort():
-                self._producer.abort_transaction(STEP_TIMEOUT_S)
-                return False
+            # Fenced, or a broker fell over: a new producer waits until what the old one left is
+            # over, one way or the other, and then the state shows which.
             self._producer = None
-            if error.fatal() or error.code() in _FENCED:
-                return False
-            raise
+            error: KafkaError = exc.args[0]
+            return error
         # Kafka acknowledges a commit before it writes the marker that lets readers past it.
         self._wait_for(end)
-        return True
+        return None
 
     def _commit(self, producer: Producer, records: list[Record]) -> int:
         """Commit records; return the offset after the last one."""
@@ -313,5 +312,12 @@ _NOT_YET = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: PRODUCER_FENCED is 90 on the wire; older confluent-kafka has no name for it.
-_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, 90})
+#: Trying again won't help: credentials or rights are wrong.
+_HOPELESS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)

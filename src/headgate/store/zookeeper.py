@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from headgate.config.settings import ZooKeeperSecurity
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, validate
-from headgate.quota.entity import QuotaEntity, entity_from_path
-from headgate.quota.key import QuotaKey
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
 from headgate.store.base import (
     BROKER_SETTINGS,
@@ -47,10 +46,8 @@ from headgate.store.zk_layout import (
     OLDER,
     OWN_HOME,
     OWN_ROOT,
-    chain,
     decode_config,
     decode_notice,
-    decode_values,
     encode_config,
     encode_notice,
     node_name_error,
@@ -58,6 +55,7 @@ from headgate.store.zk_layout import (
     sequence,
 )
 from headgate.store.zk_lease import ZkLease, take
+from headgate.store.zk_read import TYPES, config_at, read_tree, sources, values_of
 
 #: Entities altered with their transactions in flight together.
 BATCH = 250
@@ -66,14 +64,13 @@ PATIENCE_S = 60.0
 #: A look without any notification, in case a watch was lost: cheap, one exists() per home.
 IDLE_POLL_S = 10.0
 
-_TYPES = ("users", "clients", "ips")
 _SKELETON = (
     KAFKA_HOME,
     *CHANGES.values(),
-    *(f"{KAFKA_HOME}/{name}" for name in _TYPES),
+    *(f"{KAFKA_HOME}/{name}" for name in TYPES),
     BROKERS,
     OWN_HOME,
-    *(f"{OWN_HOME}/{name}" for name in _TYPES),
+    *(f"{OWN_HOME}/{name}" for name in TYPES),
     HISTORY,
     AUDIT,
     LEASES,
@@ -231,10 +228,10 @@ class ZooKeeperStore(WatchedStore):
         """Read these entities again and publish what differs. Under ``_state_lock``."""
         if not entities:
             return table
-        nodes = self._client.nodes(path for e in entities for path in _sources(e))
+        nodes = self._client.nodes(path for e in entities for path in sources(e))
         alterations = []
         for entity in entities:
-            now = _values(entity, nodes)
+            now = values_of(entity, nodes)
             known = table.entities.get(entity, {})
             keys = [key for key in {**known, **now} if known.get(key) != now.get(key)]
             ops = [Op(key, now.get(key)) for key in keys]
@@ -272,21 +269,8 @@ class ZooKeeperStore(WatchedStore):
             self._seen[home] = max(fresh, default=-1)
         self._older_fired = False
         self._watch_older()
-        nodes = self._client.nodes(OLDER.values())
-        entities: dict[QuotaEntity, None] = dict.fromkeys(OLDER)
-        for home in HOMES:
-            tops = self._client.children(f"{home}/{kind}" for kind in _TYPES)
-            paths = [f"{folder}/{name}" for folder, names in tops.items() for name in names]
-            nodes.update(self._client.nodes(paths))
-            users = [p for p in paths if p.startswith(f"{home}/users/") and _children(nodes[p])]
-            pairs = self._client.children(f"{user}/clients" for user in users)
-            below = [f"{folder}/{name}" for folder, names in pairs.items() for name in names]
-            nodes.update(self._client.nodes(below))
-            for path in (*paths, *below):
-                entity = _entity_at(home, path)
-                if entity is not None:
-                    entities[entity] = None
-        found = {entity: _values(entity, nodes) for entity in entities}
+        entities, nodes = read_tree(self._client)
+        found = {entity: values_of(entity, nodes) for entity in entities}
         old = self._table
         table = QuotaTable.of(found, 1 if old is None else old.version)
         self._publish_brokers(self._read_brokers())
@@ -310,14 +294,14 @@ class ZooKeeperStore(WatchedStore):
     def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
         """Return the defaults that the layout before KIP-55's final one keeps, with their path."""
         nodes = self._client.nodes(OLDER.values())
-        return [(entity, path) for entity, path in OLDER.items() if _config_at(path, nodes)]
+        return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
 
     def _read_brokers(self) -> BrokerConfigs:
         names = self._client.children([BROKERS])[BROKERS]
         nodes = self._client.nodes(f"{BROKERS}/{name}" for name in names)
         found: dict[str, dict[str, str]] = {}
         for name in names:
-            config = _config_at(f"{BROKERS}/{name}", nodes)
+            config = config_at(f"{BROKERS}/{name}", nodes)
             ours = {k: v for k, v in sorted(config.items()) if base_setting(k) in BROKER_SETTINGS}
             if ours:
                 found["" if name == "<default>" else name] = ours
@@ -458,49 +442,3 @@ class ZooKeeperStore(WatchedStore):
 
     def _release(self) -> None:
         self._client.close()
-
-
-def _children(node: Node | None) -> int:
-    return 0 if node is None else node.children
-
-
-def _sources(entity: QuotaEntity) -> list[str]:
-    """Return the znodes whose data make up an entity's quotas."""
-    older = OLDER.get(entity)
-    return [*([older] if older else []), *(chain(home, entity.path)[-1] for home in HOMES)]
-
-
-def _config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
-    node = nodes.get(path)
-    try:
-        return decode_config(node.data if node else None)
-    except InvalidQuota as exc:
-        log.warning("%s is passed over: it is %s", path, exc)
-        return {}
-
-
-def _values(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[QuotaKey, float]:
-    values: dict[QuotaKey, float] = {}
-    older = OLDER.get(entity)
-    for home in HOMES:
-        path = f"{home}/{entity.path}"
-        # Where a <default> node has the key too, that node wins (SEEDS 55d-1).
-        both = _config_at(older, nodes) if older and home == KAFKA_HOME else {}
-        found, problems = decode_values(home, {**both, **_config_at(path, nodes)})
-        for problem in problems:
-            log.warning("in %s %s", path, problem)
-        values.update(found)
-    return values
-
-
-def _entity_at(home: str, path: str) -> QuotaEntity | None:
-    relative = path.removeprefix(f"{home}/")
-    try:
-        entity = entity_from_path(relative)
-    except InvalidQuota as exc:
-        log.warning("%s is passed over: %s", path, exc)
-        return None
-    if entity.path != relative:
-        log.warning("%s is passed over: Kafka spells it %s", path, entity.path)
-        return None
-    return entity

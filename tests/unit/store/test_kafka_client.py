@@ -22,8 +22,8 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.store import kafka_client
-from headgate.store.kafka import _parts
 from headgate.store.kafka_client import KafkaClient
+from headgate.store.kafka_codec import parts
 from headgate.store.kafka_security import librdkafka_config
 from headgate.wire.apis import DESCRIBE_CLIENT_QUOTAS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headgate.wire.header import parse_request_header
@@ -273,6 +273,6 @@ def test_requests_are_cut_at_ten_thousand_records_and_no_entity_is_cut() -> None
     pair = (Op(PRODUCER, 1.0), Op(CONSUMER, 2.0))
     asked = [QuotaAlteration(QuotaEntity.of(user=f"u{n}"), pair) for n in range(10_001)]
     asked.insert(0, QuotaAlteration(QuotaEntity.of(user="one"), pair[:1]))
-    parts = list(_parts(asked))
-    assert [a for part in parts for a in part] == asked
-    assert [sum(len(a.ops) for a in part) for part in parts] == [9_999, 10_000, 4]
+    cut = list(parts(asked))
+    assert [a for part in cut for a in part] == asked
+    assert [sum(len(a.ops) for a in part) for part in cut] == [9_999, 10_000, 4]
