@@ -66,7 +66,10 @@ def parse_request_header(frame: Buffer, pos: int = 4) -> RequestHeader:
         end = pos + size
         if end > len(frame):
             return _odd_header(frame, start, "the request ends inside its client id")
-        client_id: str | None = java_text(bytes(frame[pos:end]))
+        try:
+            client_id: str | None = str(frame[pos:end], "utf-8")
+        except UnicodeDecodeError:
+            client_id = java_text(bytes(frame[pos:end]))
         pos = end
     elif size == 0:
         client_id = ""

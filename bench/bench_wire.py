@@ -1,0 +1,115 @@
+"""
+Time what the wire room does per request, and what the journal costs per event.
+
+    python bench/bench_wire.py
+
+Prints the least of several runs in microseconds: the figure that depends least on what else runs.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import time
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.gateway.rewrite import rewrite_response
+from headgate.usage.format import Origin
+from headgate.usage.writer import JournalWriter
+from headgate.wire.fields import write_nullable_string, write_varint
+from headgate.wire.frame import FrameScanner
+from headgate.wire.header import build_request, build_response, parse_request_header
+from headgate.wire.messages import fetch, produce
+from headgate.wire.throttle import patch_throttle, read_throttle
+
+EVENTS = 100_000
+
+
+def least_us(work: Callable[[], object], number: int = 20_000) -> float:
+    return min(timeit.repeat(work, number=number, repeat=9)) / number * 1e6
+
+
+def produce_request(partitions: int, size: int) -> bytes:
+    batch = struct.pack(">qiibIhiqqqhii", 0, 49 + size, 0, 2, 0, 0, 0, 0, 0, 7, 0, 0, 16)
+    batch += bytes(size)
+    body = b"\x00" + struct.pack(">hi", -1, 30_000) + b"\x02\x02t" + write_varint(partitions + 1)
+    for index in range(partitions):
+        body += struct.pack(">i", index) + write_varint(len(batch) + 1) + batch + b"\x00"
+    return build_request(0, 9, 1, "producer-1", body + b"\x00\x00")
+
+
+def metadata_response(topics: int) -> bytes:
+    brokers = b"".join(
+        struct.pack(">i", n)
+        + write_nullable_string(f"broker-{n}", True)
+        + struct.pack(">i", 9092)
+        + b"\x00\x00"
+        for n in range(3)
+    )
+    topic = struct.pack(">h", 0) + write_nullable_string("a-topic-name", True) + bytes(17) + b"\x04"
+    part = (
+        struct.pack(">hiii", 0, 0, 1, 0) + b"\x04" + bytes(12) + b"\x04" + bytes(12) + b"\x01\x00"
+    )
+    topic += part * 3 + struct.pack(">i", 0) + b"\x00"
+    body = struct.pack(">i", 0) + b"\x04" + brokers + b"\x01" + struct.pack(">i", 1)
+    return build_response(3, 12, 1, body + write_varint(topics + 1) + topic * topics + b"\x00")
+
+
+def main() -> None:
+    request = produce_request(4, 16_384)
+    body = parse_request_header(request)[4]
+    answer = build_response(0, 9, 1, b"\x02\x02t\x02" + bytes(30) + b"\x01\x00\x00\x00" + bytes(5))
+    beat = build_response(12, 4, 1, bytes(7))
+    writable = bytearray(beat)
+    many = answer * 20
+    one, several = FrameScanner(), FrameScanner()
+    fetching = bytearray(
+        build_request(1, 12, 1, "c", struct.pack(">iiiibii", -1, 500, 1, 5_000_000, 0, 0, -1))
+    )
+    at = parse_request_header(fetching)[4]
+    book = {n: (f"gate-{n}", 19_000 + n) for n in range(3)}
+    metadata = metadata_response(500)
+    rows = [
+        ("request header (10-byte client id)", least_us(lambda: parse_request_header(request))),
+        ("acks of a Produce", least_us(lambda: produce.acks(request, 9, body))),
+        ("whole Produce, 4 partitions of 16 KB", least_us(lambda: produce.walk(request, 9, body))),
+        ("throttle of a Produce answer read", least_us(lambda: read_throttle(0, 9, answer))),
+        ("the same written, in a copy", least_us(lambda: patch_throttle(0, 9, answer, 9))),
+        (
+            "throttle of a small answer, in place",
+            least_us(lambda: patch_throttle(12, 4, writable, 9)),
+        ),
+        (
+            "fetch limits capped, nothing to do",
+            least_us(lambda: fetch.cap_request(fetching, 12, at, 10**7)),
+        ),
+        ("a read that is one frame", least_us(lambda: one.feed(answer))),
+        ("a read of 20 frames, each", least_us(lambda: several.feed(many)) / 20),
+        (
+            "Metadata, 500 topics, rewritten",
+            least_us(lambda: rewrite_response(3, 12, metadata, book)),
+        ),
+    ]
+    origins = [Origin("record", "producer_byte_rate", 1, quota_user=f"u{n}") for n in range(50)]
+    with tempfile.TemporaryDirectory() as place:
+        journal = JournalWriter(place, "bench", max_pending=EVENTS)
+        started = time.perf_counter()
+        for n in range(EVENTS):
+            journal.append((origins[n % 50], 1.7e12, 300.0, 1e6, n % 9, 0, 0, 300, 0.25, 1))
+        rows.append(("journal: an event appended", (time.perf_counter() - started) / EVENTS * 1e6))
+        started = time.thread_time()
+        journal.flush()
+        rows.append(
+            ("journal: an event written, CPU", (time.thread_time() - started) / EVENTS * 1e6)
+        )
+        journal.close()
+        size = sum(path.stat().st_size for path in Path(place).iterdir())
+    for what, us in rows:
+        print(f"{what:40} {us:8.2f} us")
+    print(f"{'journal: an event on disk':40} {size / EVENTS:8.1f} bytes")
+
+
+if __name__ == "__main__":
+    main()
