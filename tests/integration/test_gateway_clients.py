@@ -1,0 +1,163 @@
+"""Every client people use works unchanged through the gateway, before 4.3 and 3.9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewTopic as AioNewTopic
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient
+from kafka.admin import NewTopic as PyNewTopic
+
+from headgate.config import Settings
+from headgate.embedded import EmbeddedKafka, run_tool
+from headgate.gateway import Gateway, GatewayThread
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
+
+from .gateway_kit import (
+    make_gateway,
+    properties,
+    read_all,
+    receive,
+    send,
+    set_quota,
+    topic,
+)
+
+__all__ = ["make_gateway"]
+Make = Callable[..., GatewayThread]
+Unique = Callable[[str], str]
+
+
+@pytest.mark.kafka4
+def test_aiokafka_creates_produces_commits_a_transaction_and_consumes(
+    make_gateway: Make, unique: Unique
+) -> None:
+    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+    name, group = unique("aio"), unique("g")
+
+    async def work() -> list[bytes]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        await admin.create_topics([AioNewTopic(name, 2, 1)])
+        await admin.close()
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"))
+        await producer.start()
+        async with producer.transaction():
+            for number in range(100):
+                await producer.send_and_wait(name, str(number).encode(), partition=number % 2)
+        await producer.stop()
+        consumer = AIOKafkaConsumer(
+            name,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        await consumer.start()
+        found: list[bytes] = []
+        async with asyncio.timeout(60):
+            while len(found) < 100:
+                batch = await consumer.getmany(timeout_ms=1_000)
+                found.extend(m.value for messages in batch.values() for m in messages)
+        await consumer.commit()
+        await consumer.stop()
+        return found
+
+    found = asyncio.run(work())
+    assert sorted(map(int, found)) == list(range(100))
+
+
+@pytest.mark.kafka4
+def test_kafka_python_creates_produces_consumes_and_resets_offsets(
+    make_gateway: Make, unique: Unique
+) -> None:
+    bootstrap = make_gateway().bootstrap("PLAINTEXT").split(",")
+    name, group = unique("py"), unique("g")
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([PyNewTopic(name, 2, 1)])
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for number in range(200):
+        producer.send(name, str(number).encode())
+    producer.flush(30)
+    producer.close()
+
+    def read(count: int) -> list[int]:
+        consumer = KafkaConsumer(
+            name,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=30_000,
+        )
+        found = []
+        for message in consumer:
+            found.append(int(message.value))
+            if len(found) == count:
+                break
+        consumer.commit()
+        consumer.close()
+        return found
+
+    assert sorted(read(200)) == list(range(200))
+    admin.delete_groups([group])
+    admin.close()
+    assert sorted(read(200)) == list(range(200))
+
+
+@pytest.mark.kafka4
+def test_java_groups_are_described_and_their_offsets_reset(
+    make_gateway: Make, unique: Unique
+) -> None:
+    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+    name, group = topic(bootstrap, unique("java"), 1), unique("g")
+    send(bootstrap, name, 50)
+    assert len(receive(bootstrap, name, 50, group)) == 50
+
+    def groups(*args: str) -> str:
+        done = run_tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            ["--bootstrap-server", bootstrap, "--group", group, *args],
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert name in groups("--describe")
+    reset = groups("--reset-offsets", "--to-earliest", "--topic", name, "--execute")
+    assert name in reset
+    assert len(receive(bootstrap, name, 50, group)) == 50
+
+
+@pytest.mark.kafka4
+def test_the_new_group_protocol_works(make_gateway: Make, unique: Unique) -> None:
+    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+    name = topic(bootstrap, unique("kip848"), 2)
+    send(bootstrap, name, 100)
+    found = receive(bootstrap, name, 100, unique("g"), **{"group.protocol": "consumer"})
+    assert sorted(map(int, found)) == list(range(100))
+
+
+@pytest.mark.kafka3
+def test_a_3_9_cluster_in_zookeeper_mode_is_fronted_too(
+    kafka3: EmbeddedKafka, tmp_path: Path, unique: Unique
+) -> None:
+    settings = Settings.from_properties(properties(tmp_path, kafka3))
+    store = open_store(settings.store)
+    with GatewayThread(lambda: Gateway(settings, store)) as gateway:
+        bootstrap = gateway.bootstrap("PLAINTEXT")
+        name = topic(bootstrap, unique("old"), 2)
+        assert send(bootstrap, name, 500) == []
+        found = read_all(bootstrap, name, 2, 500)
+        assert sorted(int(k) for keys in found.values() for k in keys) == list(range(500))
+        assert len(receive(bootstrap, name, 500, unique("g"))) == 500
+        slow = unique("slow")
+        set_quota(gateway, QuotaEntity.of(client_id=slow), {PRODUCER: 20_000.0})
+        assert max(send(bootstrap, name, 600, **{"client.id": slow})) > 0
+    store.close()
