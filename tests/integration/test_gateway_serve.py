@@ -202,3 +202,70 @@ def test_peers_that_talk_nonsense_are_closed_others_go_on(
         head = good.recv(8)
         assert head[4:8] == struct.pack(">i", 7)
     assert served.end()[0] == 0
+
+
+def test_a_process_per_broker_survives_the_loss_of_one(
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+    unique: Callable[[str], str],
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    config = tmp_path / "headgate.properties"
+    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "1000"}
+    config.write_text("".join(f"{k.replace('__', '.')}={v}\n" for k, v in named.items()))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config),
+         "--process-per-broker"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    pids = []
+    for line in process.stderr:
+        if "ready, process" in line:
+            pids.append(int(line.split()[-1]))
+            if len(pids) == 2:
+                break
+    bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    name = unique("workers")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    os.kill(pids[0], signal.SIGKILL)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition in (0, 1):
+        producer.produce(name, b"x", partition=partition)
+    assert producer.flush(60) == 0
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+
+
+def test_a_killed_gateway_is_replaced_by_its_standby(
+    serve: Callable[..., Served],
+    tmp_path: Path,
+    kafka4: EmbeddedKafka,
+    free_ports: Callable[..., list[int]],
+    unique: Callable[[str], str],
+) -> None:
+    port = free_ports(2, consecutive=True)[0]
+    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "2000"}
+    active = serve(**named)
+    active.wait_for("ready")
+    standby = serve(**named)
+    standby.wait_for("standing by")
+    bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    name = unique("standby")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    delivered: list[object] = []
+    for number in range(200):
+        producer.produce(name, str(number), on_delivery=lambda error, _: delivered.append(error))
+        producer.poll(0)
+        if number == 100:
+            os.kill(active.process.pid, signal.SIGKILL)
+    assert producer.flush(60) == 0
+    assert delivered == [None] * 200
+    standby.wait_for("taking over broker")
+    assert standby.end()[0] == 0

@@ -487,3 +487,50 @@ def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
             client.sendall(produce(400_000))
             assert read_answer(client)[4:8] == struct.pack(">i", 1)
             assert upstream.produced == 1
+
+
+def test_a_real_runs_journal_replays_to_the_same_throttles(
+    start: Start, upstream: Upstream, tmp_path: Path
+) -> None:
+    from headgate.gateway.managers import Managers
+    from headgate.quota.entity import entity_from_path
+    from headgate.usage.reader import read_events
+
+    gateway = start(
+        {QuotaEntity.of(user="ANONYMOUS"): {PRODUCER: 400_000.0}},
+        headgate__usage=f"files:{tmp_path / 'usage'}",
+        quota__window__num="2",
+    )
+    told: list[int] = []
+
+    def produce_some() -> None:
+        with connect(gateway) as client:
+            for number in range(40):
+                client.sendall(produce(16_384, number))
+                told.append(int.from_bytes(read_answer(client)[-4:], "big"))
+
+    threads = [threading.Thread(target=produce_some) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    settings = gateway.gateway.settings
+    gateway.stop(0)
+    replayed: Managers | None = None
+    decisions: list[int] = []
+    for row in read_events([tmp_path / "usage"]).to_pylist():
+        now = int(row["t_ms"])
+        if row["kind"] == "start":
+            replayed = Managers(settings, now)
+        elif row["kind"] == "quota":
+            assert replayed is not None
+            key = QuotaKey.parse(row["quota_type"])
+            replayed.apply([(entity_from_path(row["entity"]), key, row["value"])], now)
+        elif row["kind"] == "record":
+            assert replayed is not None
+            manager = replayed.by_key[QuotaKey.parse(row["quota_type"])]
+            decision = manager.record(row["principal"], row["client_id"], int(row["amount"]), now)
+            assert decision.throttle_time_ms == row["throttle_time_ms"]
+            decisions.append(row["told_throttle_time_ms"])
+    assert sorted(decisions) == sorted(told)
+    assert max(told) > 0
