@@ -172,8 +172,8 @@ GROUPS: tuple[Group, ...] = (
                     per_listener=True, shown="the listener's"),
             *_tls("headgate.upstream.", "upstream_ssl", "the gateway's", server=False),
             Setting("headgate.upstream.credentials.file", k.PATH, None,
-                    "A quotas-style YAML file that maps principals of mTLS clients to the SASL credentials or key "
-                    "stores they go upstream with."),
+                    "A YAML file that says with which SASL credentials or key store each mTLS client goes upstream: "
+                    "`credentials: [{principal: alice, sasl.mechanism: PLAIN, sasl.username: …, sasl.password: …}]`."),
             Setting("headgate.upstream.connect.timeout.ms", k.integer(1), 10000,
                     "Longest wait for a broker to accept a connection."),
             Setting("headgate.upstream.refresh.ms", k.integer(100), 30000,
