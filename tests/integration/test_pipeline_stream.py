@@ -75,7 +75,7 @@ def killed_and_finished(tmp_path: Path, kills: int, seed: int) -> list[tuple[Any
     rng = random.Random(seed)
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
-    roll(logs, kills * 12)
+    roll(logs, kills * 4)
     for _ in range(kills):
         assert kill_in_the_middle(command(logs, out, "--follow", "--every", "0"), out, rng) > 0
     done = subprocess.run(

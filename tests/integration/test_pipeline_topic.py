@@ -82,7 +82,7 @@ def test_splits_are_written_from_journals_and_a_newer_writer_takes_over(
     try:
         argv = ["--topic", topic, "--splits-topic", splits_topic, "--quotas", str(quotas)]
         argv += ["--kafka-config", f"bootstrap.servers={bootstrap}", "--period-ms", "1000"]
-        assert pipeline.main_splits([*argv, "--rounds", "2"]) == 0
+        assert pipeline.main_splits([*argv, "--rounds", "4"]) == 0
     finally:
         stop.set()
         thread.join()

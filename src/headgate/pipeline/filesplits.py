@@ -34,7 +34,8 @@ class Split:
     """
     One piece of work.
 
-    ``kind`` is ``log`` or ``journal``; ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
+    ``kind`` is ``log``, ``journal``, or ``requests`` (a table written before; start and end number
+    its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, seq) of the start events of a journal's worker before and at the head of the file.
     """
@@ -134,7 +135,11 @@ def cut(
     pattern = _pattern(broker_id_pattern)
     splits: list[Split] = []
     sniffed: dict[str, bool] = {}
-    splits.extend(_journals([path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]))
+    tables = {path: _row_groups(path) for path, _ in files if path.endswith(".parquet")}
+    for path, groups in tables.items():
+        splits.extend(Split(path, n, n + 1, "requests") for n in range(groups))
+    journals = [path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]
+    splits.extend(_journals([path for path in journals if not tables.get(path)]))
     for path, size in files:
         if path.endswith(_JOURNAL_SUFFIXES):
             continue
@@ -158,6 +163,18 @@ def cut(
             for start in range(0, size, split_bytes)
         )
     return splits
+
+
+def _row_groups(path: str) -> int:
+    """Return how many row groups a table ``requests`` (or ``replay``) has; 0 for a journal."""
+    import pyarrow.parquet as pq
+
+    system, inner = filesystem(path)
+    try:
+        with pq.ParquetFile(inner, filesystem=system) as file:
+            return file.num_row_groups if "record_ms" in file.schema_arrow.names else 0
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"--requests {path}: {exc}") from exc
 
 
 def _journals(paths: Sequence[str]) -> Iterator[Split]:

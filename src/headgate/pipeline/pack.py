@@ -10,6 +10,7 @@ requests as an Arrow batch. Spark moves and sorts only these rows (DESIGN sectio
 
 from __future__ import annotations
 
+import functools
 import json
 import zlib
 from collections.abc import Iterator
@@ -21,8 +22,17 @@ import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
 from headgate.pipeline import schema
+from headgate.pipeline.filesplits import Split
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.worker import EMITTED_REQUESTS, EmitRequests, ReadPlan
+from headgate.pipeline.worker import (
+    EmitRequests,
+    ReadPlan,
+    completed,
+    pa_numbers,
+    pa_table,
+    read_row_group,
+    stat_of,
+)
 
 # Quota types whose decisions a log holds enough for; a journal knows thread time as well. (What
 # mutations are told depends on when the answer is ready, which neither knows.)
@@ -31,8 +41,12 @@ REPLAYABLE_JOURNAL: Final = (*REPLAYABLE_LOG, "request_percentage")
 # Events of one row: 16 MB of blobs, far from a blob's 2 GiB. With whole requests, about as much.
 MAX_EVENTS: Final = 1_000_000
 MAX_EVENTS_WITH_ROWS: Final = 100_000
+# Distinct charges whose sensors are remembered, about 500 bytes each.
+MAX_KNOWN: Final = 200_000
 # Events gathered before they're grouped, so that small groups of neighbouring pieces join.
 GATHER_EVENTS: Final = 400_000
+# Without strings per event more fits: 3 million are about 300 MB.
+GATHER_TABLE_EVENTS: Final = 3_000_000
 DEFAULT_SAMPLES: Final = 11
 DEFAULT_WINDOW_MS: Final = 1000
 
@@ -74,6 +88,23 @@ PACKED: Final = schema.Table(
 )
 # What the log says of each (principal, client-id) of a row.
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
+# What packing needs of a table ``requests`` when no rows are wanted back.
+NEEDED: Final = (
+    "record_ms",
+    "broker_id",
+    "principal",
+    "client_id",
+    "bytes_charged",
+    "bytes_exact",
+    "throttle_time_ms",
+    "quota_type",
+    "amount",
+    "is_charged",
+    "is_request",
+    "decided_throttle_time_ms",
+    "source",
+    "file",
+)
 _SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
 
 
@@ -106,7 +137,28 @@ class PackLogs:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read and pack the splits numbered in ``batches``."""
-        return PackRequests(self.options)(EmitRequests(self.read)(batches))
+        numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
+        own = [self.read.splits[n] for n in numbers]
+        if self.options.rows or any(s.kind != "requests" for s in own):
+            emitted = EmitRequests(self.read)(iter([pa_numbers(numbers)]))
+            return PackRequests(self.options)(emitted)
+        return self._tables(own)
+
+    def _tables(self, splits: list[Split]) -> Iterator[Any]:
+        """Pack row groups of tables ``requests`` as they are, dictionaries and all."""
+        packer = _Packer(self.options)
+        gathered: list[Any] = []
+        count = 0
+        for split in splits:
+            table = read_row_group(split, NEEDED)
+            gathered.append(completed(table))
+            count += table.num_rows
+            if count >= GATHER_TABLE_EVENTS:
+                yield from packer.pack(gathered)
+                gathered, count = [], 0
+            yield stat_of(split, table)
+        if gathered:
+            yield from packer.pack(gathered)
 
 
 @dataclass(frozen=True)
@@ -121,7 +173,7 @@ class PackRequests:
         gathered: list[Any] = []
         count = 0
         for batch in batches:
-            gathered.append(batch)
+            gathered.append(pa_table(batch))
             count += batch.num_rows
             if count >= GATHER_EVENTS:
                 yield from packer.pack(gathered)
@@ -139,31 +191,32 @@ class _Packer:
         # Moments at which any plan's table changes; events between two resolve alike.
         starts = sorted({s for q in options.plans for s in q.starts_ms if s > float("-inf")})
         self.starts = np.array(starts, np.float64)
+        self._known: dict[tuple[Any, ...], list[tuple[tuple[Any, ...], Any]]] = {}
 
-    def pack(self, batches: list[Any]) -> Iterator[Any]:
-        """Yield the PACKED rows of some batches."""
+    def pack(self, tables: list[Any]) -> Iterator[Any]:
+        """Yield the PACKED rows of some tables of requests."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        table = _completed(pa.Table.from_batches(batches))
-        is_row = pc.equal(table["kind"], "request")
-        if not pc.all(is_row).as_py():
-            yield from _side(table.filter(pc.invert(is_row)))
-            table = table.filter(is_row)
+        table = pa.concat_tables([completed(t) for t in tables]).unify_dictionaries()
+        is_row = _is(table["kind"], ("request",))
+        if not is_row.all():
+            yield from _side(table.filter(pa.array(~is_row)))
+            table = table.filter(pa.array(is_row))
         if not table.num_rows:
             return
-        table = table.combine_chunks()
         can = _replayable(table)
         if self.options.rows:
-            yield from _plain(table.filter(pc.invert(can)))
-        table = table.filter(can)
+            yield from _plain(table.filter(pa.array(~can)))
+        if not can.all():
+            table = table.filter(pa.array(can))
         if table.num_rows:
-            yield self._chunks(table.combine_chunks())
+            yield self._chunks(table)
 
     def _chunks(self, table: Any) -> Any:
         """Return a row per key."""
         import pyarrow as pa
 
+        table = table.combine_chunks()
         found = self._sensors(table)
         # Kafka's clock has whole ms; the nearest is what a log's estimate says.
         t = np.floor(_array(table["record_ms"]) + 0.5).astype(np.int64)
@@ -186,9 +239,13 @@ class _Packer:
             "t": _blobs(t, starts, ends),
         }
         out |= _whos(table, found, rows, codes, starts, t)
-        op = np.where(_array(emptied(table)), OP_NO_CHECK, _array(table["op"], 0))
-        # Requests hold what was taken back as a negative amount, the kernel as an op.
-        amount = np.where(op == OP_UNRECORD, -1.0, 1.0) * _array(table["amount"])
+        amount, op = _array(table["amount"]), _array(table["op"], 0)
+        taken = emptied(table)
+        if taken.any():
+            op = np.where(taken, OP_NO_CHECK, op)
+        if op.any():
+            # Requests hold what was taken back as a negative amount, the kernel as an op.
+            amount = np.where(op == OP_UNRECORD, -1.0, 1.0) * amount
         out["amount"] = _blobs(amount[rows], starts, ends)
         if op.any():
             out["op"] = _blobs(op.astype(np.uint8)[rows], starts, ends)
@@ -208,16 +265,13 @@ class _Packer:
     def _sensors(self, table: Any) -> _Found:
         """Say which sensors each charge goes to."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         combined = np.zeros(table.num_rows, np.int64)
         for name in _DISTINCT:
-            column = table[name].combine_chunks()
-            if column.null_count == len(column):
+            codes_of, names = _codes(table[name])
+            if len(names) == 1:
                 continue
-            encoded = pc.dictionary_encode(column, null_encoding="encode")
-            part = encoded.indices.to_numpy(zero_copy_only=False)
-            combined = combined * len(encoded.dictionary) + part
+            combined = combined * len(names) + codes_of
             if combined.max() > 1 << 20:
                 combined = _dense(combined)[1]
         if len(self.starts):
@@ -230,7 +284,7 @@ class _Packer:
         each: list[list[int]] = []
         for number, sample in enumerate(samples):
             mine = []
-            for sensor, limit in self._resolve(sample):
+            for sensor, limit in self._resolved(sample):
                 code = codes.setdefault(sensor, len(codes))
                 limits[code, number] = limit
                 mine.append(code)
@@ -250,6 +304,18 @@ class _Packer:
         in_order = np.argsort(index, kind="stable")
         sensor_of = np.concatenate(sensors)[in_order]
         return _Found(index[in_order], sensor_of, who, list(codes), samples, limits)
+
+    def _resolved(self, sample: dict[str, Any]) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return ``_resolve``, remembered where the quotas don't change in time."""
+        if len(self.starts):
+            return list(self._resolve(sample))
+        key = tuple(sample[n] for n in _DISTINCT)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > MAX_KNOWN:
+                self._known.clear()
+            found = self._known[key] = list(self._resolve(sample))
+        return found
 
     def _resolve(self, sample: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
         """Yield the sensors of one distinct charge, and the limit there under each plan."""
@@ -323,8 +389,13 @@ _SENSOR: Final = (
 def _sensor_columns(sensors: list[tuple[Any, ...]]) -> dict[str, Any]:
     """Return the columns of a list of sensors, with the text that names each one."""
     out: dict[str, Any] = dict(zip(_SENSOR, zip(*sensors, strict=True), strict=True))
-    out["key"] = ["\x1f".join(map(str, sensor)) for sensor in sensors]
+    out["key"] = [_sensor_text(sensor) for sensor in sensors]
     return out
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _sensor_text(sensor: tuple[Any, ...]) -> str:
+    return "\x1f".join(map(str, sensor))
 
 
 def _whos(table: Any, found: _Found, rows: Any, codes: Any, starts: Any, t: Any) -> dict[str, Any]:
@@ -388,37 +459,64 @@ def _whos(table: Any, found: _Found, rows: Any, codes: Any, starts: Any, t: Any)
 
 def emptied(table: Any) -> Any:
     """
-    Say which rows are fetches that a broker throttled.
+    Say which rows are fetches that a broker throttled, as a NumPy array.
 
     Their size was charged and taken back at once, and isn't logged: the sensor saw two events
     whose sum is nothing, which still open and touch samples.
     """
-    import pyarrow.compute as pc
-
-    told = pc.and_(pc.invert(table["bytes_exact"]), pc.greater(table["throttle_time_ms"], 0))
-    of_log = pc.and_(pc.equal(table["source"], "log"), told)
-    fetch = pc.equal(table["quota_type"], "consumer_byte_rate")
-    return pc.fill_null(pc.and_(fetch, of_log), False).combine_chunks()
+    exact = _array(table["bytes_exact"], True)
+    if exact.all():
+        return ~exact
+    told = ~exact & (_array(table["throttle_time_ms"], 0) > 0)
+    fetch = _is(table["quota_type"], ("consumer_byte_rate",))
+    return told & fetch & _is(table["source"], ("log",))
 
 
 def _replayable(table: Any) -> Any:
-    """Say which charges a sensor is fed with."""
+    """Say which charges a sensor is fed with, as a NumPy array."""
+    charged = _array(table["is_charged"], False)
+    of_log = _is(table["quota_type"], REPLAYABLE_LOG)
+    journal = _is(table["source"], ("journal",))
+    if not journal.any():
+        return charged & of_log
+    # Where a journal says that nothing was charged, no sensor saw it.
+    of_journal = _is(table["quota_type"], REPLAYABLE_JOURNAL) & _valid(table["own_user"])
+    return charged & np.where(journal, of_journal, of_log)
+
+
+def _codes(column: Any) -> tuple[Any, list[Any]]:
+    """Return (code per row, what each code stands for); None is a value like others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    of_log = pc.is_in(table["quota_type"], pa.array(REPLAYABLE_LOG))
-    of_journal = pc.is_in(table["quota_type"], pa.array(REPLAYABLE_JOURNAL))
-    # Where a journal says that nothing was charged, no sensor saw it.
-    of_journal = pc.and_(of_journal, pc.is_valid(table["own_user"]))
-    journal = pc.equal(table["source"], "journal")
-    can = pc.and_(table["is_charged"], pc.if_else(journal, of_journal, of_log))
-    return pc.fill_null(can, False).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.int64), [None]
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    names = column.dictionary.to_pylist()
+    if not column.indices.null_count:
+        return column.indices.to_numpy(zero_copy_only=False), names
+    codes = pc.fill_null(column.indices, len(names)).to_numpy(zero_copy_only=False)
+    return codes, [*names, None]
+
+
+def _is(column: Any, values: tuple[str, ...]) -> Any:
+    """Say which rows hold one of ``values``, as a NumPy array."""
+    codes, names = _codes(column)
+    hits = np.array([name in values for name in names])
+    if hits.all() or not hits.any():
+        return np.full(len(codes), bool(hits.all()))
+    return hits[codes]
 
 
 def _told(table: Any) -> Any:
     """Return the throttle time of each charge's own quota, as logged or journalled."""
     import pyarrow.compute as pc
 
+    if table["decided_throttle_time_ms"].null_count == table.num_rows:
+        return _array(table["throttle_time_ms"], 0).astype(np.int64, copy=False)
     told = pc.coalesce(table["decided_throttle_time_ms"], table["throttle_time_ms"])
     return _array(told, 0).astype(np.int64)
 
@@ -492,24 +590,6 @@ def _plain(table: Any) -> Iterator[Any]:
         }
         arrays = [pa.array([row.get(f.name)], f.type) for f in PACKED.arrow]
         yield pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
-
-
-def _completed(table: Any) -> Any:
-    """Return a frame with EMITTED_REQUESTS' columns; a plain ``requests`` frame lacks some."""
-    import pyarrow as pa
-
-    if table.schema.names == EMITTED_REQUESTS.arrow.names:
-        return table
-    have = set(table.schema.names)
-    arrays = []
-    for field in EMITTED_REQUESTS.arrow:
-        if field.name in have:
-            arrays.append(table[field.name].cast(field.type))
-        elif field.name == "kind":
-            arrays.append(pa.repeat(pa.scalar("request"), table.num_rows))
-        else:
-            arrays.append(pa.nulls(table.num_rows, field.type))
-    return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
 
 
 def _serialize(table: Any) -> bytes:

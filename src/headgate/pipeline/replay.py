@@ -13,6 +13,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -396,7 +397,7 @@ def _replayed(
         can = pa.repeat(pa.scalar(False), n)
         ours = pa.nulls(n, pa.int64())
     else:
-        can = pc.invert(emptied(table))
+        can = pa.array(~emptied(table))
         ours = pc.if_else(can, pa.array(throttle), None)
     extra = {
         "quota_id": ids,
@@ -449,7 +450,7 @@ class _Sums:
         new: list[int] = []
         for sensor, whos in zip(sensors, part["whos"].to_pylist(), strict=True):
             self._start_of.append(len(self._group_of) + len(new))
-            found = json.loads(whos)
+            found = _whos(whos)
             for principal, client_id in found:
                 who = (principal, client_id, *sensor)
                 new.append(self._groups.setdefault(who, len(self._groups)))
@@ -513,6 +514,12 @@ class _Sums:
                     )
         if rows:
             yield from pa.Table.from_pylist(rows, schema=SUMS.arrow).to_batches()
+
+
+@lru_cache(maxsize=1 << 17)
+def _whos(text: str) -> tuple[tuple[str | None, str | None], ...]:
+    """Return the (principal, client-id) pairs of a packed row."""
+    return tuple((principal, client_id) for principal, client_id in json.loads(text))
 
 
 def _grown(array: Any, room: int) -> Any:

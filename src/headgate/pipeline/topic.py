@@ -46,6 +46,7 @@ class TopicReader(DataSourceStreamReader):
         self._topic = options["topic"]
         self._config = json.loads(options["config"])
         self._begin = options.get("begin", "earliest")
+        self._client: Any = None
 
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
@@ -58,23 +59,24 @@ class TopicReader(DataSourceStreamReader):
         }
         return Consumer(settings | self._config)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_client": None}  # a connection stays where it was made
+
     def _watermarks(self, which: int) -> dict[str, int]:
         from confluent_kafka import TopicPartition
 
-        consumer = self._consumer()
-        try:
-            metadata = consumer.list_topics(self._topic, timeout=_TIMEOUT_S).topics[self._topic]
-            if metadata.error is not None:
-                msg = f"topic {self._topic}: {metadata.error}"
-                raise RuntimeError(msg)
-            return {
-                str(p): consumer.get_watermark_offsets(
-                    TopicPartition(self._topic, p), timeout=_TIMEOUT_S
-                )[which]
-                for p in sorted(metadata.partitions)
-            }
-        finally:
-            consumer.close()
+        if self._client is None:
+            self._client = self._consumer()
+        metadata = self._client.list_topics(self._topic, timeout=_TIMEOUT_S).topics[self._topic]
+        if metadata.error is not None:
+            msg = f"topic {self._topic}: {metadata.error}"
+            raise RuntimeError(msg)
+        return {
+            str(p): self._client.get_watermark_offsets(
+                TopicPartition(self._topic, p), timeout=_TIMEOUT_S
+            )[which]
+            for p in sorted(metadata.partitions)
+        }
 
     def initialOffset(self) -> dict[str, int]:
         """Return the offsets to begin at: the first that the topic holds, or the end."""

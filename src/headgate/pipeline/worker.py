@@ -10,9 +10,11 @@ picklable; a msgspec decoder isn't, so it's made in the worker.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.filesplits import Split, read_lines
@@ -203,8 +205,10 @@ class EmitRequests:
                 from headgate.pipeline.journal import request_batches
 
                 yield from request_batches(split)
-                continue
-            yield from self._log(split)
+            elif split.kind == "requests":
+                yield from read_table(split)
+            else:
+                yield from self._log(split)
 
     def _log(self, split: Split) -> Iterator[Any]:
         side = Columns(EMITTED_REQUESTS)
@@ -220,6 +224,90 @@ class EmitRequests:
         if rows:
             yield request_batch(split, offsets, rows)
         yield side.take()
+
+
+def read_row_group(split: Split, columns: Sequence[str]) -> Any:
+    """Return one row group of a table ``requests``, its strings as dictionaries."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from headgate.pipeline.filesplits import filesystem
+
+    system, inner = filesystem(split.path)
+    have = pq.read_schema(inner, filesystem=system).names
+    texts = [c.name for c in schema.REQUESTS.columns if c.type == "string" and c.name in have]
+    names = [n for n in columns if n in have]
+    with pq.ParquetFile(inner, filesystem=system, read_dictionary=texts) as file:
+        table = file.read_row_group(split.start, columns=names, use_threads=False)
+    for at, field in enumerate(table.schema):
+        wanted = schema.REQUESTS.arrow.field(field.name).type
+        if wanted != field.type and not pa.types.is_dictionary(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(wanted))
+    return table
+
+
+def stat_of(split: Split, table: Any) -> Any:
+    """Return the count of a table that was read, as EMITTED_REQUESTS columns of ``pack``."""
+    from headgate.pipeline.pack import PACKED
+
+    return _stat(PACKED, split, table)
+
+
+def _stat(of: schema.Table, split: Split, table: Any) -> Any:
+    import pyarrow as pa
+
+    stat = {
+        "kind": "stat",
+        "file": split.path,
+        "lines": table.num_rows,
+        "input_bytes": table.nbytes,
+    }
+    return pa.RecordBatch.from_pylist([stat], schema=of.arrow)
+
+
+def read_table(split: Split) -> Iterator[Any]:
+    """Yield one row group of a table ``requests``; its count comes last."""
+    import pyarrow as pa
+
+    table = read_row_group(split, schema.REQUESTS.names)
+    whole = completed(table)
+    arrays = [whole[f.name].cast(f.type) for f in EMITTED_REQUESTS.arrow]
+    yield from pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow).to_batches()
+    yield _stat(EMITTED_REQUESTS, split, table)
+
+
+def completed(table: Any) -> Any:
+    """Return a frame with EMITTED_REQUESTS' columns; a plain ``requests`` frame lacks some."""
+    import pyarrow as pa
+
+    if table.schema.names == EMITTED_REQUESTS.arrow.names:
+        return table
+    have = set(table.schema.names)
+    arrays = []
+    for field in EMITTED_REQUESTS.arrow:
+        if field.name in have:
+            arrays.append(table[field.name])
+        elif field.name == "kind":
+            one = pa.array(["request"])
+            codes = pa.array(np.zeros(table.num_rows, np.int32))
+            arrays.append(pa.DictionaryArray.from_arrays(codes, one))
+        else:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+    return pa.Table.from_arrays(arrays, names=EMITTED_REQUESTS.arrow.names)
+
+
+def pa_table(batch: Any) -> Any:
+    """Return a batch as a table."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch])
+
+
+def pa_numbers(numbers: list[int]) -> Any:
+    """Return numbers of splits as Spark hands them over."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"id": numbers})
 
 
 def request_batch(split: Split, offsets: list[int], rows: list[LogRow]) -> Any:
@@ -357,6 +445,10 @@ class EmitActivity:
 
                 yield from activity_batches(split, connections=self.plan.connections)
                 continue
+            if split.kind == "requests":
+                for batch in read_table(split):
+                    yield from _activity_of_rows(batch, sums, side)
+                continue
             broker = None if split.broker_id < 0 else split.broker_id
             for _, row in _Reader(self.plan, split, side):
                 sums.add(broker, row)
@@ -365,6 +457,21 @@ class EmitActivity:
         yield from sums.take()
         if len(side):
             yield side.take()
+
+
+def _activity_of_rows(batch: Any, sums: Sums, side: Columns) -> Iterator[Any]:
+    """Add up rows of a table; those of a journal keep their own way of counting."""
+    rows = batch.to_pylist()
+    for row in rows:
+        if row["kind"] == "stat":
+            side.add(**{n: row[n] for n in ("kind", "file", "lines", "input_bytes")})
+        elif row["source"] == "journal":
+            msg = "sum a journal up from its own files, not from a table made of them"
+            raise ValueError(msg)
+        else:
+            values = {n: row[n] for n in LogRow._fields}
+            sums.add(row["broker_id"], LogRow(**values))
+    return iter(())
 
 
 @dataclass(frozen=True)

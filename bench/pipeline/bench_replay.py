@@ -1,0 +1,129 @@
+"""
+Replay of N events from Parquet: Headgate on Spark beside Polars + the same kernel, one after another.
+
+    python bench/pipeline/make_events.py 12e6 DIR; python bench/pipeline/bench_replay.py DIR [--plans 5]
+
+Both end with throttled seconds and requests per quota-id; the sums must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cpu import tree_cpu
+
+QUOTA = 100_000.0
+
+
+def polars(folder: str) -> dict[str, float]:
+    import numpy as np
+    import polars as pl
+
+    from headgate.kernel import RateState, replay_rate
+
+    warm = RateState(1)
+    replay_rate(warm, np.zeros(1, np.int64), np.ones(1), np.ones(1), bound=np.full(1, QUOTA))
+    cpu, wall = tree_cpu(), time.perf_counter()
+    frame = (
+        pl.scan_parquet(f"{folder}/*.parquet")
+        .select("principal", "broker_id", pl.col("record_ms").round().cast(pl.Int64), "amount")
+        .with_columns(pl.col("principal").cast(pl.Categorical).to_physical().cast(pl.Int64))
+        .with_columns((pl.col("principal") * 4 + pl.col("broker_id")).alias("key"))
+        .sort("key", "record_ms", maintain_order=True)
+        .collect()
+    )
+    key = frame["key"].to_numpy()
+    state = RateState(int(key.max()) + 1)
+    bound = np.full(state.num_keys, QUOTA)
+    ms = replay_rate(
+        state, key, frame["record_ms"].to_numpy(), frame["amount"].to_numpy(), bound_per_key=bound
+    )
+    out = frame.select("key").with_columns(pl.Series("ms", ms)).group_by("key").agg(pl.sum("ms"))
+    return {
+        "events": len(ms),
+        "throttle_ms": int(out["ms"].sum()),
+        "cpu_s": tree_cpu() - cpu,
+        "wall_s": time.perf_counter() - wall,
+    }
+
+
+def headgate(folder: str, plans: int) -> dict[str, float]:
+    from headgate.embedded import spark_env
+
+    os.environ.update(spark_env())
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline.filesplits import cut, find_files
+    from headgate.pipeline.quotas import Quotas
+    from headgate.pipeline.replay import pack_logs, replay_packed
+    from headgate.pipeline.session import open_session
+    from headgate.pipeline.what_if import options_of
+    from headgate.quota.entity import DEFAULT, QuotaEntity
+    from headgate.quota.key import PRODUCER
+    from headgate.quota.table import QuotaTable
+
+    everyone = QuotaEntity.of(user=DEFAULT)
+    tables = [QuotaTable.of({everyone: {PRODUCER: QUOTA * (1 + n / 7)}}) for n in range(plans)]
+    options = options_of([Quotas.of(t, f"plan-{n}") for n, t in enumerate(tables)])
+    spark = open_session("bench", log=Path("/tmp/bench-spark.log"))
+    splits = cut(find_files([folder]))
+
+    def run(part: list) -> tuple[int, int]:
+        sums = pack_logs(spark, part, options).transform(replay_packed(options))
+        row = sums.where("plan = 0").agg(F.sum("requests"), F.sum("throttle_time_ms")).first()
+        return int(row[0]), int(row[1])
+
+    run(splits[:1])  # the session's and the workers' first steps
+    cpu, wall = tree_cpu(), time.perf_counter()
+    events, ms = run(splits)
+    return {
+        "events": events,
+        "throttle_ms": ms,
+        "cpu_s": tree_cpu() - cpu,
+        "wall_s": time.perf_counter() - wall,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--plans", type=int, default=1)
+    parser.add_argument("--one", choices=("polars", "headgate"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        found = (
+            polars(arguments.folder)
+            if arguments.one == "polars"
+            else headgate(arguments.folder, arguments.plans)
+        )
+        print(json.dumps(found))
+        return
+    results = {}
+    for name in ("polars", "headgate"):
+        argv = [sys.executable, __file__, arguments.folder, "--one", name]
+        argv += ["--plans", str(arguments.plans)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        results[name] = json.loads(done.stdout.splitlines()[-1])
+        r = results[name]
+        print(
+            f"{name:9} {r['events']:>11,} events  {r['cpu_s']:6.1f} CPU-s  {r['wall_s']:6.1f} s"
+            f"  {r['events'] / r['wall_s'] / 1e6:5.2f} M/s  {r['throttle_ms']:,} ms throttled"
+        )
+    a, b = results["polars"], results["headgate"]
+    if (a["events"], a["throttle_ms"]) != (b["events"], b["throttle_ms"]):
+        sys.exit("the two differ")
+    print(
+        f"headgate at {a['wall_s'] / b['wall_s']:.2f} x of polars + kernel by wall clock, "
+        f"{a['cpu_s'] / b['cpu_s']:.2f} x by CPU"
+    )
+
+
+if __name__ == "__main__":
+    main()
