@@ -108,8 +108,7 @@ def test_what_kafka_s_tool_did_is_in_the_history_once_as_unknown(
     with another(store) as reader:
         entries = [(h.who, h.before, h.after) for h in reader.history(entity=entity)]
     assert entries == [("ops", None, 500.0), ("unknown", 500.0, 1_000.0)]
-    # Both saw it and both had it to write down; the second finds it written.
-    assert store._suspects
+    # Both saw it and both have it to write down; the second finds it written.
     store.close()
     with another(store) as reader:
         assert len(reader.history(entity=entity)) == 2
@@ -129,7 +128,6 @@ def test_changes_through_headgate_are_seen_elsewhere_without_waiting_for_a_poll(
         seen.until(lambda: seen.table.get(ALICE, PRODUCER_IDS) == 3.0)
         store.alter([alteration(ALICE, producer_byte_rate=None)])
         seen.until(lambda: seen.table.get(ALICE, PRODUCER) is None)
-        assert other._suspects == []
     assert {h.who for h in store.history()} == {""}
 
 
@@ -231,19 +229,20 @@ def test_sasl(kafka4: EmbeddedKafka, tmp_path: Path, mechanism: str) -> None:
         assert store._topic._topic == TOPIC
 
 
+@pytest.mark.parametrize("brokers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_and_restarted_brokers_lose_nothing(
-    make_kafka: Callable[..., EmbeddedKafka],
+    make_kafka: Callable[..., EmbeddedKafka], brokers: int
 ) -> None:
-    kafka = make_kafka(brokers=2)
+    kafka = make_kafka(brokers=brokers)
     seen = Seen()
     with KafkaStore(kafka.bootstrap(), poll_ms=200) as store:
         store.watch(seen)
         store.alter([set_key(ALICE, PRODUCER, 1.0)])
         store.alter([set_key(ALICE, PRODUCER_IDS, 2.0)])
-        for broker in (2, 1):  # 1 is the controller as well
+        for value in (11.0, 12.0):
+            broker = 1 if value == 11.0 else brokers  # 1 is the controller as well
             kafka.kill(broker)
             kafka.start(broker)
-            value = 10.0 + broker
             assert errors(store.alter([set_key(ALICE, PRODUCER, value)])) == [None]
             assert errors(store.alter([set_key(ALICE, PRODUCER_IDS, value)])) == [None]
             wanted = QuotaTable.of({ALICE: {PRODUCER: value, PRODUCER_IDS: value}})
@@ -251,7 +250,7 @@ def test_killed_and_restarted_brokers_lose_nothing(
             seen.until(lambda wanted=wanted: seen.table == wanted)
         with another(store) as other:
             assert other.snapshot() == wanted
-            assert [h.after for h in other.history() if h.key == PRODUCER_IDS] == [2.0, 12.0, 11.0]
+            assert [h.after for h in other.history() if h.key == PRODUCER_IDS] == [2.0, 11.0, 12.0]
 
 
 def test_a_cluster_that_is_not_there_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
