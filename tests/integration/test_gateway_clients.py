@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
-from kafka import KafkaConsumer, KafkaProducer
-from kafka.admin import KafkaAdminClient
-from kafka.admin import NewTopic as PyNewTopic
 
 from headgate.config import Settings
 from headgate.embedded import EmbeddedKafka, run_tool
@@ -30,6 +28,12 @@ from .gateway_kit import (
     set_quota,
     topic,
 )
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its schemas
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.admin import KafkaAdminClient
+    from kafka.admin import NewTopic as PyNewTopic
 
 __all__ = ["make_gateway"]
 Make = Callable[..., GatewayThread]
