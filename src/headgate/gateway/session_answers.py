@@ -112,6 +112,7 @@ class Replies(Requests):
             at = plan.throttle_at
             upstream = INT.unpack_from(data, pos + at)[0] if at > 0 and size >= at else 0
             if plan.kind == Kind.FETCH:
+                # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
                 throttle = self.rules.fetch(
                     self, context, plan, asked_bytes, frame_bytes, upstream, now_ms
                 )
