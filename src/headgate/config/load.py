@@ -87,7 +87,8 @@ class _Loader:
         self._finish(complete)
         listeners = self._listeners(complete)
         ports = self._ports(complete, listeners)
-        self._check_prefixes(listeners)
+        admin = complete["headgate.admin.listener"]
+        self._check_prefixes([*listeners, *([admin.name] if admin else [])])
         self._check_meaning(complete, listeners)
         if self.problems:
             raise ConfigError([self._place(line, text) for line, text in sorted(self.problems)])
@@ -300,7 +301,7 @@ class _Loader:
 
     # -- what only makes sense together ----------------------------------------------------------
 
-    def _check_prefixes(self, listeners: Mapping[str, Listener]) -> None:
+    def _check_prefixes(self, listeners: Iterable[str]) -> None:
         known = {name.lower() for name in listeners}
         for prefix, settings in self.prefixed.items():
             if prefix in known:
