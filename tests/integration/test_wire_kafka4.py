@@ -13,7 +13,7 @@ import pytest
 from headgate.embedded import EmbeddedKafka
 from headgate.usage.format import Event, Origin
 from headgate.usage.reader import Gap, find_gaps
-from headgate.usage.topic import TopicWriter, last_seq, read_topic
+from headgate.usage.topic import LastRun, TopicWriter, last_run, read_topic
 from headgate.wire import apis
 from headgate.wire.fields import write_nullable_string
 from headgate.wire.frame import FrameScanner
@@ -271,16 +271,22 @@ def test_the_journal_in_a_topic_is_the_journal_in_files(kafka4: EmbeddedKafka) -
     assert connection.call(19, 7, request).topics[0].error_code == 0
     connection.close()
     origin = Origin("record", "producer_byte_rate", 1, quota_user="alice")
+    assert last_run(topic, "w-1", config) is None
     for worker in ("w-1", "w-2"):
         writer = TopicWriter(topic, worker, config)
         for n in range(5000):
             writer.append(Event(origin, float(n), 1.0))
         writer.close()
-    writer = TopicWriter(topic, "w-1", config, first_seq=last_seq(topic, "w-1", config) + 2)
-    writer.append(Event(origin, 5000.0, 1.0))
-    writer.close()
+    assert last_run(topic, "w-1", config) == LastRun(5000, True)
+    killed = TopicWriter(topic, "w-1", config)  # goes on counting, and is never closed
+    killed.append(Event(origin, 5000.0, 1.0))
+    assert killed.flush()
+    assert last_run(topic, "w-1", config) == LastRun(5001, False)
+    after = TopicWriter(topic, "w-1", config)
+    after.append(Event(origin, 5001.0, 1.0))
+    after.close()
     batches = list(read_topic(topic, config))
-    for worker, numbers in (("w-1", [*range(1, 5001), 5002]), ("w-2", list(range(1, 5001)))):
+    for worker, numbers in (("w-1", [*range(1, 5002), 5003]), ("w-2", list(range(1, 5001)))):
         mine = [b for b in batches if b.column("worker_id")[0].as_py() == worker]
         assert [n for b in mine for n in b.column("seq").to_pylist()] == numbers
-    assert list(find_gaps(batches)) == [Gap("w-1", 5001, 5001)]
+    assert list(find_gaps(batches)) == [Gap("w-1", 5002, 5002)]

@@ -7,22 +7,29 @@ stay in order in one partition. The same numbers, the same gaps as in files.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headgate.errors import StoreError
 from headgate.usage.files import to_schema
 from headgate.usage.format import SCHEMA
 from headgate.usage.writer import FLUSH_MS, MAX_PENDING, EventWriter
 
+log = logging.getLogger("headgate.usage")
+
 # Below message.max.bytes, Kafka's default of 1 MiB, with room for the batch's own header.
 MAX_MESSAGE_BYTES: Final = 900_000
 _DELIVERY_S: Final = 10.0
 _POLL_S: Final = 1.0
+# A header of the last message of a run that ended by itself; its value is the last number.
+_CLOSED: Final = "closed"
+# A worker that ran lately is found in its partition's last messages; one a second.
+_RECENT: Final = 300
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
@@ -48,16 +55,25 @@ def messages(batch: pa.RecordBatch) -> list[bytes]:
     return messages(batch.slice(0, half)) + messages(batch.slice(half))
 
 
+class LastRun(NamedTuple):
+    """Where a worker's journal in a topic ended: its last number, and whether it was closed."""
+
+    seq: int
+    closed: bool
+
+
 class TopicWriter(EventWriter):
     """
     Keep the journal in a topic.
 
+    Numbers go on where the worker's last run ended; one is left out if that run didn't end by
+    itself, so that a loss shows. This is looked up on the writer's thread, before the first batch.
+
     Args:
         topic: its name; it must exist, or the cluster create it.
-        worker_id: whose journal this is.
+        worker_id: whose journal this is; one writer at a time (the worker's lease sees to it).
         config: confluent-kafka's settings, with ``bootstrap.servers``; acks=all and idempotence
             are set here.
-        first_seq: number of the first event, after the last in the topic (``last_seq``).
         flush_ms: longest time between batches, in ms.
         max_pending: events held at most.
     """
@@ -68,12 +84,12 @@ class TopicWriter(EventWriter):
         worker_id: str,
         config: Mapping[str, Any],
         *,
-        first_seq: int = 1,
         flush_ms: int = FLUSH_MS,
         max_pending: int = MAX_PENDING,
     ) -> None:
-        super().__init__(worker_id, first_seq, flush_ms=flush_ms, max_pending=max_pending)
+        super().__init__(worker_id, 0, flush_ms=flush_ms, max_pending=max_pending)
         self.topic = topic
+        self._config = dict(config)
         self._producer: Producer | None = Producer(
             {
                 **config,
@@ -86,6 +102,22 @@ class TopicWriter(EventWriter):
         )
         self._parts: list[bytes] = []
 
+    def _begin(self) -> int:
+        try:
+            last = last_run(self.topic, self.worker_id, self._config)
+        except StoreError as exc:
+            raise OSError(str(exc)) from exc
+        if last is None:
+            return 1
+        if not last.closed:
+            log.warning(
+                "journal %s: its last run in topic %s ended at event %d without being closed",
+                self.worker_id,
+                self.topic,
+                last.seq,
+            )
+        return last.seq + (1 if last.closed else 2)
+
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:
         self._parts = messages(batch)
 
@@ -95,7 +127,7 @@ class TopicWriter(EventWriter):
             self._send(self._parts[0])
             del self._parts[0]
 
-    def _send(self, raw: bytes) -> None:
+    def _send(self, raw: bytes, headers: dict[str, bytes] | None = None) -> None:
         outcome: list[Any] = []
         assert self._producer is not None
         try:
@@ -103,6 +135,7 @@ class TopicWriter(EventWriter):
                 self.topic,
                 key=self.worker_id.encode(),
                 value=raw,
+                headers=headers,
                 on_delivery=lambda error, _: outcome.append(error),
             )
         except (BufferError, KafkaException) as exc:
@@ -115,9 +148,71 @@ class TopicWriter(EventWriter):
         """Nothing to do: every message is confirmed by then."""
 
     def _finish(self) -> None:
-        if self._producer is not None:
-            self._producer.flush(_DELIVERY_S)
+        if self._producer is None:
+            return
+        try:
+            if self.written and not self._staged:
+                nothing = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+                self._send(encode(nothing), {_CLOSED: str(self._next_seq - 1).encode()})
+        finally:
             self._producer = None  # its threads end with it
+
+
+def _scan(
+    topic: str, config: Mapping[str, Any], timeout_s: float, last: int | None = None
+) -> Iterator[Any]:
+    """
+    Give a topic's messages up to where it ends now.
+
+    Args:
+        topic: its name.
+        config: confluent-kafka's settings.
+        timeout_s: longest wait for the next message, in seconds.
+        last: only so many of each partition's last offsets; None: all.
+    """
+    consumer = Consumer(
+        {
+            **config,
+            "group.id": f"headgate-journal-{topic}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        known = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+        if known.error is not None:
+            if known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return
+            raise StoreError(f"topic {topic}: {known.error.str()}", retriable=True)
+        begin: dict[int, int] = {}
+        for number in known.partitions:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=timeout_s
+            )
+            if high > low:
+                begin[number] = low if last is None else max(low, high - last)
+        consumer.assign([TopicPartition(topic, number, at) for number, at in begin.items()])
+        waiting = set(begin)
+        quiet_since = time.monotonic()
+        while waiting:
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                if time.monotonic() - quiet_since > timeout_s:
+                    raise StoreError(f"topic {topic}: nothing for {timeout_s:g} s", retriable=True)
+                continue
+            quiet_since = time.monotonic()
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                waiting.discard(message.partition())
+            else:
+                raise StoreError(f"topic {topic}: {error.str()}", retriable=True)
+    except KafkaException as exc:
+        raise StoreError(f"topic {topic}: {exc}", retriable=True) from exc
+    finally:
+        consumer.close()
 
 
 def read_topic(
@@ -138,51 +233,43 @@ def read_topic(
     Raises:
         StoreError: the topic can't be read.
     """
-    consumer = Consumer(
-        {**config, "group.id": f"headgate-journal-{topic}", "enable.auto.commit": False}
-    )
-    try:
-        known = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-        if known.error is not None:
-            raise StoreError(f"topic {topic}: {known.error.str()}")
-        ends: dict[int, int] = {}
-        for number in known.partitions:
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=timeout_s
-            )
-            if high > low:
-                ends[number] = high
-        consumer.assign([TopicPartition(topic, number, 0) for number in ends])
-        seen: dict[str, int] = {}
-        quiet_since = time.monotonic()
-        while ends:
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                if time.monotonic() - quiet_since > timeout_s:
-                    raise StoreError(f"topic {topic}: nothing for {timeout_s:g} s", retriable=True)
+    seen: dict[str, int] = {}
+    for message in _scan(topic, config, timeout_s):
+        for batch in decode(message.value()):
+            if not batch.num_rows:
                 continue
-            quiet_since = time.monotonic()
-            if message.error() is not None:
-                raise StoreError(f"topic {topic}: {message.error().str()}", retriable=True)
+            worker = batch.column("worker_id")[0].as_py()
+            if batch.column("seq")[0].as_py() > seen.get(worker, 0):
+                seen[worker] = batch.column("seq")[-1].as_py()
+                yield batch
+
+
+def last_run(
+    topic: str, worker_id: str, config: Mapping[str, Any], *, timeout_s: float = 30.0
+) -> LastRun | None:
+    """
+    Find where a worker's journal ended.
+
+    Looks at the last few hundred messages of each partition first, then at all of them.
+
+    Returns:
+        None if the topic has nothing of this worker.
+
+    Raises:
+        StoreError: the topic can't be read.
+    """
+    key = worker_id.encode()
+    for last in (_RECENT, None):
+        found: LastRun | None = None
+        for message in _scan(topic, config, timeout_s, last):
+            if message.key() != key:
+                continue
             for batch in decode(message.value()):
-                worker = batch.column("worker_id")[0].as_py()
-                first = batch.column("seq")[0].as_py()
-                if first > seen.get(worker, 0):
-                    seen[worker] = batch.column("seq")[-1].as_py()
-                    yield batch
-            if message.offset() + 1 >= ends[message.partition()]:
-                del ends[message.partition()]
-                consumer.incremental_unassign([TopicPartition(topic, message.partition())])
-    except KafkaException as exc:
-        raise StoreError(f"topic {topic}: {exc}", retriable=True) from exc
-    finally:
-        consumer.close()
-
-
-def last_seq(topic: str, worker_id: str, config: Mapping[str, Any]) -> int:
-    """Return the number of a worker's last event in a topic; 0 if it has none."""
-    last = 0
-    for batch in read_topic(topic, config):
-        if batch.column("worker_id")[0].as_py() == worker_id:
-            last = batch.column("seq")[-1].as_py()
-    return last
+                if batch.num_rows:
+                    found = LastRun(batch.column("seq")[-1].as_py(), False)
+            closed = dict(message.headers() or ()).get(_CLOSED)
+            if closed is not None:
+                found = LastRun(int(closed), True)
+        if found is not None:
+            return found
+    return None

@@ -55,7 +55,7 @@ class EventWriter(ABC):
 
     Args:
         worker_id: whose journal this is.
-        first_seq: number of the first event.
+        first_seq: number of the first event; 0: ``_begin`` finds it out before the first batch.
         flush_ms: longest time between batches, in ms.
         max_pending: events held at most; more are dropped and leave a gap.
 
@@ -152,6 +152,12 @@ class EventWriter(ABC):
 
     def _drain(self) -> bool:
         pending = self._pending
+        if pending and not self._next_seq:
+            try:
+                self._next_seq = self._begin()
+            except OSError as exc:
+                self._complain(exc)
+                return False
         while pending:
             head = pending[0]
             if isinstance(head, int):
@@ -162,7 +168,10 @@ class EventWriter(ABC):
             try:
                 if not self._staged:
                     rows = _until_gap(pending[:MAX_BATCH_ROWS])
-                    self._stage(batch_of(rows, self.worker_id, self._next_seq), self._next_seq)
+                    batch = self._batch(rows)
+                    if batch is None:
+                        continue
+                    self._stage(batch, self._next_seq)
                     self._staged = len(rows)
                 self._commit()
             except OSError as exc:
@@ -177,6 +186,17 @@ class EventWriter(ABC):
         self._idle()
         return True
 
+    def _batch(self, rows: list[Any]) -> pa.RecordBatch | None:
+        """Make a batch; events that can't be one are a mistake of ours and leave a gap."""
+        try:
+            return batch_of(rows, self.worker_id, self._next_seq)
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            log.exception("journal %s: %d events are malformed", self.worker_id, len(rows))
+            self.dropped += len(rows)
+            self._next_seq += len(rows)
+            del self._pending[: len(rows)]
+            return None
+
     def _complain(self, exc: OSError) -> None:
         self.failures += 1
         if not self._complained:
@@ -187,6 +207,10 @@ class EventWriter(ABC):
                 self._limit,
             )
         self._complained = True
+
+    def _begin(self) -> int:
+        """Return the first event's number, or raise OSError; asked until it is known."""
+        return 1
 
     @abstractmethod
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:

@@ -315,6 +315,21 @@ def test_events_of_unknown_kinds_are_refused_where_they_are_made() -> None:
     assert {"producer_byte_rate", "producer_byte_rate:bps", "producer_ids_rate"} < set(QUOTA_TYPES)
 
 
+def test_malformed_events_are_a_gap_and_stop_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = JournalWriter(tmp_path, "w")
+    journal.append(event(1))
+    assert journal.flush()
+    journal.append((ALICE, "not a time", *[None] * 8))
+    assert journal.flush()
+    assert "malformed" in caplog.text
+    journal.append(event(3))
+    journal.close()
+    assert seqs(tmp_path) == [1, 3]
+    assert journal.dropped == 1
+
+
 def test_messages_of_a_topic_fit_a_brokers_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = batch_of([event(n) for n in range(100)], "w", 1)
     monkeypatch.setattr(topic, "MAX_MESSAGE_BYTES", 9_000)
