@@ -61,7 +61,6 @@ TOOL: Final = "kafka-configs"
 KAFKA_VERSION: Final = "4.3.1"
 """The Kafka whose tool this is, for --version."""
 
-
 _SCRAM_DEFAULT_ITERATIONS: Final = 4096
 _SCRAM_MIN_ITERATIONS: Final = 4096
 _SCRAM = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")

@@ -105,12 +105,18 @@ def configs_to_delete(options: ConfigsOptions) -> list[str]:
 
 def load_properties(path: str) -> dict[str, str]:
     """
-    Read a properties file as Java does.
+    Read a properties file as Java does; UTF-8, or else Latin-1, which Java takes them for.
 
     Raises:
+        IllegalArgument: an escape that is none.
         OSError: it can't be read.
     """
-    found, bad = parse_properties(Path(path).read_text(encoding="utf-8"))
+    raw = Path(path).read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    found, bad = parse_properties(text)
     if bad:
         raise IllegalArgument("Malformed \\uxxxx encoding.")
     return {entry.key: entry.value for entry in found}

@@ -14,7 +14,12 @@ from headgate.cli.kafka_configs_options import (
     IllegalArgument,
     is_java_int,
 )
-from headgate.cli.kafka_configs_values import configs_to_add, parse_pairs, to_double
+from headgate.cli.kafka_configs_values import (
+    configs_to_add,
+    load_properties,
+    parse_pairs,
+    to_double,
+)
 from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -232,6 +237,15 @@ def test_a_file_of_configs_is_read_as_properties(tmp_path: Path) -> None:
     file.write_text("# new\nproducer_byte_rate = 7\nconsumer_byte_rate:8\n")
     options = ConfigsOptions([*SERVER, "--alter", "--user", "u", "--add-config-file", str(file)])
     assert configs_to_add(options) == {"producer_byte_rate": "7", "consumer_byte_rate": "8"}
+
+
+def test_a_properties_file_that_is_no_utf_8_is_latin_1(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(b"sasl.username=\xfcrs\xfcla\n")
+    assert load_properties(str(file)) == {"sasl.username": "\u00fcrs\u00fcla"}
+    file.write_bytes(b"a=\\u12\n")
+    with pytest.raises(IllegalArgument):
+        load_properties(str(file))
 
 
 @pytest.mark.parametrize(("text", "taken"), [("+1", True), ("2147483648", False), ("1 ", False)])
