@@ -1,7 +1,8 @@
 """
-Replay of N events from Parquet: Headgate on Spark beside Polars + the same kernel, one after another.
+Replay of N events from Parquet: Headgate on Spark beside Polars + the same kernel, in turn.
 
-    python bench/pipeline/make_events.py 12e6 DIR; python bench/pipeline/bench_replay.py DIR [--plans 5]
+    python bench/pipeline/make_events.py 12e6 DIR
+    python bench/pipeline/bench_replay.py DIR [--plans 5]
 
 Both end with throttled seconds and requests per quota-id; the sums must be equal.
 """
@@ -33,7 +34,9 @@ def polars(folder: str) -> dict[str, float]:
     cpu, wall = tree_cpu(), time.perf_counter()
     frame = (
         pl.scan_parquet(f"{folder}/*.parquet")
-        .select("principal", "broker_id", pl.col("record_ms").round().cast(pl.Int64), "amount")
+        .select(
+            "principal", "broker_id", (pl.col("record_ms") + 0.5).floor().cast(pl.Int64), "amount"
+        )
         .with_columns(pl.col("principal").cast(pl.Categorical).to_physical().cast(pl.Int64))
         .with_columns((pl.col("principal") * 4 + pl.col("broker_id")).alias("key"))
         .sort("key", "record_ms", maintain_order=True)

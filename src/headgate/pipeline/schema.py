@@ -390,3 +390,8 @@ TABLES: Final[dict[str, Table]] = {
         SUMMARY,
     )
 }
+
+
+def reference() -> str:
+    """Return the tables' part of docs/reference/pipeline.md; a test holds the page to it."""
+    return "\n".join(table.markdown() for table in TABLES.values())

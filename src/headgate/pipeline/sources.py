@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 # Tasks per core: enough that cores end together, few enough that a task's start (20 ms) is lost.
 TASKS_PER_CORE: Final = 8
+TABLE_TASKS_PER_CORE: Final = 2
 
 
 def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
     """Return a frame with the numbers of the splits, spread over tasks; no shuffle."""
     cores = spark.sparkContext.defaultParallelism
-    tasks = max(1, min(len(splits), cores * TASKS_PER_CORE))
+    # Row groups of tables are packed several at a time: a task takes as many as it can.
+    per_core = TABLE_TASKS_PER_CORE if all(s.kind == "requests" for s in splits) else TASKS_PER_CORE
+    tasks = max(1, min(len(splits), cores * per_core))
     return spark.range(0, len(splits), 1, tasks)
 
 

@@ -1,0 +1,211 @@
+"""
+Usage from raw request logs: Headgate on Spark beside DuckDB and spark.read.json, one after another.
+
+    python bench/pipeline/bench_usage.py [--gb 1]
+
+The log is the test's real one, repeated with later times. All end with bytes and requests per
+(principal, client-id, API, second); Headgate and DuckDB must agree on the bytes produced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cpu import tree_cpu
+
+LOG = Path(__file__).parents[2] / "tests/data/pipeline/public.log.gz"
+_TYPE = (
+    '{"requestHeader":{"requestApiKeyName":"VARCHAR","requestApiVersion":"INTEGER",'
+    '"clientId":"VARCHAR"},"request":{"transactionalId":"VARCHAR","topicData":[{"name":"VARCHAR",'
+    '"partitionData":[{"recordsSizeInBytes":"BIGINT"}]}]},"principal":"VARCHAR",'
+    '"sendTimeMs":"DOUBLE","responseQueueTimeMs":"DOUBLE","throttleTimeMs":"BIGINT"}'
+)
+_DUCKDB = f"""
+create macro v(n) as case when n < 128 then 1 when n < 16384 then 2 when n < 2097152 then 3
+  when n < 268435456 then 4 else 5 end;
+copy (
+  with lines as (
+    select epoch_ms(line[2:20]::timestamp) + line[22:24]::int as log_ms,
+      from_json(line[strpos(line, '{{'):length(line) - 23], '{_TYPE}') as j
+    from read_csv('%s', columns = {{'line': 'varchar'}}, delim = '\x01', quote = '', escape = '',
+      header = false, auto_detect = false, max_line_size = 16777216)),
+  sized as (
+    select j.principal as principal, j.requestHeader.clientId as client_id,
+      j.requestHeader.requestApiKeyName as api, j.throttleTimeMs as throttle_ms,
+      floor((log_ms - j.sendTimeMs - j.responseQueueTimeMs) / 1000) as second,
+      case when j.requestHeader.requestApiKeyName = 'PRODUCE' then
+        11 + strlen(j.requestHeader.clientId)
+        + case when j.request.transactionalId is null then 1 else
+            v(strlen(j.request.transactionalId) + 1) + strlen(j.request.transactionalId) end
+        + 7 + v(len(j.request.topicData) + 1) - 1 + 1 - 1
+        + list_sum(list_transform(j.request.topicData, lambda t:
+            case when j.requestHeader.requestApiVersion >= 13 then 16
+                 else v(strlen(t.name) + 1) + strlen(t.name) end
+            + v(len(t.partitionData) + 1) + 1
+            + list_sum(list_transform(t.partitionData, lambda p:
+                5 + v(p.recordsSizeInBytes + 1) + p.recordsSizeInBytes))))
+      else 0 end as bytes
+    from lines)
+  select principal, client_id, api, second, count(*) as requests, sum(bytes)::bigint as bytes,
+    sum(throttle_ms) as throttle_ms
+  from sized group by all
+) to '%s' (format parquet)
+"""
+
+
+def make_log(folder: Path, gigabytes: float) -> Path:
+    """Write the log again and again, each time seven minutes later."""
+    out = folder / "request.log"
+    text = gzip.decompress(LOG.read_bytes()).decode()
+    lines = text.splitlines()
+    written, n = 0, 0
+    with out.open("w") as file:
+        while written < gigabytes * 1e9:
+            later = timedelta(minutes=7 * n)
+            known: dict[str, str] = {}
+            for line in lines:
+                stamp = line[1:20]
+                if stamp not in known:
+                    known[stamp] = str(datetime.fromisoformat(stamp) + later)
+                file.write(f"[{known[stamp]}{line[20:]}\n")
+                written += len(line) + 1
+            n += 1
+    return out
+
+
+def duckdb_usage(log: str, out: str) -> dict[str, float]:
+    import duckdb
+
+    db = duckdb.connect()
+    db.execute("set threads = 2")
+    cpu, wall = tree_cpu(), time.perf_counter()
+    for statement in (_DUCKDB % (log, f"{out}/duckdb.parquet")).split(";\n"):
+        db.execute(statement)
+    figures = {"cpu_s": tree_cpu() - cpu, "wall_s": time.perf_counter() - wall}
+    total = db.execute(f"select sum(bytes) from '{out}/duckdb.parquet' where api = 'PRODUCE'")
+    return figures | {"bytes": int(total.fetchone()[0])}
+
+
+def session() -> tuple[object, float]:
+    from headgate.embedded import spark_env
+
+    os.environ.update(spark_env())
+    from headgate.pipeline.session import open_session
+
+    cpu = tree_cpu()
+    spark = open_session("bench", master="local[2]", log=Path(tempfile.gettempdir()) / "bench.log")
+    spark.range(2).count()
+    return spark, tree_cpu() - cpu
+
+
+def headgate_usage(log: str, out: str) -> dict[str, float]:
+    spark, start = session()
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import sources
+    from headgate.pipeline.filesplits import cut, find_files
+    from headgate.pipeline.worker import ACTIVITY
+
+    cpu, wall = tree_cpu(), time.perf_counter()
+    emitted = sources.read_activity(spark, cut(find_files([log])))
+    keys = ("principal", "client_id", "quota_type", "second_ms")
+    sums = (
+        sources.only(emitted, "activity", ACTIVITY)
+        .groupBy(*keys)
+        .agg(F.sum("requests"), F.sum("bytes").alias("bytes"), F.sum("throttle_time_ms"))
+        .toDF(*keys, "requests", "bytes", "throttle_ms")
+    )
+    sums.write.parquet(f"{out}/headgate")
+    figures = {
+        "cpu_s": tree_cpu() - cpu,
+        "wall_s": time.perf_counter() - wall,
+        "start_cpu_s": start,
+    }
+    produced = spark.read.parquet(f"{out}/headgate").where("quota_type = 'producer_byte_rate'")
+    return figures | {"bytes": int(produced.agg(F.sum("bytes")).first()[0])}
+
+
+def spark_json(log: str, out: str) -> dict[str, float]:
+    spark, start = session()
+    from pyspark.sql import functions as F
+
+    schema = (
+        "requestHeader struct<requestApiKeyName:string,requestApiVersion:int,clientId:string>,"
+        "request struct<topicData:array<struct<name:string,partitionData:array<struct<"
+        "recordsSizeInBytes:bigint>>>>>, principal string, sendTimeMs double, "
+        "responseQueueTimeMs double, throttleTimeMs bigint"
+    )
+    stripped = f"{out}/stripped.json"
+    with Path(log).open() as source, Path(stripped).open("w") as target:
+        for line in source:
+            target.write(line[line.index("{") : line.rindex("}") + 1] + "\n")
+    cpu, wall = tree_cpu(), time.perf_counter()
+    frame = spark.read.schema(schema).json(stripped)
+    sizes = F.flatten(
+        F.transform("request.topicData", lambda t: t.partitionData.recordsSizeInBytes)
+    )
+    frame.select(
+        "principal", "requestHeader.clientId", "requestHeader.requestApiKeyName", "throttleTimeMs",
+        F.aggregate(sizes, F.lit(0).cast("long"), lambda a, b: a + b).alias("bytes"),
+    ).groupBy("principal", "clientId", "requestApiKeyName").agg(
+        F.sum("bytes"), F.sum("throttleTimeMs")
+    ).toDF("a", "b", "c", "d", "e").write.parquet(f"{out}/json")  # fmt: skip
+    return {
+        "cpu_s": tree_cpu() - cpu,
+        "wall_s": time.perf_counter() - wall,
+        "start_cpu_s": start,
+        "bytes": 0,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gb", type=float, default=1.0)
+    parser.add_argument("--one")
+    parser.add_argument("--log")
+    parser.add_argument("--out")
+    arguments = parser.parse_args()
+    contestants = {
+        "duckdb": duckdb_usage,
+        "headgate": headgate_usage,
+        "spark.read.json": spark_json,
+    }
+    if arguments.one:
+        print(json.dumps(contestants[arguments.one](arguments.log, arguments.out)))
+        return
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+        log = make_log(Path(folder), arguments.gb)
+        megabytes = log.stat().st_size / 1e6
+        found = {}
+        for name in contestants:
+            argv = [sys.executable, __file__, "--one", name, "--log", str(log), "--out", folder]
+            done = subprocess.run(argv, capture_output=True, text=True, check=True)
+            r = found[name] = json.loads(done.stdout.splitlines()[-1])
+            print(
+                f"{name:16} {megabytes:8,.0f} MB  {r['cpu_s']:6.1f} CPU-s  {r['wall_s']:6.1f} s  "
+                f"{megabytes / r['cpu_s']:6.0f} MB per CPU-s  "
+                f"(session: {r.get('start_cpu_s', 0):.1f} CPU-s)"
+            )
+    ours = found["headgate"]
+    if ours["bytes"] != found["duckdb"]["bytes"]:
+        sys.exit(f"bytes differ: {ours['bytes']} and {found['duckdb']['bytes']}")
+    whole = ours["cpu_s"] + ours["start_cpu_s"]
+    print(
+        f"headgate's CPU: {ours['cpu_s'] / found['duckdb']['cpu_s']:.2f} x DuckDB's "
+        f"({whole / found['duckdb']['cpu_s']:.2f} x with the session's start); "
+        f"spark.read.json takes {found['spark.read.json']['cpu_s'] / ours['cpu_s']:.1f} x ours"
+    )
+
+
+if __name__ == "__main__":
+    main()
