@@ -165,3 +165,28 @@ def test_a_3_9_cluster_in_zookeeper_mode_is_fronted_too(
         set_quota(gateway, QuotaEntity.of(client_id=slow), {PRODUCER: 20_000.0})
         assert max(send(bootstrap, name, 600, **{"client.id": slow})) > 0
     store.close()
+
+
+@pytest.mark.kafka4
+def test_a_share_group_reads_through_the_gateway(make_gateway: Make, unique: Unique) -> None:
+    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+    name, group = topic(bootstrap, unique("share"), 1), unique("sg")
+    configured = run_tool(
+        "kafka.admin.ConfigCommand",
+        ["--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups", "--entity-name",
+         group, "--add-config", "share.auto.offset.reset=earliest"],
+    )  # fmt: skip
+    assert configured.returncode == 0, configured.stderr
+    produced = run_tool(
+        "org.apache.kafka.tools.ConsoleProducer",
+        ["--bootstrap-server", bootstrap, "--topic", name],
+        input="one\ntwo\nthree\n",
+    )
+    assert produced.returncode == 0, produced.stderr
+    consumed = run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+        ["--bootstrap-server", bootstrap, "--topic", name, "--group", group,
+         "--max-messages", "3", "--timeout-ms", "30000"],
+        timeout_s=90,
+    )  # fmt: skip
+    assert sorted(consumed.stdout.split()) == ["one", "three", "two"], consumed.stderr

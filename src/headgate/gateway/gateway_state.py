@@ -160,6 +160,16 @@ class GatewayState:
 
         return client_context(self.settings.for_listener(listener).upstream_ssl)
 
+    def _admin_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
+        own = self._admin.ssl
+        given = own.keystore_location or own.keystore_key or own.truststore_location
+        if protocol.tls and (given or own.truststore_certificates):
+            from headgate.gateway.tls import client_context
+
+            return client_context(own)
+        return self._upstream_tls(listener, protocol)
+
     def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
@@ -176,7 +186,7 @@ class GatewayState:
         connection = await up.connect(
             self._reachable(face),
             replace(self._admin, security_protocol=protocol),
-            face.upstream_tls,
+            self._admin_tls(face.name, protocol),
             face.settings.upstream_connect_timeout_ms,
         )
         try:

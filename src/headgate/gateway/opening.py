@@ -47,7 +47,7 @@ class Opening(GatewayState):
                 self.clusters[listener.name] = await up.discover(
                     bootstrap,
                     security,
-                    self._upstream_tls(listener.name, protocol),
+                    self._admin_tls(listener.name, protocol),
                     own.upstream_connect_timeout_ms,
                 )
             except up.UpstreamError as error:
