@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from headgate.usage import files
-from headgate.usage.format import SCHEMA, batch_of
+from headgate.usage.format import SCHEMA, Event, Origin, batch_of
 
 log = logging.getLogger("headgate.usage")
 
@@ -78,6 +78,9 @@ class EventWriter(ABC):
         self.written = 0  # events
         self._flush_s = flush_ms / 1_000
         self._limit = max_pending
+        # pyarrow loads parts of itself, and pandas where there is one, at its first batch: a
+        # quarter of a second that a start can spare better than the traffic.
+        batch_of([Event(Origin("start"), 0.0)], worker_id, 1)
         self._pending: list[Any] = []  # event tuples; an int is a number of dropped events
         self._lost = 0
         self._next_seq = first_seq
