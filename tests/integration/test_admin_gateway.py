@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from headgate.admin import (
     DEFAULT,
@@ -224,6 +225,54 @@ def test_quotas_as_code_through_a_gateway(places: Places, tmp_path: Path) -> Non
     assert quotas_as_code.main_plan(argv) == 3
     assert quotas_as_code.main_apply(argv) == 0
     assert quotas_as_code.main_plan(argv) == 0
+
+
+def test_tls_and_sasl_to_the_admin_listener(
+    make_gateway: Callable[..., GatewayThread],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    authority = trustme.CA()
+    trust, own = tmp_path / "ca.pem", tmp_path / "own.pem"
+    authority.cert_pem.write_to_path(trust)
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(own)
+    gateway = make_gateway(
+        headgate__admin__listener="ADMIN://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,ADMIN:SASL_SSL"
+            ),
+            "listener.name.admin.ssl.keystore.type": "PEM",
+            "listener.name.admin.ssl.keystore.location": str(own),
+        },
+    )
+    assert gateway.gateway.admin_address is not None
+    place = f"localhost:{gateway.gateway.admin_address[1]}"
+
+    def config(user: str) -> dict[str, str]:
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.location": str(trust),
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f'X required username="{user}" password="{user}-secret";',
+        }
+
+    entry = AlterQuotasEntry(QuotaEntity.of(user="carol"), [Op(PRODUCER_BPS, 5)])
+    with AdminClient(place, config=config("admin")) as client:
+        client.alter_quotas([entry]).all().result(30)
+        assert client.describe_quotas().entities().result(30) == {
+            QuotaEntity.of(user="carol"): {PRODUCER_BPS: 5.0}
+        }
+    with AdminClient(place, config=config("bob")) as client:
+        for refused in (client.alter_quotas([entry]).all(), client.describe_quotas().entities()):
+            with pytest.raises(ApiError) as caught:
+                refused.result(30)
+            assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    assert history.main(["--store", gateway.gateway.settings.store]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  User:admin  headgate.admin  users/carol" in lines[0]
+    assert all("User:bob" in line and "refused" in line for line in lines[1:])
+    assert len(lines) >= 2
 
 
 def test_a_stranger_is_refused_and_the_attempt_is_in_the_history(

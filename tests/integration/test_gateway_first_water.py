@@ -3,129 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from headgate.config import HostPort, Settings
 from headgate.embedded import EmbeddedKafka, run_tool
 from headgate.gateway import Gateway, GatewayThread
-from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.store import open_store
 
+from .gateway_kit import make_gateway, properties, read_all, receive, send, set_quota, topic
+
+__all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
-
-
-def properties(tmp_path: Path, kafka: EmbeddedKafka, **more: str) -> dict[str, str]:
-    return {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        "headgate.upstream": kafka.bootstrap("PLAINTEXT"),
-        "listener.name.sasl.headgate.upstream": kafka.bootstrap("SASL_PLAINTEXT"),
-        "headgate.upstream.admin.sasl.mechanism": "PLAIN",
-        "headgate.upstream.admin.sasl.username": "admin",
-        "headgate.upstream.admin.sasl.password": "admin-secret",
-        "headgate.broker.id.min": "1",
-        "headgate.broker.id.max": "9",
-        "headgate.store": f"sqlite:{tmp_path / 'quotas.db'}",
-        "headgate.data.dir": str(tmp_path),
-        "headgate.usage": "none",
-        "super.users": "User:admin;User:ANONYMOUS",
-        **more,
-    }
-
-
-@pytest.fixture
-def make_gateway(tmp_path: Path, kafka4: EmbeddedKafka) -> Iterator[Callable[..., GatewayThread]]:
-    """``make_gateway(kafka=…, **properties)``: a started gateway before the shared Kafka."""
-    running: list[tuple[GatewayThread, Any]] = []
-
-    def make(kafka: EmbeddedKafka | None = None, **more: str) -> GatewayThread:
-        named = {name.replace("__", "."): value for name, value in more.items()}
-        settings = Settings.from_properties(properties(tmp_path, kafka or kafka4, **named))
-        store = open_store(settings.store)
-        thread = GatewayThread(lambda: Gateway(settings, store))
-        running.append((thread, store))
-        return thread.start()
-
-    yield make
-    for thread, store in running:
-        thread.stop(0)
-        store.close()
-
-
-def topic(bootstrap: str, name: str, partitions: int = 2) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    return name
-
-
-def send(bootstrap: str, name: str, count: int, size: int = 1_000, **config: Any) -> list[int]:
-    """Produce, return the throttle times the client was told (librdkafka's throttle_cb)."""
-    told: list[int] = []
-    failed: list[Any] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "throttle_cb": lambda event: told.append(round(event.throttle_time * 1000)),
-            **config,
-        }
-    )
-    for number in range(count):
-        producer.produce(
-            name,
-            bytes(size),
-            key=str(number).encode(),
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    assert not failed
-    return told
-
-
-def receive(bootstrap: str, name: str, count: int, group: str, **config: Any) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            **config,
-        }
-    )
-    consumer.subscribe([name])
-    found: list[bytes] = []
-    until = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < until:
-        message = consumer.poll(1.0)
-        if message is not None and message.error() is None:
-            found.append(message.key())
-    consumer.close()
-    return found
-
-
-def set_quota(gateway: GatewayThread, entity: QuotaEntity, **values: Any) -> None:
-    """Set quotas as another process would, and wait until the gateway has them."""
-    keys = {"producer": PRODUCER, "consumer": CONSUMER}
-    store = open_store(gateway.gateway.settings.store)
-    try:
-        results = store.alter(
-            [QuotaAlteration.of(entity, (Op(keys[k], v) for k, v in values.items()))]
-        )
-        assert [result.error for result in results] == [None]
-        version = store.snapshot().version
-    finally:
-        store.close()
-    until = time.monotonic() + 5
-    while gateway.gateway.table.version < version:
-        assert time.monotonic() < until, "the gateway hasn't seen the quota"
-        time.sleep(0.01)
 
 
 def test_records_pass_whole_and_in_order_through_two_brokers(
@@ -135,8 +31,9 @@ def test_records_pass_whole_and_in_order_through_two_brokers(
     bootstrap = gateway.bootstrap("PLAINTEXT")
     name = topic(bootstrap, unique("through"), 4)
     assert send(bootstrap, name, 5_000) == []
-    found = receive(bootstrap, name, 5_000, unique("group"))
-    assert sorted(found, key=int) == [str(n).encode() for n in range(5_000)]
+    found = read_all(bootstrap, name, 4, 5_000)
+    assert all(keys == sorted(keys, key=int) for keys in found.values())
+    assert sorted(int(k) for keys in found.values() for k in keys) == list(range(5_000))
 
 
 def test_no_client_learns_a_brokers_own_address(
@@ -159,7 +56,7 @@ def test_a_quota_of_a_sasl_user_is_enforced_and_told(
     mechanism: str,
 ) -> None:
     gateway = make_gateway(quota__window__num="3")
-    set_quota(gateway, QuotaEntity.of(user="alice"), producer=100_000.0)
+    set_quota(gateway, QuotaEntity.of(user="alice"), {PRODUCER: 100_000.0})
     bootstrap = gateway.bootstrap("SASL")
     name = topic(gateway.bootstrap("PLAINTEXT"), unique("quota"))
     sasl = {**kafka4.sasl_config("alice", mechanism)}
@@ -274,7 +171,7 @@ def test_a_consumer_over_quota_loses_nothing(
     bootstrap = gateway.bootstrap("PLAINTEXT")
     name, client = topic(bootstrap, unique("slow"), 1), unique("reader")
     send(bootstrap, name, 1_000)
-    set_quota(gateway, QuotaEntity.of(client_id=client), consumer=200_000.0)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {CONSUMER: 200_000.0})
     started = time.monotonic()
     found = receive(bootstrap, name, 1_000, unique("g"), **{"client.id": client})
     assert [int(key) for key in found] == list(range(1_000))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -46,8 +47,27 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check", action="store_true", help="check the settings, print what is odd, and stop"
     )
+    made.add_argument(
+        "--brokers",
+        metavar="ID,…",
+        type=_broker_ids,
+        help="front these brokers only; other processes front the others",
+    )
+    made.add_argument(
+        "--process-per-broker",
+        action="store_true",
+        help="run one process per broker under a supervisor",
+    )
     made.add_argument("--verbose", "-v", action="store_true", help="log every decision of note")
     return made
+
+
+def _broker_ids(text: str) -> frozenset[int]:
+    """Read ``1,2,3``."""
+    try:
+        return frozenset(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a list of broker ids") from None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,25 +94,67 @@ def main(argv: Sequence[str]) -> int:
     if args.check:
         return exit_codes.DONE
     try:
-        return serve(settings, Path(args.config))
+        if args.process_per_broker:
+            return supervise(settings, Path(args.config))
+        return serve(settings, Path(args.config), args.brokers)
     except HeadgateError as error:
         for line in str(error).splitlines():
             complain(printable(f"headgate serve: {line}"))
         return exit_codes.FAILED
 
 
-def serve(settings: Settings, config: Path) -> int:
+def supervise(settings: Settings, config: Path) -> int:
+    """
+    Run a process per broker until a signal says stop.
+
+    Raises:
+        HeadgateError: the upstream doesn't answer, or is the embedded one.
+    """
+    if settings.embedded:
+        raise HeadgateError(
+            "--process-per-broker fronts a cluster that runs on its own; with "
+            "headgate.upstream=embedded one process serves all"
+        )
+    from headgate.cli.workers import Supervisor
+    from headgate.gateway import Gateway
+
+    async def run() -> int:
+        brokers = await Gateway(settings).find_brokers()
+        return await Supervisor(config, brokers).run()
+
+    return asyncio.run(run())
+
+
+def serve(settings: Settings, config: Path, brokers: frozenset[int] | None = None) -> int:
     """
     Serve until a signal says stop.
+
+    Args:
+        settings: of the file.
+        config: the file, for reloads.
+        brokers: front these only; None: all.
 
     Raises:
         HeadgateError: the start failed; says where and the way out.
     """
+    try:
+        Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadgateError(
+            f"headgate.data.dir {settings.data_dir} can't be made: {error.strerror}"
+        ) from error
     with contextlib.ExitStack() as stack:
         arguments = upstream_of(settings, stack)
+        arguments["only_brokers"] = brokers
         store = store_of(settings)
         if store is not None:
             stack.callback(store.close)
+        else:
+            from headgate.gateway.snapshot import load_snapshot
+            from headgate.store import open_store
+
+            arguments["table"] = load_snapshot(settings)
+            arguments["reopen"] = lambda: open_store(settings.store, settings)
         return _run(settings, store, arguments, config)
 
 
@@ -176,6 +238,11 @@ async def _main(make: Callable[[], Gateway], config: Path) -> int:
     loop.add_signal_handler(signal.SIGHUP, gateway.reload, config)
     for listener in gateway.settings.listener_list:
         complain(f"headgate serve: {listener.name} {gateway.bootstrap(listener.name)}")
+    # What is there now stays: keep the collector from walking it, and from looking too often at the
+    # tuples of the journal, which live for a second.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
     complain(f"headgate serve: ready, process {os.getpid()}")
     await stop.wait()
     complain("headgate serve: draining")

@@ -13,12 +13,15 @@ A map, in the order bytes meet it:
 - ``identity`` says who a client is; ``rewrite`` keeps brokers' addresses behind the gateway;
 - ``answers`` replies where the gateway itself is asked (quotas, its broker settings), ``mutations``
   judges topic creations;
-- ``front`` is one upstream broker with its listeners; ``server`` the whole gateway; ``upstream``
-  asks the cluster which brokers there are.
+- ``front`` is one upstream broker with its listeners; ``server`` the whole gateway, cut into what
+  it has (``gateway_state``), opens (``opening``) and follows (``following``); ``upstream`` asks the
+  cluster which brokers there are, ``leases`` keeps two workers from fronting one.
 """
 
 from __future__ import annotations
 
-from headgate.gateway.server import Gateway, GatewayError, GatewayThread
+from headgate.gateway.gateway_state import GatewayError
+from headgate.gateway.server import Gateway
+from headgate.gateway.thread import GatewayThread
 
 __all__ = ["Gateway", "GatewayError", "GatewayThread"]

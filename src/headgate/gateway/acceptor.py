@@ -77,6 +77,11 @@ class Acceptor:
         name = self._sock.getsockname()
         return str(name[0]), int(name[1])
 
+    @property
+    def started(self) -> bool:
+        """Whether connections are, or were, accepted."""
+        return self._listening or self._reserved or bool(self._blocked_since_ms)
+
     def start(self) -> None:
         """Begin to accept."""
         if not self._listening and self._sock.fileno() >= 0:
@@ -126,7 +131,7 @@ class Acceptor:
                 max(self._delay_ends_ms - now, 1) / 1000, self._go_on
             )
             return
-        # Differs: KIP-612 v3 stops waiting for a slot after the delay; Kafka waits for both.
+        # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
         if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
             return
         self._meters.blocked.mark(self._blocked_since_ms, now)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import ApiError, KafkaError, StoreError
-from headgate.gateway import broker_settings, mutations
+from headgate.gateway import broker_settings, draft_answers, mutations
 from headgate.gateway.plans import Kind
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
@@ -29,8 +29,8 @@ from headgate.wire.messages import decode_request, encode_response, quotas
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
     from headgate.gateway.front import BrokerFront, ListenerFace
+    from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
-    from headgate.gateway.server import Gateway
 
 log = logging.getLogger("headgate.gateway")
 
@@ -45,7 +45,7 @@ class Answers:
         gateway: whose store, table and settings are used.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayState) -> None:
         self.gateway = gateway
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
 
@@ -75,6 +75,10 @@ class Answers:
         try:
             if ask.plan.kind == Kind.MUTATION:
                 await mutations.charge(self.gateway, front, face, link, ask)
+            elif ask.plan.kind == Kind.OWN_VERSIONS:
+                link.answer(ask, draft_answers.versions(ask))
+            elif ask.plan.kind == Kind.DRAFT:
+                link.answer(ask, await draft_answers.answer(self, ask, face.name))
             elif ask.plan.key == apis.DESCRIBE_CLIENT_QUOTAS:
                 link.answer(ask, await self._describe(ask))
             elif ask.plan.key == apis.ALTER_CLIENT_QUOTAS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from headgate.gateway.plans import Plan
     from headgate.gateway.rewrite import AddressBook
-    from headgate.gateway.session import Session
+    from headgate.gateway.session_state import SessionState
     from headgate.throttle.controller_mutation import MutationQuota
 
 
@@ -41,11 +41,14 @@ class SessionRules(Protocol):
     largest of the managers concerned, ties to the request quota, 0 in ``observe``.
     """
 
+    broker_id: int
     epoch: int
     """Grows when contexts handed out before may be out of date."""
     counts_requests: bool
     counts_mutations: bool
     counts_producer_ids: bool
+    empties_fetches: bool
+    """``headgate.fetch=kafka``: a violating fetch is answered empty and not charged."""
 
     def context(self, principal: str, client_id: str) -> Context:
         """Return who to charge."""
@@ -57,7 +60,7 @@ class SessionRules(Protocol):
 
     def produce(
         self,
-        session: Session,
+        session: SessionState,
         context: Context,
         plan: Plan,
         size: int,
@@ -71,7 +74,7 @@ class SessionRules(Protocol):
 
     def fetch(
         self,
-        session: Session,
+        session: SessionState,
         context: Context,
         plan: Plan,
         size: int,
@@ -82,9 +85,15 @@ class SessionRules(Protocol):
         """Charge a fetch whose answer's frame has ``answer_bytes``."""
         ...
 
+    def unfetch(
+        self, session: SessionState, context: Context, plan: Plan, answer_bytes: int, now_ms: int
+    ) -> None:
+        """Take a fetch's charge back: its answer was emptied."""
+        ...
+
     def request(
         self,
-        session: Session,
+        session: SessionState,
         context: Context,
         plan: Plan,
         size: int,
@@ -96,7 +105,7 @@ class SessionRules(Protocol):
 
     def mutation(
         self,
-        session: Session,
+        session: SessionState,
         context: Context,
         plan: Plan,
         size: int,
@@ -107,7 +116,9 @@ class SessionRules(Protocol):
         """Charge the time of a request whose mutations are charged to ``quota``."""
         ...
 
-    def network_time(self, session: Session, context: Context, nanos: int, now_ms: int) -> None:
+    def network_time(
+        self, session: SessionState, context: Context, nanos: int, now_ms: int
+    ) -> None:
         """Charge the time it took to send an answer; never throttles by itself."""
         ...
 

@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.errors import HeadgateError
+from headgate.gateway import upstream
 from headgate.gateway.acceptor import Acceptor, listen
-from headgate.gateway.link import Link
+from headgate.gateway.link import GOODBYE_S, Link
 from headgate.gateway.session import Session
+from headgate.gateway.tls import client_context
 from headgate.metrics.samples import BrokerView
 from headgate.throttle.connection import ConnectionQuotas
+from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 if TYPE_CHECKING:
     import ssl
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
     from headgate.gateway.enforcement import Enforcement
     from headgate.gateway.hangup import HangupWatch
+    from headgate.gateway.lending import Lending
     from headgate.gateway.link import ReadBuffer
     from headgate.gateway.plans import Plan
     from headgate.gateway.rewrite import AddressBook
@@ -44,25 +49,30 @@ class ListenerFace:
 
     Args:
         name: listener name.
-        upstream: where its connections go; changes when the broker moves.
+        upstream: where its connections go; changes when the broker moves. None: nowhere, the
+            gateway answers everything itself.
         addresses: what clients are told.
         make_identity: a new connection's identity, from its address and TLS.
         server_tls: for clients, or None.
         upstream_tls: for the broker, or None.
         settings: with the listener's own values.
         on_unknown: told of brokers that clients can't be told about yet.
+        plans: how requests are handled, instead of the front's own.
+        lending: with what clients that show a certificate go upstream; None: nobody does.
     """
 
     def __init__(
         self,
         name: str,
-        upstream: HostPort,
+        upstream: HostPort | None,
         addresses: AddressBook,
         make_identity: Callable[[str, Any], Any],
         server_tls: ssl.SSLContext | None,
         upstream_tls: ssl.SSLContext | None,
         settings: Settings,
         on_unknown: Callable[[], None] = lambda: None,
+        plans: dict[int, Plan] | None = None,
+        lending: Lending | None = None,
     ) -> None:
         self.name = name
         self.upstream = upstream
@@ -72,6 +82,8 @@ class ListenerFace:
         self.upstream_tls = upstream_tls
         self.settings = settings
         self._on_unknown = on_unknown
+        self.plans = plans
+        self.lending = lending
 
     def unknown_brokers(self, broker_ids: tuple[int, ...]) -> None:
         """Have the upstream's brokers looked up soon."""
@@ -119,6 +131,8 @@ class BrokerFront:
         self.links: dict[Link, tuple[str, str]] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._numbers = 0
+        self._expire_ms = start_ms + EXPIRY_PERIOD_MS
+        self.failed_at = float("-inf")  # when the broker couldn't be reached, monotonic seconds
         self._logged: dict[str, tuple[int, int]] = {}
         self.quotas = ConnectionQuotas(
             (),
@@ -151,7 +165,7 @@ class BrokerFront:
             self.quotas,
             self.meters.listeners[face.name],
             self.rules.journal,
-            lambda client, address: self._accepted(face, client, address),
+            lambda client, address: self.accepted(face, client, address),
         )
         return self.acceptors[face.name].address
 
@@ -176,7 +190,8 @@ class BrokerFront:
 
     # --- connections ------------------------------------------------------------------------
 
-    def _accepted(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+    def accepted(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+        """Take over a client's connection that was admitted by the quotas."""
         task = asyncio.get_running_loop().create_task(self._open_link(face, sock, address))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -191,7 +206,7 @@ class BrokerFront:
         def make_link(tls: Any) -> Link:
             session = Session(
                 self.rules,
-                self.plans,
+                face.plans or self.plans,
                 face.make_identity(address, tls),
                 face,
                 pass_unknown=settings.unknown_apis == "pass",
@@ -246,6 +261,12 @@ class BrokerFront:
     async def _connect_upstream(self, face: ListenerFace, link: Link) -> None:
         loop = asyncio.get_running_loop()
         where = face.upstream
+        if where is None:
+            link.upstream_ready()
+            return
+        if face.lending is not None and _has_certificate(link):
+            await self._connect_lent(face, face.lending, where, link)
+            return
         try:
             async with asyncio.timeout(face.settings.upstream_connect_timeout_ms / 1000):
                 await loop.create_connection(
@@ -257,11 +278,43 @@ class BrokerFront:
                 )
         except (OSError, TimeoutError) as error:
             self.meters.upstream_failures["connect"] += 1
+            self.failed_at = time.monotonic()
             link.close("upstream-unreachable", f"broker {self.broker_id} at {where}: {error}")
             return
         if link.closed is not None:
             link.broker.abort()
             return
+        link.upstream_ready()
+
+    async def _connect_lent(
+        self, face: ListenerFace, lending: Lending, where: HostPort, link: Link
+    ) -> None:
+        """Go upstream with the credentials lent to an mTLS client's principal."""
+        principal = link.session.identity.principal
+        security = lending.lend(principal)
+        if security is None:
+            link.close(
+                "no-upstream-credentials",
+                f"User:{principal} has none in headgate.upstream.credentials.file, and "
+                "headgate.upstream.shared.enable is false",
+            )
+            return
+        tls = client_context(security.ssl) if security.security_protocol.tls else None
+        try:
+            connection = await upstream.connect(
+                where, security, tls, face.settings.upstream_connect_timeout_ms
+            )
+        except HeadgateError as error:
+            self.meters.upstream_failures["login"] += 1
+            link.close("upstream-unreachable", f"broker {self.broker_id} for {principal}: {error}")
+            return
+        transport = connection.detach()
+        link.kept = connection  # a stream writer that is collected closes its transport
+        if link.closed is not None:
+            transport.abort()
+            return
+        transport.set_protocol(link.broker)
+        link.broker.connection_made(transport)
         link.upstream_ready()
 
     def _make_room(self, listener: str) -> None:
@@ -321,8 +374,10 @@ class BrokerFront:
                 link.close("handshake-timeout", "not authenticated in time")
             elif session.partial_since_ms and now_ms - session.partial_since_ms > _SLOW_REQUEST_MS:
                 link.close("slow-request", "a request that doesn't end")
-        self.rules.expire(now_ms)
-        self.quotas.expire(now_ms)
+        if now_ms >= self._expire_ms:
+            self._expire_ms = now_ms + EXPIRY_PERIOD_MS
+            self.rules.expire(now_ms)
+            self.quotas.expire(now_ms)
 
     def view(self, now_ms: int) -> BrokerView:
         """Return what the metrics are read from; sums up live connections first."""
@@ -350,7 +405,7 @@ class BrokerFront:
             rates["listener", name] = (self.quotas.listener_rate(name, now_ms), None)
         for ip, rate in self.quotas.ip_rates(now_ms).items():
             rates["ip", ip] = (rate, float(self.quotas.ip_bound(ip)))
-        return BrokerView(self.broker_id, self.rules.managers, self.meters, rates)
+        return BrokerView(self.broker_id, self.rules.by_key, self.meters, rates)
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -359,11 +414,16 @@ class BrokerFront:
         for acceptor in self.acceptors.values():
             acceptor.stop_accepting()
 
-    async def drain(self, timeout_ms: int) -> None:
-        """Let requests in flight finish, then close; what isn't done in time is cut off."""
+    def close_ports(self) -> None:
+        """Let go of every port."""
         for acceptor in self.acceptors.values():
             acceptor.close()
+
+    async def drain(self, timeout_ms: int) -> None:
+        """Let requests in flight finish, then close; what isn't done in time is cut off."""
+        self.close_ports()
         deadline = time.monotonic() + timeout_ms / 1000
+        any_left = bool(self.links)
         while self.links:
             late = time.monotonic() >= deadline
             for link in list(self.links):
@@ -371,8 +431,16 @@ class BrokerFront:
                     link.close("drained" if link.session.at_rest else "drain-timeout")
             if self.links:
                 await asyncio.sleep(0.01)
+        if any_left and timeout_ms:
+            await asyncio.sleep(GOODBYE_S)
         for task in list(self._opening):
             task.cancel()
+
+
+def _has_certificate(link: Link) -> bool:
+    """Whether a client showed a certificate."""
+    tls = link.client.transport.get_extra_info("ssl_object")
+    return tls is not None and bool(tls.getpeercert(binary_form=True))
 
 
 class _Waiting(asyncio.Protocol):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
+GOODBYE_S: Final = 0.3
+"""How long a drained client may take to hang up by itself."""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
@@ -98,6 +100,23 @@ class _Side(asyncio.BufferedProtocol):
         transport.close()
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def say_goodbye(self) -> None:
+        """
+        Say that nothing more comes and leave the closing to the peer, for a moment.
+
+        Closing at once would reset the connection if the peer's next request is already here, and
+        a reset takes back answers that the peer hasn't read yet.
+        """
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self.tls:
+            self.close()
+            return
+        transport.resume_reading()
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(GOODBYE_S, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -202,6 +221,7 @@ class Link:
         "client",
         "closed",
         "connected",
+        "kept",
         "opened_ms",
         "session",
         "tasks",
@@ -223,6 +243,7 @@ class Link:
         self.closed: str | None = None
         self.connected: Callable[[], None] | None = None
         self.tasks: set[Any] = set()
+        self.kept: Any = None  # lives as long as the link
         self._paused = False
         self._hangup = hangup
         self._on_ask = on_ask
@@ -335,6 +356,8 @@ class Link:
         with contextlib.suppress(Exception):
             if reason == "client-gone":
                 self.client.abort()
+            elif reason == "drained":
+                self.client.say_goodbye()
             else:
                 self.client.close()
             # A half-sent request must not look like a whole one's end: just go.

@@ -21,14 +21,14 @@ from headgate.wire.messages import decode_request, decode_response, mutation
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
     from headgate.gateway.front import BrokerFront, ListenerFace
+    from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
-    from headgate.gateway.server import Gateway
 
 log = logging.getLogger("headgate.gateway")
 
 
 async def charge(
-    gateway: Gateway, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
+    gateway: GatewayState, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
 ) -> None:
     """Charge a request topic by topic, refuse what is over quota, pass on the rest."""
     plan = ask.plan
@@ -77,15 +77,14 @@ async def charge(
                 name = getattr(topic, "name", None)
                 count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
                 if count:
-                    # Differs: Kafka charges a topic after validating it; the gateway charges when
-                    # it asks and gives back what the broker refused.
+                    # Differs: charged when asked, given back when refused; Kafka validates first.
                     rules.give_back(link.session, context, plan, count)
         return mutation.merge(plan.key, plan.version, answer, refused) if refused else answer
 
     link.forward(ask, frame, merge)
 
 
-async def _counts(gateway: Gateway, face: ListenerFace, ask: Ask) -> dict[Any, int]:
+async def _counts(gateway: GatewayState, face: ListenerFace, ask: Ask) -> dict[Any, int]:
     """Ask the cluster how many partitions the named topics have, where that matters."""
     if ask.plan.key == apis.CREATE_TOPICS:
         return {}

@@ -32,9 +32,11 @@ class Kind(enum.IntEnum):
     ASK = 6
     MUTATION = 7
     NEW_PRODUCER_ID = 8
+    DRAFT = 9
+    OWN_VERSIONS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one object per API and version: told by identity
 class Plan:
     """
     The handling of one API at one version.

@@ -86,7 +86,7 @@ class AdminConnection:
         name, password = security.sasl_username, security.sasl_password
         if name is None or password is None:
             raise UpstreamError(
-                f"{self._where}: the upstream listener wants SASL; set "
+                f"{self._where}: the upstream listener wants SASL and no user is given; set "
                 "headgate.upstream.admin.sasl.username and .password"
             )
         frame = await self.ask(apis.SASL_HANDSHAKE, 1, sasl.build_handshake(mechanism))
@@ -109,6 +109,10 @@ class AdminConnection:
         if error:
             raise UpstreamError(f"{self._where}: login refused: {message or error}")
         return answer
+
+    def detach(self) -> asyncio.WriteTransport:
+        """Hand the authenticated transport over; nothing more is asked here."""
+        return self._writer.transport
 
     async def close(self) -> None:
         """Hang up."""

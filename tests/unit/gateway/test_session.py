@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.mute import MuteState
-from headgate.gateway.session import HELD_BYTES
+from headgate.gateway.session import HELD_BYTES, MAX_IN_FLIGHT
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable, table_delta
@@ -145,6 +145,32 @@ def test_limits_set_while_requests_are_in_flight_hold_from_then_on(gateway: Make
     play >> After(20_000) << ToBroker(heartbeat(3))
 
 
+def test_a_throttle_in_the_middle_of_a_request_lets_the_rest_of_it_through(gateway: Make) -> None:
+    setup = gateway()
+    play = setup.play
+    two = produce(20_000, 2)
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(20_000, 1) + two[:5_000]) << ToBroker()
+    _change(setup, {}, {ALICE: {PRODUCER: 1_000.0}})
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 10_000)) << Mute(10_000)
+    play >> FromClient(two[5_000:] + heartbeat(3)) << ToBroker(two[5_000:]) << NOTHING
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 30_000)) << Mute(30_000)
+    play >> After(30_000) << ToBroker(heartbeat(3)) << NOTHING
+
+
+def test_a_client_that_is_never_answered_is_held_at_a_bound(gateway: Make) -> None:
+    play = gateway().play
+    play >> Ready() << NOTHING
+    many = b"".join(heartbeat(n) for n in range(MAX_IN_FLIGHT + 10))
+    play >> FromClient(many)
+    assert play.session.in_flight == MAX_IN_FLIGHT
+    play.said.clear()
+    play >> FromBroker(b"".join(beaten(n) for n in range(MAX_IN_FLIGHT - 1))) << ToClient()
+    assert play.session.in_flight == 1
+    last = b"".join(heartbeat(n) for n in range(MAX_IN_FLIGHT, MAX_IN_FLIGHT + 10))
+    play >> FromBroker(beaten(MAX_IN_FLIGHT - 1)) << ToBroker(last) << ToClient()
+
+
 def test_lifting_a_quota_lets_a_client_pipeline_again(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1e9}})
     play = setup.play
@@ -161,7 +187,7 @@ def test_exempt_principals_are_measured_never_throttled(gateway: Make) -> None:
     play >> Ready() << NOTHING
     play >> FromClient(produce(50_000, 1)) << ToBroker()
     play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
-    assert setup.rules.produce_manager.peek(("alice", ""), play.now_ms) == 5_000.0
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 5_000.0
 
 
 def test_observe_measures_and_throttles_nobody(gateway: Make) -> None:
@@ -170,7 +196,7 @@ def test_observe_measures_and_throttles_nobody(gateway: Make) -> None:
     play >> Ready() << NOTHING
     play >> FromClient(produce(50_000, 1) + heartbeat(2)) << ToBroker()
     play >> FromBroker(produced(1) + beaten(2)) << ToClient(produced(1) + beaten(2)) << NOTHING
-    assert setup.rules.produce_manager.peek(("alice", ""), play.now_ms) == 5_000.0
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 5_000.0
 
 
 def test_request_time_is_charged_with_a_check_and_network_time_without(gateway: Make) -> None:
@@ -184,6 +210,21 @@ def test_request_time_is_charged_with_a_check_and_network_time_without(gateway: 
     play >> FromClient(heartbeat(2)) << ToBroker()
     # 25 % s over 10 s is 2.5, of 1: 15 s, capped at one window.
     play >> FromBroker(beaten(2)) << ToClient(beaten(2, 1_000)) << Mute(1_000)
+
+
+def test_the_upstreams_time_may_be_charged_instead_of_ours(gateway: Make) -> None:
+    setup = gateway({ALICE: {REQUEST: 1.0}}, {"headgate.request.time": "upstream"})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << ToBroker()
+    play >> After(200) << NOTHING  # 20 % s over 10 s is 2, of 1: 10 s, capped at one window
+    play >> FromBroker(beaten(1)) << ToClient(beaten(1, 1_000)) << Mute(1_000)
+    play >> After(1_000) << NOTHING
+    play >> FromClient(fetch(2)) << ToBroker()
+    play >> After(500)
+    play >> FromBroker(fetched(10, 2))
+    # A long poll's wait isn't charged: still 20 % s in the window, not 70.
+    assert setup.rules.managers.request.peek(("alice", ""), play.now_ms) < 3
 
 
 def test_ties_go_to_the_request_quota(gateway: Make) -> None:
@@ -289,3 +330,42 @@ def _change(setup: Setup, before: Any, after: Any) -> None:
     setup.rules.update(
         table_delta(QuotaTable.of(before), QuotaTable.of(after, version=1)), setup.play.now_ms
     )
+
+
+def full_fetch(correlation: int, session: int = 0, epoch: int = 0) -> bytes:
+    """A Fetch v11 in a session."""
+    made = bytearray(fetch(correlation, max_bytes=10_000))
+    at = 4 + 8 + 2 + 3 + 17
+    struct.pack_into(">ii", made, at, session, epoch)
+    return bytes(made)
+
+
+def sessioned(records: int, correlation: int, session: int) -> bytes:
+    made = bytearray(fetched(records, correlation))
+    struct.pack_into(">i", made, 14, session)
+    return bytes(made)
+
+
+def emptied(correlation: int, throttle_ms: int, session: int = 0) -> bytes:
+    return answer(correlation, struct.pack(">ihii", throttle_ms, 0, session, 0))
+
+
+@pytest.mark.parametrize("pieces", [0, 1_000])
+def test_as_kafka_a_violating_fetch_is_emptied_uncharged_and_its_session_closed(
+    gateway: Make, pieces: int
+) -> None:
+    setup = gateway({ALICE: {CONSUMER: 1_000.0}}, {"headgate.fetch": "kafka"})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(full_fetch(1)) << ToBroker(full_fetch(1))
+    told = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
+    play >> FromBroker(sessioned(11_000, 1, 77), pieces)
+    play << ToClient(emptied(1, told)) << Mute(told) << NOTHING
+    assert setup.rules.managers.fetch.peek(("alice", ""), play.now_ms) == 0.0
+    play >> After(told) << NOTHING
+    play >> FromClient(full_fetch(2)) << ToBroker(full_fetch(2, session=77))
+    play >> FromBroker(sessioned(100, 2, 78)) << ToClient(sessioned(100, 2, 78))
+    play >> FromClient(full_fetch(3, 78, 1)) << ToBroker(full_fetch(3, 78, 1))
+    play >> FromBroker(sessioned(20_000, 3, 78), pieces)
+    assert play.said[0].data[4:8] == struct.pack(">i", 3)
+    assert play.said[0].data[14:18] == struct.pack(">i", 78)
