@@ -187,6 +187,21 @@ def test_without_a_terminal_there_are_plain_progress_lines(sample: str) -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_on_a_terminal_the_table_is_live_and_its_last_state_stays(sample: str) -> None:
+    out = io.StringIO()
+    view = View(Console(file=out, width=120, height=40, force_terminal=True), clock=lambda: 0.0)
+    lines = lines_of(sample)
+    view.step(3, "clients")
+    for second in (10, 20, 30):
+        view.update(lines, second, 30)
+    view.done(lines, 30, 30)
+    view.say("gone on")
+    text = out.getvalue()
+    assert "second 30 of 30" in text
+    assert text.rstrip().endswith("gone on")
+    assert "\x1b[?25h" in text  # the cursor is back
+
+
 def test_bars_and_rates_are_drawn_to_scale() -> None:
     assert spark([0, 5, 10], 10) == " ▄█"
     assert spark([1, 2], 0) == ""
