@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from headgate.errors import RemoteProtocolError
+from headgate.wire.fields import write_varint
 from headgate.wire.header import build_request, parse_request_header
 from headgate.wire.messages import produce
 
@@ -24,8 +25,7 @@ def request(partitions: list[bytes | None], version: int = 9, acks: int = -1) ->
             b"\x00" + struct.pack(">hi", acks, 30_000) + b"\x02\x02t" + bytes([len(partitions) + 1])
         )
         for index, records in enumerate(partitions):
-            size = 0 if records is None else len(records) + 1
-            head = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+            head = write_varint(0 if records is None else len(records) + 1)
             body += struct.pack(">i", index) + head + (records or b"") + b"\x00"
         body += b"\x00\x00"
     else:
@@ -57,6 +57,15 @@ def test_each_batch_of_an_idempotent_producer_counts(version: int) -> None:
     assert seen.producer_ids == (7, 8, 9)
     assert (seen.partitions, seen.batches, seen.records, seen.acks) == (5, 4, 7, 1)
     assert seen.records_bytes == 4 * len(batch())
+
+
+@pytest.mark.parametrize(
+    "payload", [60, 66, 67, 16_000, 16_321, 16_322, 16_323, 2_097_100, 2_100_000]
+)
+def test_records_of_any_length(payload: int) -> None:
+    records = batch(7, payload=payload)
+    seen = produce.walk(frame := request([records] * 2), 9, parse_request_header(frame)[4])
+    assert (seen.records_bytes, seen.producer_ids) == (2 * len(records), (7, 7))
 
 
 @pytest.mark.parametrize("version", [3, 9])

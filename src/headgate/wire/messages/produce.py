@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from headgate.wire import skim
 from headgate.wire.fields import Buffer, java_text, read_varint, truncated
 
-# A batch's first 61 bytes; the magic byte is the 17th.
+# A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61
-_MAGIC = 16
-_BATCH = struct.Struct(">qiibIhiqqqhii")
+# Of the batch header: length, magic, producer id, number of records.
+_BATCH = struct.Struct(">8xi4xb26xq6xi")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _batch = _BATCH.unpack_from
@@ -129,7 +129,21 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
             count, at = _int32(frame, at)[0], at + 4
         for _ in range(count):
             if flexible:
-                size, at = _varint(frame, at + 4)
+                # Read here, not by a call: mostly two or three bytes long.
+                at += 4
+                size = frame[at]
+                if size < 0x80:
+                    at += 1
+                else:
+                    more = frame[at + 1]
+                    if more < 0x80:
+                        size += (more << 7) - 0x80
+                        at += 2
+                    elif (last := frame[at + 2]) < 0x80:
+                        size += (more << 7) + (last << 14) - 0x4080
+                        at += 3
+                    else:
+                        size, at = read_varint(frame, at)
                 size -= 1
             else:
                 size, at = _int32(frame, at + 4)[0], at + 8
@@ -140,14 +154,14 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
                     raise truncated("records", at)
                 records_bytes += size
                 while end - at >= BATCH_HEADER:
-                    head = _batch(frame, at)
-                    if head[3] != 2 or head[1] < BATCH_HEADER - _LOG_OVERHEAD:
+                    batch_size, magic, producer_id, number = _batch(frame, at)
+                    if magic != 2 or batch_size < BATCH_HEADER - _LOG_OVERHEAD:
                         break  # magic 0 and 1 know no producers; a broker judges the rest
                     batches += 1
-                    records += head[12]
-                    if head[9] >= 0:
-                        ids.append(head[9])
-                    at += _LOG_OVERHEAD + head[1]
+                    records += number
+                    if producer_id >= 0:
+                        ids.append(producer_id)
+                    at += _LOG_OVERHEAD + batch_size
                 at = end
             if flexible:
                 at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
@@ -237,15 +251,15 @@ class ProduceSkimmer:
         if left > 0:
             self._totals[4] += left
         while left >= BATCH_HEADER:
-            head = _batch((yield BATCH_HEADER))
+            batch_size, magic, producer_id, number = _batch((yield BATCH_HEADER))
             left -= BATCH_HEADER
-            size = head[1] + _LOG_OVERHEAD
-            if head[3] != 2 or size < BATCH_HEADER:
+            size = batch_size + _LOG_OVERHEAD
+            if magic != 2 or size < BATCH_HEADER:
                 break
             self._totals[2] += 1
-            self._totals[3] += head[12]
-            if head[9] >= 0:
-                self._ids.append(head[9])
+            self._totals[3] += number
+            if producer_id >= 0:
+                self._ids.append(producer_id)
             rest = min(size - BATCH_HEADER, left)
             yield from skim.skip(rest)
             left -= rest
