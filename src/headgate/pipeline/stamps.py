@@ -96,6 +96,14 @@ class StampReader:
                 return second + self._fraction_ms(fraction)
         return self._read_any(prefix)
 
+    def remembered(self, line: bytes) -> float | None:
+        """Return the stamp of a stock line whose second was read before; None if it isn't one."""
+        second = self._seconds.get(line[1:20])
+        if second is None or line[24:25] != b"]" or self._nanos:
+            return None
+        fraction = line[21:24]
+        return second + int(fraction) if fraction.isdigit() else None
+
     def _read_any(self, prefix: bytes) -> float:
         found = None
         for found in _STAMP.finditer(prefix):  # noqa: B007 - the last one counts

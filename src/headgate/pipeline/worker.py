@@ -178,7 +178,37 @@ class _Reader:
         except OSError as exc:
             # A compressed stream that ends early; what came before it counts.
             self._bad(self.bytes, f"the file can't be read further: {exc}", b"")
-        self.side.add(kind="stat", file=self.split.path, lines=self.lines, input_bytes=self.bytes)
+        self._count()
+
+    def add_to(self, sums: Sums, broker: int | None) -> None:
+        """Add all lines up; as iterating does, without a row for most."""
+        if sums.wants_connections:
+            for _, each in self:
+                sums.add(broker, each)
+            return
+        fast, parse, totals = self.parser.add_produce, self.parser.parse, sums.totals
+        try:
+            for base, lines in read_lines(self.split):
+                offset = base
+                for line in lines:
+                    if not fast(line, broker, totals):
+                        try:
+                            row = parse(line)
+                        except BadLine as exc:
+                            self._bad(offset, str(exc), line)
+                        else:
+                            if row is not None:
+                                sums.add(broker, row)
+                    offset += len(line) + 1
+                self.lines += len(lines) - lines.count(b"")
+                self.bytes += offset - base
+        except OSError as exc:
+            self._bad(self.bytes, f"the file can't be read further: {exc}", b"")
+        self._count()
+
+    def _count(self) -> None:
+        stat = {"file": self.split.path, "lines": self.lines, "input_bytes": self.bytes}
+        self.side.add(kind="stat", **stat)
 
     def _bad(self, offset: int, reason: str, line: bytes) -> None:
         text = line[: LINE_CHARS * 4].decode("utf-8", "replace")[:LINE_CHARS]
@@ -340,24 +370,24 @@ class Sums:
     """Sums by second under way, and first sights of connections if wanted."""
 
     def __init__(self, *, connections: bool = False) -> None:
-        self._sums: dict[tuple[Any, ...], list[Any]] = {}
+        self.totals: dict[tuple[Any, ...], list[Any]] = {}
         self._seen: dict[tuple[Any, ...], float] = {}
-        self._wanted = connections
+        self.wants_connections = connections
 
     def __len__(self) -> int:
-        return len(self._sums) + len(self._seen)
+        return len(self.totals) + len(self._seen)
 
     def add(self, broker: int | None, row: LogRow) -> None:
         """Add a request line."""
         (record_ms, listener, connection, principal, client) = row[:5]
         (bytes_, exact, handler, throttle, quota_type, amount, charged) = row[8:]
         key = (broker, listener, principal, client, quota_type, charged, record_ms // 1000.0)
-        total = self._sums.get(key)
+        total = self.totals.get(key)
         ns = int(handler * 1e6 + 0.5)
         if total is None:
             over = 1 if throttle > 0 else 0
             estimated = 0 if exact else bytes_
-            self._sums[key] = [1, bytes_, estimated, amount, ns, throttle, over, throttle]
+            self.totals[key] = [1, bytes_, estimated, amount, ns, throttle, over, throttle]
         else:
             total[0] += 1
             total[1] += bytes_
@@ -370,7 +400,7 @@ class Sums:
                 total[6] += 1
                 if throttle > total[7]:
                     total[7] = throttle
-        if self._wanted and not row[7]:
+        if self.wants_connections and not row[7]:
             seen = (broker, listener, connection)
             first = self._seen.get(seen)
             if first is None or record_ms < first:
@@ -378,15 +408,15 @@ class Sums:
 
     def take(self) -> Iterator[Any]:
         """Yield Arrow batches of what was added up, and start anew."""
-        if self._sums:
-            keys = list(zip(*self._sums, strict=True))
-            values = list(zip(*self._sums.values(), strict=True))
+        if self.totals:
+            keys = list(zip(*self.totals, strict=True))
+            values = list(zip(*self.totals.values(), strict=True))
             columns: dict[str, Any] = dict(zip(_SUM_KEYS, keys[:6], strict=True))
             columns["second_ms"] = [int(s) * 1000 for s in keys[6]]
             columns.update(zip(_SUM_VALUES, values, strict=True))
             columns["request_ns"] = columns["handler_ns"]
-            yield _emitted("activity", len(self._sums), columns)
-            self._sums.clear()
+            yield _emitted("activity", len(self.totals), columns)
+            self.totals.clear()
         if self._seen:
             keys = list(zip(*self._seen, strict=True))
             columns = dict(zip(("broker_id", "listener", "connection"), keys, strict=True))
@@ -450,8 +480,7 @@ class EmitActivity:
                     yield from _activity_of_rows(batch, sums, side)
                 continue
             broker = None if split.broker_id < 0 else split.broker_id
-            for _, row in _Reader(self.plan, split, side):
-                sums.add(broker, row)
+            _Reader(self.plan, split, side).add_to(sums, broker)
             if len(sums) > MAX_KEYS:
                 yield from sums.take()
         yield from sums.take()
