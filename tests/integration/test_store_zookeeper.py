@@ -25,6 +25,7 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, PRODUCER_SHARES
 from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
+from headgate.store.zk_history import ForeignChange
 from headgate.store.zk_layout import KAFKA_HOME, decode_config, decode_values
 from headgate.store.zookeeper import ZooKeeperStore
 
@@ -305,6 +306,27 @@ def test_changes_made_past_headgate_enter_the_history_once_as_unknown(home: Home
             ("unknown", "unknown", CONSUMER, None, 8.0),
             ("unknown", "unknown", CONSUMER, 8.0, None),
         ]
+
+
+def test_a_change_made_past_headgate_is_recorded_though_others_come_between(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = home.store._history
+    asked: list[str] = []
+
+    def exists(path: str) -> bool:
+        # The entity's folder is made by somebody just after it was found missing.
+        asked.append(path)
+        home.bare.ensure_path(path)
+        return len(asked) > 1
+
+    monkeypatch.setattr(history, "_exists", exists)
+    change = ForeignChange("users/alice", 7, 12345, None, [(PRODUCER, 1.0, 2.0)])
+    history.record_foreign([change])
+    history.record_foreign([change])
+    assert asked == ["/headgate/history/users+alice"] * 2
+    entries = [(h.t_ms, h.who, h.before, h.after) for h in home.store.history(entity=ALICE)]
+    assert entries == [(7, "unknown", 1.0, 2.0)]
 
 
 # --- the older layout of defaults

@@ -30,6 +30,8 @@ KEEP_ENTRIES = 1_000
 KEEP_AUDIT = 10_000
 #: How long a notification of ours stays: as Kafka's (ZkNodeChangeNotificationListener).
 NOTICE_LIFE_MS = 15 * 60 * 1_000
+#: How often an entry is tried over others that come between.
+MAX_ATTEMPTS = 20
 #: Entries of ours among which a change's own is looked for.
 LOOK_BACK = 20
 #: Sweep when a folder has this many more than it should, so that sweeping is rare.
@@ -83,21 +85,29 @@ class ZkHistory:
     def record_foreign(self, changes: Iterable[ForeignChange]) -> None:
         """Write changes that no history entry accounts for."""
         for change in changes:
-            folder = history_node(change.path)
-            names = self._client.children([folder])[folder]
-            ours = [name for name in names if name.startswith("e_")][-LOOK_BACK:]
-            nodes = self._client.nodes(f"{folder}/{name}" for name in ours)
-            if any(_accounts_for(node, change) for node in nodes.values() if node):
-                continue
-            changed = [Changed(*c) for c in change.changed]
-            entry = encode_history(change.t_ms, UNKNOWN, UNKNOWN, changed)
-            # Named by the notification: of several who watch, one makes it and the others can't.
-            name = f"{folder}/x_{change.notice_czxid}"
-            steps = [] if names or folder in self._existing([folder]) else [Step("create", folder)]
-            self._client.commit([[*steps, Step("create", name, entry)]])
+            for _ in range(MAX_ATTEMPTS):
+                if self._record(change):
+                    break
 
-    def _existing(self, paths: list[str]) -> set[str]:
-        return {path for path, node in self._client.nodes(paths).items() if node}
+    def _record(self, change: ForeignChange) -> bool:
+        """Write a change unless it is accounted for; False when somebody came between."""
+        folder = history_node(change.path)
+        names = self._client.children([folder])[folder]
+        # Named by the notification: of several who watch, one makes it and the others find it.
+        name = f"x_{change.notice_czxid}"
+        if name in names:
+            return True
+        ours = [own for own in names if own.startswith("e_")][-LOOK_BACK:]
+        nodes = self._client.nodes(f"{folder}/{own}" for own in ours)
+        if any(_accounts_for(node, change) for node in nodes.values() if node):
+            return True
+        changed = [Changed(*c) for c in change.changed]
+        entry = encode_history(change.t_ms, UNKNOWN, UNKNOWN, changed)
+        steps = [] if names or self._exists(folder) else [Step("create", folder)]
+        return self._client.commit([[*steps, Step("create", f"{folder}/{name}", entry)]])[0] is None
+
+    def _exists(self, path: str) -> bool:
+        return self._client.nodes([path])[path] is not None
 
     def prune(self, nodes: Mapping[str, Node | None]) -> None:
         """Cut histories, among znodes that were read, to their latest entries."""
