@@ -240,17 +240,17 @@ class Opening(GatewayState):
         front = self.fronts[min(self.fronts)]
         protocol = self.settings.protocol_of(endpoint.name)
         own = self.settings.for_listener(endpoint.name)
-        upstream = None
+        asked: ListenerFace | None = None
         if protocol.sasl:
-            upstream = next(
+            asked = next(
                 (
-                    front.faces[item.name].upstream
+                    front.faces[item.name]
                     for item in self.settings.listener_list
                     if item.protocol.sasl and item.name in front.faces
                 ),
                 None,
             )
-            if upstream is None:
+            if asked is None:
                 raise GatewayError(
                     f"headgate.admin.listener {endpoint} wants SASL, which a broker must check: "
                     "give a SASL listener in listeners too"
@@ -258,11 +258,12 @@ class Opening(GatewayState):
         listener = Listener(endpoint.name, protocol, endpoint.address, endpoint.address)
         face = ListenerFace(
             endpoint.name,
-            upstream,
+            asked.upstream if asked else None,
             {},
             make_identity(own, listener),
             self._server_tls(endpoint.name, protocol),
-            self._upstream_tls(endpoint.name, protocol) if upstream else None,
+            # The way to the broker is the asked listener's, whatever ours speaks to administrators.
+            asked.upstream_tls if asked else None,
             own,
             plans=admin_plans(),
         )
