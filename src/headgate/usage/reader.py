@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.usage import files
+from headgate.usage.disk import sync_directory
 from headgate.usage.format import SCHEMA
-from headgate.usage.writer import sync_directory
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

@@ -20,14 +20,15 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.usage import files
-from headgate.usage.format import SCHEMA, Event, Origin, batch_of
+from headgate.usage.disk import OpenFile, recover
+from headgate.usage.format import Event, Origin, batch_of
 
 log = logging.getLogger("headgate.usage")
 
@@ -39,14 +40,6 @@ MAX_PENDING: Final = 200_000
 MAX_BATCH_ROWS: Final = 4_096
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 MAX_FILE_MS: Final = 300_000
-
-
-class Recovered(NamedTuple):
-    """A file that a killed worker left open."""
-
-    path: Path
-    events: int
-    lost_bytes: int
 
 
 class EventWriter(ABC):
@@ -272,7 +265,7 @@ class JournalWriter(EventWriter):
         self._max_file_bytes = max_file_bytes
         self._max_file_ms = max_file_ms
         self._monotonic_ms = monotonic_ms
-        self._file: _OpenFile | None = None
+        self._file: OpenFile | None = None
         for found in self.recovered:
             log.warning(
                 "journal %s: %s was left open; %d events recovered, %d bytes of an unfinished "
@@ -286,7 +279,7 @@ class JournalWriter(EventWriter):
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:
         if self._file is None:
             path = self.directory / files.file_name(self.worker_id, first_seq, files.OPEN)
-            self._file = _OpenFile(path, self._monotonic_ms())
+            self._file = OpenFile(path, self._monotonic_ms())
         self._file.stage(batch)
 
     def _commit(self) -> None:
@@ -312,152 +305,11 @@ class JournalWriter(EventWriter):
             file.abandon()
 
 
-class _Sink:
-    """A file for Arrow's writer that only collects bytes, so that a batch is written whole."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.offset = 0
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        raw = bytes(data)
-        self.parts.append(raw)
-        self.offset += len(raw)
-        return len(raw)
-
-    def tell(self) -> int:
-        return self.offset
-
-    def flush(self) -> None:
-        """Nothing: ``_OpenFile`` writes."""
-
-    def close(self) -> None:
-        self.closed = True
-
-    def writable(self) -> bool:
-        return True
-
-    def take(self) -> bytes:
-        raw = b"".join(self.parts)
-        self.parts.clear()
-        return raw
-
-
-class _OpenFile:
-    """One file being written."""
-
-    def __init__(self, path: Path, opened_ms: float) -> None:
-        self.path = path
-        self.opened_ms = opened_ms
-        self.size = 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-        self._sink = _Sink()
-        self._writer = pa.ipc.new_file(
-            pa.PythonFile(self._sink, mode="w"), SCHEMA, options=files.WRITE_OPTIONS
-        )
-        self._unwritten = b""
-
-    def stage(self, batch: pa.RecordBatch) -> None:
-        """Make a batch's bytes."""
-        self._writer.write_batch(batch)
-        self._unwritten = self._sink.take()
-
-    def commit(self) -> None:
-        """Give the bytes to the system: all of them, or none and OSError."""
-        raw = memoryview(self._unwritten)
-        at = self.size
-        try:
-            while raw:
-                count = os.pwrite(self._fd, raw, at)
-                at += count
-                raw = raw[count:]
-        except OSError:
-            os.ftruncate(self._fd, self.size)
-            raise
-        self.size = at
-        self._unwritten = b""
-
-    def close(self) -> None:
-        """Write the footer, sync and rename."""
-        self._writer.close()
-        self._unwritten = self._sink.take()
-        self.commit()
-        os.fsync(self._fd)
-        os.close(self._fd)
-        self._fd = -1
-        self.path.rename(self.path.with_suffix(files.CLOSED))
-        sync_directory(self.path.parent)
-
-    def abandon(self) -> None:
-        """Let go of a file that can't be closed."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
 def _until_gap(rows: list[Any]) -> list[Any]:
     for at, row in enumerate(rows):
         if isinstance(row, int):
             return rows[:at]
     return rows
-
-
-def sync_directory(directory: Path) -> None:
-    """Put a rename on disk."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a whole closed file under another name first, so that it is there whole or not."""
-    unfinished = path.with_suffix(".tmp")
-    with (
-        pa.OSFile(str(unfinished), "wb") as sink,
-        pa.ipc.new_file(sink, SCHEMA, options=files.WRITE_OPTIONS) as writer,
-    ):
-        for batch in batches:
-            writer.write_batch(batch)
-    with unfinished.open("rb") as done:
-        os.fsync(done.fileno())
-    unfinished.rename(path)
-    sync_directory(path.parent)
-
-
-def recover(directory: Path, worker_id: str) -> list[Recovered]:
-    """
-    Close what a killed worker left open.
-
-    Args:
-        directory: the journal's.
-        worker_id: only its files: other workers may be writing theirs.
-
-    Returns:
-        What was found. A file without a complete batch is removed.
-    """
-    found: list[Recovered] = []
-    for path in sorted(directory.glob(f"*{files.OPEN}")):
-        name = files.parse_name(path)
-        if name is None or name.worker_id != worker_id:
-            continue
-        closed = path.with_suffix(files.CLOSED)
-        if closed.exists():  # killed between writing the closed file and removing the open one
-            path.unlink()
-            continue
-        source = pa.BufferReader(path.read_bytes())
-        batches, kept = [], 0
-        for batch in files.complete_batches(source):
-            batches.append(batch)
-            kept = source.tell()
-        if batches:
-            write_closed(closed, batches)
-        events = sum(batch.num_rows for batch in batches)
-        found.append(Recovered(closed, events, source.size() - kept))
-        path.unlink()
-    return found
 
 
 def _next_seq(directory: Path, worker_id: str, *, gap: bool) -> int:
