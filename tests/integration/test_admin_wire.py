@@ -450,6 +450,38 @@ def test_an_answer_cut_short_is_an_error_and_the_next_call_connects_anew() -> No
     assert broker.connections == 2
 
 
+def test_calls_made_side_by_side_share_one_connection() -> None:
+    with (
+        FakeBroker(RELEASED, {48: lambda _: described(), 49: altered}) as broker,
+        AdminClient(broker.address) as client,
+    ):
+        futures: list[Any] = []
+        for number in range(50):
+            entry = AlterQuotasEntry(QuotaEntity.of(user=str(number)), [Op(PRODUCER, 1)])
+            futures += [client.describe_quotas().entities(), client.alter_quotas([entry]).all()]
+        assert [future.exception(10) for future in futures] == [None] * 100
+    assert broker.connections == 1
+
+
+def test_of_calls_side_by_side_only_the_broken_one_fails() -> None:
+    answers: list[Any] = [described(), Hangup(), *[described() for _ in range(20)]]
+
+    def answer(request: Any) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Hangup):
+            raise found
+        return found
+
+    with FakeBroker(RELEASED, {48: answer}) as broker, AdminClient(broker.address) as client:
+        assert client.describe_quotas().entities().result(10) == {}
+        futures = [client.describe_quotas().entities() for _ in range(10)]
+        errors = [future.exception(10) for future in futures]
+        # Those that were waiting for the broken connection are told so too, and may try again.
+        assert errors[0] is not None
+        assert all(isinstance(e, StoreError) and e.retriable for e in errors if e is not None)
+        assert client.describe_quotas().entities().result(10) == {}
+
+
 @pytest.mark.parametrize(
     ("frame", "told"),
     [

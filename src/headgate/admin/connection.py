@@ -130,9 +130,9 @@ class Connection:
             self._correlation_id += 1
             expected = self._correlation_id
             request = make_frame(expected)
-            # Until the answer is read whole the stream is nobody's: a timeout in between must
-            # not leave it for the next request.
-            self._broken = True
+            # A stream left in the middle of an answer (a timeout, say) is no use to anybody: the
+            # next request would read the rest. Being asked meanwhile is no harm: calls queue.
+            whole = False
             try:
                 self._writer.write(request)
                 await self._writer.drain()
@@ -141,14 +141,16 @@ class Connection:
                 if not 4 <= size <= MAX_RESPONSE_BYTES:
                     raise RemoteProtocolError(f"{self.address} sent a frame of {size} bytes")
                 frame = prefix + await self._reader.readexactly(size)
+                if correlation_id(frame) != expected:
+                    raise RemoteProtocolError(
+                        f"{self.address} answered request {correlation_id(frame)}, not {expected}"
+                    )
+                whole = True
             except (OSError, EOFError) as exc:
                 reason = "it closed the connection" if isinstance(exc, EOFError) else str(exc)
                 raise StoreError(f"{self.address}: {reason}", retriable=True) from exc
-            if correlation_id(frame) != expected:
-                raise RemoteProtocolError(
-                    f"{self.address} answered request {correlation_id(frame)}, not {expected}"
-                )
-            self._broken = False
+            finally:
+                self._broken = self._broken or not whole
         return frame
 
     async def ask(self, api_key: int, version: int, message: object) -> Any:

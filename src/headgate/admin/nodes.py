@@ -4,6 +4,7 @@ Finds the brokers of a cluster and keeps a connection to each that was needed.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -58,6 +59,8 @@ class Nodes:
         self._security = security
         self._first = first
         self._by_id: dict[int, Connection] = {}
+        # Calls run side by side; only one of them connects.
+        self._connecting = asyncio.Lock()
 
     async def any(self) -> Connection:
         """
@@ -67,12 +70,13 @@ class Nodes:
             StoreError: none can be reached; says why for each.
             ApiError: one refused the credentials.
         """
-        if self._first is not None:
-            if self._first.usable:
-                return self._first
-            await self._first.close()
-        self._first = await connect_first(self._bootstrap, self._security)
-        return self._first
+        async with self._connecting:
+            if self._first is not None:
+                if self._first.usable:
+                    return self._first
+                await self._first.close()
+            self._first = await connect_first(self._bootstrap, self._security)
+            return self._first
 
     async def _metadata(self, topics: tuple[str, ...] | None) -> p.MetadataResponse:
         connection = await self.any()
@@ -98,18 +102,19 @@ class Nodes:
         Raises:
             StoreError: there is no such broker, or it can't be reached.
         """
-        connection = self._by_id.get(node_id)
-        if connection is not None:
-            if connection.usable:
-                return connection
-            await connection.close()
         brokers = await self.brokers()
         if node_id not in brokers:
             known = ", ".join(map(str, sorted(brokers)))
             raise StoreError(f"there is no broker {node_id}; the brokers are {known}")
-        connection = await Connection.open(*brokers[node_id], self._security)
-        self._by_id[node_id] = connection
-        return connection
+        async with self._connecting:
+            connection = self._by_id.get(node_id)
+            if connection is not None:
+                if connection.usable:
+                    return connection
+                await connection.close()
+            connection = await Connection.open(*brokers[node_id], self._security)
+            self._by_id[node_id] = connection
+            return connection
 
     async def controlling(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         """
