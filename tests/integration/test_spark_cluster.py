@@ -36,18 +36,20 @@ def cluster(free_ports: Callable[..., list[int]], tmp_path: Path) -> Iterator[tu
     env = os.environ | spark_env()
     env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK), "SPARK_DAEMON_MEMORY": "256m"}
 
+    children: list[subprocess.Popen[bytes]] = []
+
     def run(*arguments: str) -> subprocess.Popen[bytes]:
         deploy = "org.apache.spark.deploy."
         argv = [str(SPARK / "bin" / "spark-class"), deploy + arguments[0], "--host", "127.0.0.1"]
-        log = (tmp_path / f"{arguments[-1].rpartition('/')[2]}.log").open("wb")
-        return subprocess.Popen([*argv, *arguments[1:]], env=env, stdout=log, stderr=log)
+        with (tmp_path / f"{len(children)}.log").open("wb") as log:
+            return subprocess.Popen([*argv, *arguments[1:]], env=env, stdout=log, stderr=log)
 
     def workers() -> int:
         with contextlib.suppress(URLError), urlopen(f"http://127.0.0.1:{page}/json/") as answer:
             return answer.read().count(b'"ALIVE"') - 1  # the master says so of itself
         return 0
 
-    children = [run("master.Master", "--port", str(port), "--webui-port", str(page))]
+    children.append(run("master.Master", "--port", str(port), "--webui-port", str(page)))
     try:
         for number in pages:
             flags = ["--cores", "1", "--memory", "1g", "--webui-port", str(number)]

@@ -230,7 +230,9 @@ class _Packer:
         cuts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
         starts = np.array([s for a, b in pairwise(cuts) for s in range(a, b, most)], np.int64)
         ends = np.append(starts[1:], len(codes))
-        t, pos = t[rows], pos[rows]
+        by_time = pos is t
+        t = t[rows]
+        pos = t if by_time else pos[rows]
         files = table["file"].take(pa.array(rows[starts]))
         out = _sensor_columns([found.sensors[c] for c in codes[starts]])
         out |= {
@@ -240,7 +242,6 @@ class _Packer:
             "n": ends - starts,
             "t": _blobs(t, starts, ends),
         }
-        out |= _whos(table, found, rows, codes, starts, t)
         amount, op = _array(table["amount"]), _array(table["op"], 0)
         taken = emptied(table)
         if taken.any():
@@ -248,7 +249,9 @@ class _Packer:
         if op.any():
             # Requests hold what was taken back as a negative amount, the kernel as an op.
             amount = np.where(op == OP_UNRECORD, -1.0, 1.0) * amount
-        out["amount"] = _blobs(amount[rows], starts, ends)
+        amount = amount[rows]
+        out["amount"] = _blobs(amount, starts, ends)
+        out |= _whos(table, found, rows, codes, starts, t if by_time else None)
         if op.any():
             out["op"] = _blobs(op.astype(np.uint8)[rows], starts, ends)
         if own.any():
@@ -416,7 +419,7 @@ def _whos(table: Any, found: _Found, rows: Any, codes: Any, starts: Any, t: Any)
         rows: row of each event, by group.
         codes: sensor of each event.
         starts: where each group starts in ``rows``.
-        t: time of each event.
+        t: time of each event where they're in order of it by group; None: look it up.
 
     Returns:
         Columns who, whos, bound and sums of PACKED.
@@ -446,20 +449,26 @@ def _whos(table: Any, found: _Found, rows: Any, codes: Any, starts: Any, t: Any)
     out["whos"] = [
         "[" + ",".join(names[w] for w in of_who[a:b]) + "]" for a, b in pairwise(per_row)
     ]
-    told, t = _told(table)[rows][order], t[order]
-    ones = _array(table["is_request"], True).astype(np.int64)[rows][order]
-    sums = np.stack(
-        [
-            np.add.reduceat(ones, cuts),
-            np.add.reduceat(_array(table["bytes_charged"], 0)[rows][order], cuts),
-            np.add.reduceat((told > 0).astype(np.int64), cuts),
-            np.add.reduceat(told, cuts),
-            np.maximum.reduceat(told, cuts),
-            np.minimum.reduceat(t, cuts),
-            np.maximum.reduceat(t, cuts),
-        ],
-        axis=1,
-    )
+    ends = np.append(cuts[1:], len(rows))
+    if t is None:
+        t = np.floor(_array(table["record_ms"]) + 0.5).astype(np.int64)[rows][order]
+        first, last = np.minimum.reduceat(t, cuts), np.maximum.reduceat(t, cuts)
+    else:
+        t = t[order]
+        first, last = t[cuts], t[ends - 1]
+    requests, none = ends - cuts, np.zeros(len(cuts), np.int64)
+    ones = _array(table["is_request"], True)
+    if not ones.all():
+        requests = np.add.reduceat(ones.astype(np.int64)[rows][order], cuts)
+    throttled, told_ms, most = none, none, none
+    told = _told(table)
+    if told.any():
+        told = told[rows][order]
+        throttled = np.add.reduceat((told > 0).astype(np.int64), cuts)
+        told_ms, most = np.add.reduceat(told, cuts), np.maximum.reduceat(told, cuts)
+    bytes_ = np.add.reduceat(_array(table["bytes_charged"], 0)[rows][order], cuts)
+    columns = [requests, bytes_, throttled, told_ms, most, first, last]
+    sums = np.stack(columns, axis=1).astype(np.int64, copy=False)
     width = sums.shape[1]
     out["sums"] = _blobs(sums.reshape(-1), per_row[:-1] * width, per_row[1:] * width)
     return out
@@ -619,6 +628,8 @@ def _array(column: Any, null: Any = None) -> Any:
 
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    if null is not None and column.null_count == len(column):
+        return np.full(len(column), null)
     if null is not None and column.null_count:
         column = pc.fill_null(column, null)
     return column.to_numpy(zero_copy_only=False)

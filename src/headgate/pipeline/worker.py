@@ -322,7 +322,7 @@ def completed(table: Any) -> Any:
             codes = pa.array(np.zeros(table.num_rows, np.int32))
             arrays.append(pa.DictionaryArray.from_arrays(codes, one))
         else:
-            arrays.append(pa.nulls(table.num_rows, field.type))
+            arrays.append(pa.nulls(table.num_rows))
     return pa.Table.from_arrays(arrays, names=EMITTED_REQUESTS.arrow.names)
 
 
