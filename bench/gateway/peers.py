@@ -148,6 +148,7 @@ async def run_pipe(port: int, target: int) -> None:
 
 
 async def run_gateway(port: int, target: int, usage: str, quota: float) -> None:
+    from headgate.cli.serve import settle_memory
     from headgate.config import Settings
     from headgate.gateway import Gateway
     from headgate.quota.entity import QuotaEntity
@@ -173,6 +174,7 @@ async def run_gateway(port: int, target: int, usage: str, quota: float) -> None:
             )
         gateway = Gateway(settings, table=table)
         await gateway.start()
+        settle_memory()
         await asyncio.Event().wait()
 
 

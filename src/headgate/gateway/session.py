@@ -60,7 +60,7 @@ class Session(Replies):
             return
         # The rest of a request that is half passed always goes on: its answer is waited for.
         if (self._blocked and not self._left) or self._held_size:
-            self._hold(data, owned=False)
+            self._hold(data)
             return
         try:
             self._feed_client(data, now_ms, owned=False)

@@ -18,6 +18,8 @@ from headgate.wire.messages import fetch, produce, share
 MAX_IN_FLIGHT: Final = 10_000
 """Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
 have 5 to a few hundred, so this bounds a peer that never reads and slows nobody."""
+RESUME_BYTES: Final = HELD_BYTES // 2
+"""A client is read again when no more than this is held: not at every request."""
 MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
@@ -45,12 +47,10 @@ class Requests(SessionState):
             if not self.mute.try_unmute():
                 return
             self._blocked = False
-            if not self._held_size:
+            if not self._held:
                 break
-            pieces = self._held
-            held = pieces[0] if len(pieces) == 1 else memoryview(bytearray().join(pieces))
-            self._held = []
-            self._held_size = 0
+            held = self._held.popleft()
+            self._held_size -= len(held)
             try:
                 self._feed_client(held, now_ms, owned=True)
             except RemoteProtocolError as error:
@@ -58,7 +58,7 @@ class Requests(SessionState):
                 return
             if self._blocked:
                 break
-        if self._paused and self._held_size <= HELD_BYTES and self.closed is None:
+        if self._paused and self._held_size <= RESUME_BYTES and self.closed is None:
             self._paused = False
             self.commands.append(ResumeClient())
 
@@ -97,7 +97,7 @@ class Requests(SessionState):
             if self._blocked:
                 if run < pos:
                     out.append(data[run:pos])
-                self._hold(data[pos:], owned=owned)
+                self._put_back(data[pos:], owned=owned)
                 return
             avail = end - pos
             if avail < 14:
@@ -127,7 +127,7 @@ class Requests(SessionState):
                 if run < pos:
                     out.append(data[run:pos])
                 self._barrier = self._blocked = True
-                self._hold(data[pos:], owned=owned)
+                self._put_back(data[pos:], owned=owned)
                 return
             self.requests += 1
             if not self._known and kind not in _BEFORE_LOGIN:
@@ -137,7 +137,7 @@ class Requests(SessionState):
                     if run < pos:
                         out.append(data[run:pos])
                     self._barrier = self._blocked = True
-                    self._hold(data[pos:], owned=owned)
+                    self._put_back(data[pos:], owned=owned)
                     return
                 if self._must_take(plan):
                     if run < pos:

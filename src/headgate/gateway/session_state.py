@@ -157,7 +157,7 @@ class SessionState:
         self._barrier = False  # what comes next waits until everything before is answered
         self._asked: Ask | None = None
         self._paused = False
-        self._held: list[memoryview] = []
+        self._held: deque[memoryview] = deque()
         self._held_size = 0
         self._inflight: deque[InFlight] = deque()
         # The request being read: an incomplete header, or bytes still to pass or to collect.
@@ -208,9 +208,17 @@ class SessionState:
 
     # --- what both sides do -----------------------------------------------------------------
 
-    def _hold(self, data: memoryview, *, owned: bool) -> None:
-        """Keep bytes for later: a copy, unless they are ours already."""
-        self._held.append(data if owned else memoryview(bytearray(data)))
+    def _hold(self, data: memoryview) -> None:
+        """Keep bytes that just came, behind what is held already: a copy."""
+        self._held.append(memoryview(bytearray(data)))
+        self._held_size += len(data)
+        if self._held_size > HELD_BYTES and not self._paused:
+            self._paused = True
+            self.commands.append(PauseClient())
+
+    def _put_back(self, data: memoryview, *, owned: bool) -> None:
+        """Keep bytes that can't be taken yet, before what is held: a copy unless they are ours."""
+        self._held.appendleft(data if owned else memoryview(bytearray(data)))
         self._held_size += len(data)
         if self._held_size > HELD_BYTES and not self._paused:
             self._paused = True
