@@ -20,7 +20,6 @@ from headgate.gateway.rewrite import rewrite_response
 from headgate.usage.format import Origin
 from headgate.usage.writer import JournalWriter
 from headgate.wire.fields import write_nullable_string, write_varint
-from headgate.wire.frame import FrameScanner
 from headgate.wire.header import build_request, build_response, parse_request_header
 from headgate.wire.messages import fetch, produce
 from headgate.wire.throttle import patch_throttle, read_throttle
@@ -65,8 +64,6 @@ def main() -> None:
     answer = build_response(0, 9, 1, b"\x02\x02t\x02" + bytes(30) + b"\x01\x00\x00\x00" + bytes(5))
     beat = build_response(12, 4, 1, bytes(7))
     writable = bytearray(beat)
-    many = answer * 20
-    one, several = FrameScanner(), FrameScanner()
     fetching = bytearray(
         build_request(1, 12, 1, "c", struct.pack(">iiiibii", -1, 500, 1, 5_000_000, 0, 0, -1))
     )
@@ -87,8 +84,6 @@ def main() -> None:
             "fetch limits capped, nothing to do",
             least_us(lambda: fetch.cap_request(fetching, 12, at, 10**7)),
         ),
-        ("a read that is one frame", least_us(lambda: one.feed(answer))),
-        ("a read of 20 frames, each", least_us(lambda: several.feed(many)) / 20),
         (
             "Metadata, 500 topics, rewritten",
             least_us(lambda: rewrite_response(3, 12, metadata, book)),

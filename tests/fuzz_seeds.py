@@ -17,9 +17,7 @@ def case(key: int, version: int) -> bytes:
 
 @functools.cache
 def seeds(name: str) -> tuple[bytes, ...]:
-    return tuple(
-        {"frames": _frames, "messages": _messages, "identity": _identity}.get(name, _conversation)()
-    )
+    return tuple({"messages": _messages, "identity": _identity}.get(name, _conversation)())
 
 
 def _real(response: bool) -> list[tuple[int, int, bytes]]:
@@ -32,16 +30,6 @@ def _real(response: bool) -> list[tuple[int, int, bytes]]:
         if (key, version) in fuzz_targets._CASES
         for seed in (1, 2)
     ]
-
-
-def _frames() -> list[bytes]:
-    out = []
-    for step, mode in ((1, 0), (7, 1), (255, 2)):
-        stream = b"".join(
-            build_request(key, version, 1, "app", body) for key, version, body in _real(False)[:20]
-        )
-        out.append(bytes((step, 255, mode)) + stream[:400])
-    return out
 
 
 def _messages() -> list[bytes]:

@@ -24,7 +24,7 @@ from headgate.gateway.ssl_names import dn_text, subject_of
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
-from headgate.wire import apis, frame, header, throttle
+from headgate.wire import apis, header, throttle
 from headgate.wire.messages import (
     REQUESTS,
     RESPONSES,
@@ -50,63 +50,6 @@ def _outcome(call: Callable[[], object]) -> tuple[str, object]:
         return "read", call()
     except ALLOWED:
         return "refused", None
-
-
-# --- frames ---------------------------------------------------------------------------------
-
-
-def _reference(data: bytes, limit: int) -> tuple[list[bytes], bool]:
-    """Cut frames the plain way: (whole frames, whether something impossible follows)."""
-    out, at = [], 0
-    while at + 4 <= len(data):
-        need = struct.unpack_from(">i", data, at)[0] + 4
-        if need < 8 or need > limit:
-            return out, True
-        if at + need > len(data):
-            break
-        out.append(data[at : at + need])
-        at += need
-    return out, False
-
-
-def frames(data: bytes) -> None:
-    """Any stream in any pieces: the same frames, streamed or not, and nothing kept too much."""
-    if len(data) < 3:
-        return
-    step, limit, mode = data[0] + 1, data[1] * 16 + 8, data[2] % 3
-    stream = data[3:]
-    want, broken = _reference(stream, limit)
-    decide = None if mode == 0 else (lambda head, size: mode == 1 or size % 2 == 0)
-    scanner = frame.FrameScanner(limit, decide)
-    got: list[bytes] = []
-    part = b""
-    failed = False
-    buffer = bytearray(256)
-    for at in range(0, len(stream), step):
-        size = len(stream[at : at + step])
-        buffer[:size] = stream[at : at + step]
-        try:
-            pieces = scanner.feed(memoryview(buffer)[:size])
-        except RemoteProtocolError:
-            failed = True
-            break
-        for kind, size, view in pieces:
-            if kind == frame.WHOLE:
-                assert not part
-                got.append(bytes(view))
-            else:
-                assert (kind == frame.HEAD) == (not part)
-                part += view
-                if kind == frame.TAIL:
-                    assert len(part) == size
-                    got.append(part)
-                    part = b""
-        assert scanner.pending_bytes <= limit
-    assert failed == broken
-    if not failed:
-        assert got == want
-    else:
-        assert got == want[: len(got)]  # frames in the read that broke it may be lost
 
 
 # --- messages -------------------------------------------------------------------------------
@@ -161,15 +104,6 @@ def _request(key: int, version: int, body: bytes) -> None:
         how, walk = _outcome(lambda: produce.walk(raw, version, at))
         if how == "read":
             assert walk.acks == produce.acks(raw, version, at)  # type: ignore[attr-defined]
-        skimmer = produce.ProduceSkimmer(version, at)
-
-        def skim() -> object:
-            for start in range(0, len(raw), 13):
-                skimmer.feed(raw[start : start + 13])
-            return skimmer.finish()
-
-        skimmed = _outcome(skim)
-        assert skimmed == (how, walk) or _null_length(how, skimmed)
     if key == apis.FETCH and version <= 18:
         how, read = _outcome(lambda: fetch.read_request(raw, version, at))
         if how == "read":
@@ -179,12 +113,6 @@ def _request(key: int, version: int, body: bytes) -> None:
             _outcome(lambda: fetch.set_session(raw, version, at, 1, 2))
     if key == apis.SHARE_FETCH:
         _outcome(lambda: share.cap_request(raw, version, at, 1000))
-
-
-def _null_length(how: str, skimmed: tuple[str, object]) -> bool:
-    # The walk over a whole frame takes a length below -1 for null, the skimmer refuses it; and it
-    # may step over what isn't there. Neither is ever relied on: both are refused by a broker.
-    return "refused" in (how, skimmed[0])
 
 
 def _response(key: int, version: int, body: bytes, choice: int) -> None:
@@ -382,7 +310,6 @@ def conversation(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "frames": frames,
     "messages": messages,
     "identity": identity,
     "conversation": conversation,

@@ -16,7 +16,6 @@ from headgate.usage.reader import Gap, find_gaps
 from headgate.usage.topic import LastRun, TopicWriter, last_run, read_topic
 from headgate.wire import apis
 from headgate.wire.fields import write_nullable_string
-from headgate.wire.frame import FrameScanner
 from headgate.wire.header import build_request, correlation_id, is_flexible
 from headgate.wire.messages import (
     REQUESTS,
@@ -40,18 +39,21 @@ class Connection:
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",")[0].rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
-        self._scanner = FrameScanner()
+        self._stream = self._socket.makefile("rb")
         self._count = 0
 
     def ask(self, key: int, version: int, body: bytes) -> bytes:
         self._count += 1
         self._socket.sendall(build_request(key, version, self._count, "headgate-test", body))
-        while True:
-            data = self._socket.recv(65536)
-            assert data, f"API {key} version {version}: the broker hung up"
-            for _, _, frame in self._scanner.feed(data):
-                assert correlation_id(frame) == self._count
-                return bytes(frame)
+        frame = self._read(4, key, version)
+        frame += self._read(struct.unpack(">i", frame)[0], key, version)
+        assert correlation_id(frame) == self._count
+        return frame
+
+    def _read(self, size: int, key: int, version: int) -> bytes:
+        data = self._stream.read(size)
+        assert len(data) == size, f"API {key} version {version}: the broker hung up"
+        return data
 
     def call(self, key: int, version: int, message: Any) -> Any:
         body = REQUESTS[key].encode(message, version, is_flexible(key, version))
@@ -60,6 +62,7 @@ class Connection:
         return decode_response(key, version, frame)
 
     def close(self) -> None:
+        self._stream.close()
         self._socket.close()
 
 

@@ -210,10 +210,8 @@ def test_api_versions_keeps_all_but_what_may_not_pass(version: int, data: st.Dat
 
 @pytest.mark.parametrize("version", range(3, 14))
 @QUICK
-@given(data=st.data(), step=st.sampled_from((1, 5, 64, 5000)))
-def test_a_produce_request_is_read_as_kio_wrote_it(
-    version: int, data: st.DataObject, step: int
-) -> None:
+@given(data=st.data())
+def test_a_produce_request_is_read_as_kio_wrote_it(version: int, data: st.DataObject) -> None:
     value = data.draw(kio_values(apis.PRODUCE, version, False))
     frame = kio_request(value)
     body = parse_request_header(frame)[4]
@@ -224,10 +222,6 @@ def test_a_produce_request_is_read_as_kio_wrote_it(
     assert walk.acks == value.acks
     assert walk.partitions == len(records)
     assert walk.records_bytes == sum(len(r) for r in records if r)
-    skimmer = produce.ProduceSkimmer(version, body)
-    for at in range(0, len(frame), step):
-        skimmer.feed(memoryview(frame)[at : at + step])
-    assert skimmer.finish() == walk
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -24,8 +24,7 @@ from headgate.wire.apis import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
-from headgate.wire.frame import MAX_FRAME_BYTES
-from headgate.wire.header import response_body_offset
+from headgate.wire.header import MAX_FRAME_BYTES, response_body_offset
 from headgate.wire.messages import decode_response, encode_request
 from headgate.wire.messages.quotas import (
     AlterClientQuotasRequest,

@@ -10,19 +10,6 @@ Words
     A function that changes a frame returns the new one; given a ``bytearray`` (or a writable
     memoryview) and a change that keeps the size, it writes in place and returns the same object.
 
-``frame``: cutting a byte stream into frames
-    ``FrameScanner(max_frame_bytes, stream=None)``; ``scanner.feed(data) -> list[Piece]``;
-    ``Piece = (kind, frame_bytes, view)``: ``frame_bytes`` is the frame's size with the prefix,
-    kind one of ``WHOLE`` (view = whole frame), and for a frame that is to pass in pieces ``HEAD``
-    (first bytes), ``BODY``, ``TAIL`` (last bytes). ``stream(head, frame_bytes) -> bool`` is asked
-    once for a frame that isn't complete yet, as soon as 64 bytes of it are in: True = give me
-    pieces at once and never assemble (cut-through), False or no callback = collect it and give it
-    ``WHOLE``. One frame exactly filling ``data`` is returned as ``data`` itself: no copy; several:
-    memoryviews of ``data``; an assembled one: one join. ``scanner.pending_bytes``,
-    ``scanner.max_frame_bytes`` (settable: small before authentication, ``MAX_UNAUTHENTICATED``).
-    ``scanner.feed_into`` isn't needed for BufferedProtocol: feed ``memoryview(buf)[:n]`` and hand
-    over a fresh buffer when ``feed`` returned views you keep.
-
 ``header``
     ``parse_request_header(frame, pos=4) -> (api_key, api_version, correlation_id, client_id,
     body_offset)`` (plain tuple; client_id None when null); ``peek_request(frame) -> (api_key,
@@ -57,7 +44,6 @@ Words
     ``acks(frame, version, body_offset) -> int``; ``walk(frame, version, body_offset) ->
     ProduceWalk(transactional_id, acks, partitions, batches, records, records_bytes,
     producer_ids)``;
-    ``ProduceSkimmer(version, body_offset)``: the same over pieces (``feed(view)``, ``finish()``).
 ``messages.fetch``
     ``read_request(frame, version, body_offset) -> FetchHead(replica_id, max_wait_ms, min_bytes,
     max_bytes, session_id, session_epoch)``; ``cap_request(frame, version, body_offset, limit) ->
@@ -81,9 +67,6 @@ Words
 ``messages.transactions``: ``init_producer_id_response(frame, version) -> (error, producer_id,
     epoch)``.
 ``skim``: walks over messages that pass in pieces. ``schema``: messages as data.
-``conversation``
-    ``Conversation(max_in_flight)``: ``request(header…)``, ``response(frame) -> InFlight``: FIFO
-    correlation, bounded, replayed or foreign correlation ids refused with a reason.
 
 ``headgate.gateway.rewrite``: ``AddressBook(Mapping[int, (host, port)])``;
     ``rewrite_response(api_key, version, frame, book) -> Rewritten(frame, hidden: tuple[int,

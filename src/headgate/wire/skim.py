@@ -96,16 +96,6 @@ def varint(limit: int = MAX_INT32) -> Step:
     raise RemoteProtocolError("varint is longer than 32 bits")
 
 
-def length(flexible: bool, size: int = 4) -> Step:
-    """Read a length, -1 for null: compact, or an integer of ``size`` bytes."""
-    if flexible:
-        return (yield from varint(MAX_INT32 + 1)) - 1
-    value = int.from_bytes((yield size), "big", signed=True)
-    if value < -1:
-        raise RemoteProtocolError(f"a length of {value}")
-    return value
-
-
 def skip(size: int) -> Generator[int, bytes, None]:
     """Step over ``size`` bytes; none if that isn't positive (null)."""
     if size > 0:

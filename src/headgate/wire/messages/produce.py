@@ -10,10 +10,8 @@ Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the b
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from headgate.wire import skim
 from headgate.wire.fields import Buffer, java_text, read_varint, truncated
 
 # A batch's first bytes, up to its records.
@@ -183,84 +181,3 @@ def _skip_tags(frame: Buffer, at: int) -> int:
         size, at = read_varint(frame, at)
         at += size
     return at
-
-
-class ProduceSkimmer:
-    """
-    ``walk`` for a request that passes in pieces.
-
-    Args:
-        version: of the request.
-        body_offset: where its body begins in the frame.
-    """
-
-    __slots__ = ("_ids", "_skimmer", "_totals", "_transactional_id", "_version")
-
-    def __init__(self, version: int, body_offset: int) -> None:
-        self._version = version
-        self._transactional_id: str | None = None
-        self._totals = [0, 0, 0, 0, 0]  # acks, partitions, batches, records, bytes
-        self._ids: list[int] = []
-        self._skimmer = skim.Skimmer(self._walk(body_offset))
-
-    def feed(self, piece: Buffer) -> None:
-        """Take the next piece of the frame, from its length prefix on."""
-        self._skimmer.feed(piece)
-
-    def finish(self) -> ProduceWalk:
-        """Return what was in it; RemoteProtocolError if it ended too early."""
-        self._skimmer.finish()
-        return ProduceWalk(
-            self._transactional_id,
-            self._totals[0],
-            self._totals[1],
-            self._totals[2],
-            self._totals[3],
-            self._totals[4],
-            tuple(self._ids),
-        )
-
-    def _walk(self, body_offset: int) -> skim.Walk:
-        version, totals = self._version, self._totals
-        flexible = version >= 9
-        yield from skim.skip(body_offset)
-        if version >= 3:
-            size = yield from skim.length(flexible, 2)
-            if size >= 0:
-                raw = (yield size) if size else b""
-                self._transactional_id = java_text(raw)
-        totals[0] = _int16((yield 2))[0]
-        yield -4
-        for _ in range((yield from skim.length(flexible))):
-            if version >= 13:
-                yield -16
-            else:
-                yield from skim.skip((yield from skim.length(flexible, 2)))
-            for _ in range((yield from skim.length(flexible))):
-                yield -4
-                totals[1] += 1
-                yield from self._records((yield from skim.length(flexible)))
-                if flexible:
-                    yield from skim.tags()
-            if flexible:
-                yield from skim.tags()
-        if flexible:
-            yield from skim.tags()
-
-    def _records(self, left: int) -> Generator[int, bytes, None]:
-        if left > 0:
-            self._totals[4] += left
-        while left >= BATCH_HEADER:
-            batch_size, magic, producer_id, number = _batch((yield BATCH_HEADER))
-            left -= BATCH_HEADER
-            size = batch_size + _LOG_OVERHEAD
-            if magic != 2 or size < BATCH_HEADER:
-                break
-            self._totals[2] += 1
-            self._totals[3] += number
-            if producer_id >= 0:
-                self._ids.append(producer_id)
-            rest = min(size - BATCH_HEADER, left)
-            yield from skim.skip(rest)
-            left -= rest
-        yield from skim.skip(left)
