@@ -50,9 +50,7 @@ def versions(ask: Ask) -> bytes:
 async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
     """Answer one of the three; anybody but an administrator is refused."""
     key = ask.plan.key
-    # The draft's 50 has a plain header, the released 50 a flexible one: ours begins earlier.
-    client_bytes = int.from_bytes(ask.frame[12:14], "big", signed=True)
-    request = draft.decode_request(key, 0, ask.frame, 14 + max(client_bytes, 0))
+    request = draft.decode_request(key, 0, ask.frame, draft.body_offset(ask.frame))
     allowed = answers.may_administer(ask.principal)
     if not allowed:
         await answers.refused(ask, ask.client_id or f"listener {listener}")
