@@ -150,6 +150,23 @@ class _FetchLine(_Line, gc=False, kw_only=True):
     response: _FetchResponse | str
 
 
+class _SharePartition(msgspec.Struct, gc=False):
+    recordsSizeInBytes: int | None = None
+    acquiredRecords: list[msgspec.Raw] | None = None
+
+
+class _ShareTopic(msgspec.Struct, gc=False):
+    partitions: list[_SharePartition]
+
+
+class _ShareResponse(msgspec.Struct, gc=False):
+    responses: list[_ShareTopic]
+
+
+class _ShareLine(_Line, gc=False, kw_only=True):
+    response: _ShareResponse | str
+
+
 class _NewTopic(msgspec.Struct, gc=False):
     numPartitions: int = 1
     assignments: list[msgspec.Raw] | None = None
@@ -174,11 +191,13 @@ class _MutationLine(_Line, gc=False, kw_only=True):
 _PLAIN: Final = msgspec.json.Decoder(_Line)
 _PRODUCE: Final = msgspec.json.Decoder(_ProduceLine)
 _FETCH: Final = msgspec.json.Decoder(_FetchLine)
+_SHARE: Final = msgspec.json.Decoder(_ShareLine)
 _MUTATION: Final = msgspec.json.Decoder(_MutationLine)
 # By API key, as the digits stand in the line.
 _DECODERS: Final[dict[bytes, Any]] = {
     b"0,": _PRODUCE,
     b"1,": _FETCH,
+    b"78,": _SHARE,  # SHARE_FETCH
     b"19,": _MUTATION,  # CREATE_TOPICS
     b"20,": _MUTATION,  # DELETE_TOPICS
     b"37,": _MUTATION,  # CREATE_PARTITIONS
@@ -344,6 +363,14 @@ class LineParser:
             bytes_, exact, follower = _fetch(line, version)
             charged = charged and not follower
             amount = float(bytes_)
+        elif decoder is _SHARE:
+            if not isinstance(line.response, str):
+                topics = [
+                    [(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in t.partitions]
+                    for t in line.response.responses
+                ]
+                bytes_ = sizes.share_fetch_bytes(version, topics)
+            quota_type, amount, exact = FETCH, float(bytes_), False
         elif decoder is _MUTATION:
             quota_type, amount = MUTATION, _mutations(line.request)
             if not isinstance(line.response, str):

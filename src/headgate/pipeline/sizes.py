@@ -156,3 +156,27 @@ def fetch_tag_bytes(diverging_epoch: bool, current_leader: bool, snapshot_id: bo
         + (_TAGGED["currentLeader"] if current_leader else 0)
         + (_TAGGED["snapshotId"] if snapshot_id else 0)
     )
+
+
+def share_fetch_bytes(version: int, topics: Iterable[Sequence[tuple[int | None, int]]]) -> int:
+    """
+    Return about the bytes that the fetch quota is charged for a share fetch's response.
+
+    Args:
+        version: response version.
+        topics: per topic its partitions: (records size in bytes or None, acquired batches).
+
+    Returns:
+        4 bytes and the response body without error messages and node endpoints (ShareFetchResponse
+        v0 and v1); an estimate, as these aren't followed.
+    """
+    total = 4 + 4 + 2 + 1 + (4 if version >= 1 else 0) + 2
+    n_topics = 0
+    for partitions in topics:
+        n_topics += 1
+        total += 16 + varint_bytes(len(partitions) + 1) + 1
+        for size, acquired in partitions:
+            # index, two errors with messages, the leader's struct, tags
+            total += 4 + 2 + 1 + 2 + 1 + 9 + 1 + varint_bytes(acquired + 1) + 19 * acquired
+            total += 1 if size is None else varint_bytes(size + 1) + size
+    return total + varint_bytes(n_topics + 1)

@@ -137,6 +137,18 @@ def test_a_followers_fetch_is_charged_to_nobody(request_: str) -> None:
     assert not parse(fetch(12, 0, ONE, request_)).is_charged
 
 
+def test_a_share_fetch_is_an_estimate() -> None:
+    one = '{"throttleTimeMs":0,"responses":[{"partitions":[{"recordsSizeInBytes":84,'
+    line = fetch(1, 0, one + '"acquiredRecords":[{"firstOffset":0}]}]}],"nodeEndpoints":[]}')
+    row = parse(line.replace('ApiKey":1,', 'ApiKey":78,').replace('"FETCH"', '"SHARE_FETCH"'))
+    assert (row.api_name, row.quota_type, row.bytes_exact) == (
+        "SHARE_FETCH",
+        "consumer_byte_rate",
+        False,
+    )
+    assert row.bytes_charged == 4 + 13 + 1 + 16 + 1 + 1 + 20 + 1 + 19 + 1 + 84
+
+
 def test_a_fetch_without_an_answer_is_not_exact() -> None:
     row = parse(fetch(16, 0, '""'))
     assert (row.bytes_charged, row.bytes_exact) == (0, False)
