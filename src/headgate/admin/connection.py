@@ -20,6 +20,7 @@ from headgate.errors import (
     RemoteProtocolError,
     StoreError,
 )
+from headgate.wire import apis
 from headgate.wire.header import build_request, correlation_id, is_flexible, response_body_offset
 from headgate.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headgate.wire.messages.sasl import (
@@ -172,14 +173,14 @@ class Connection:
 
     async def _greet(self) -> None:
         # Version 0 is understood by every broker there is.
-        found: ApiVersionsResponse = await self.ask(p.API_VERSIONS, 0, ApiVersionsRequest())
+        found: ApiVersionsResponse = await self.ask(apis.API_VERSIONS, 0, ApiVersionsRequest())
         if found.error_code:
             raise ApiError(found.error_code, f"{self.address} refuses ApiVersions")
         self.versions = {key.api_key: (key.min_version, key.max_version) for key in found.api_keys}
 
     async def _authenticate(self, mechanism: str, exchange: Exchange) -> None:
         handshake: SaslHandshakeResponse = await self.ask(
-            p.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism)
+            apis.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism)
         )
         if handshake.error_code:
             raise ApiError(
@@ -190,7 +191,7 @@ class Connection:
         message = next(exchange)
         while True:
             answer: SaslAuthenticateResponse = await self.ask(
-                p.SASL_AUTHENTICATE, 0, SaslAuthenticateRequest(message)
+                apis.SASL_AUTHENTICATE, 0, SaslAuthenticateRequest(message)
             )
             if answer.error_code:
                 raise ApiError(answer.error_code, answer.error_message or "authentication failed")

@@ -24,7 +24,6 @@ from headgate.admin.api import (
 from headgate.admin.backend import Query, effective_values
 from headgate.admin.connection import Connection
 from headgate.admin.nodes import Address, Nodes
-from headgate.admin.protocol import METADATA
 from headgate.admin.released import ReleasedBackend, api_error, cut
 from headgate.admin.security import Security
 from headgate.errors import ApiError, HeadgateError, KafkaError
@@ -34,6 +33,7 @@ from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import QuotaKey, canonical_type, canonical_units
 from headgate.quota.table import QuotaTable
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
+from headgate.wire.apis import METADATA
 from headgate.wire.messages import draft as d
 
 _ELSEWHERE = "use the gateway's data listener (--bootstrap-server with a port of a broker)"

@@ -13,6 +13,7 @@ from headgate.admin import protocol as p
 from headgate.admin.connection import Connection
 from headgate.admin.security import Security
 from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
+from headgate.wire import apis
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -80,9 +81,9 @@ class Nodes:
 
     async def _metadata(self, topics: tuple[str, ...] | None) -> p.MetadataResponse:
         connection = await self.any()
-        version = connection.version(p.METADATA, 1, 1)
+        version = connection.version(apis.METADATA, 1, 1)
         answer: p.MetadataResponse = await connection.ask(
-            p.METADATA, version, p.MetadataRequest(topics)
+            apis.METADATA, version, p.MetadataRequest(topics)
         )
         return answer
 

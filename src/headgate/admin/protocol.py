@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.wire import messages
+from headgate.wire.apis import METADATA
 from headgate.wire.schema import (
     BOOL,
     BYTES,
@@ -24,14 +25,6 @@ from headgate.wire.schema import (
     Struct,
 )
 
-METADATA: Final = 3
-SASL_HANDSHAKE: Final = 17
-API_VERSIONS: Final = 18
-DESCRIBE_CONFIGS: Final = 32
-SASL_AUTHENTICATE: Final = 36
-INCREMENTAL_ALTER_CONFIGS: Final = 44
-DESCRIBE_CLIENT_QUOTAS: Final = 48
-ALTER_CLIENT_QUOTAS: Final = 49
 DESCRIBE_SCRAM: Final = 50
 ALTER_SCRAM: Final = 51
 

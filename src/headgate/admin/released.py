@@ -28,6 +28,7 @@ from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
+from headgate.wire import apis
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
 
@@ -116,7 +117,7 @@ class ReleasedBackend:
         request = c.DescribeConfigsRequest((c.DescribeResource(number, name, None),), True)
         answer: c.DescribeConfigsResponse = await _ask(
             connection,
-            p.DESCRIBE_CONFIGS,
+            apis.DESCRIBE_CONFIGS,
             (1, 4),
             request,
         )
@@ -139,7 +140,7 @@ class ReleasedBackend:
         )
         answer: c.AlterConfigsResponse = await _ask(
             connection,
-            p.INCREMENTAL_ALTER_CONFIGS,
+            apis.INCREMENTAL_ALTER_CONFIGS,
             (0, 1),
             request,
         )
@@ -252,7 +253,7 @@ async def describe_quotas(
     Raises:
         ApiError: the broker's refusal.
     """
-    version = connection.version(p.DESCRIBE_CLIENT_QUOTAS, 1)
+    version = connection.version(apis.DESCRIBE_CLIENT_QUOTAS, 1)
     request = q.DescribeClientQuotasRequest(
         tuple(
             q.Component(
@@ -268,7 +269,7 @@ async def describe_quotas(
         strict,
     )
     answer: q.DescribeClientQuotasResponse = await connection.ask(
-        p.DESCRIBE_CLIENT_QUOTAS,
+        apis.DESCRIBE_CLIENT_QUOTAS,
         version,
         request,
     )
@@ -290,7 +291,7 @@ async def alter_quotas(
     Raises:
         ApiError: NOT_CONTROLLER, for the caller to find who is.
     """
-    version = connection.version(p.ALTER_CLIENT_QUOTAS, 1)
+    version = connection.version(apis.ALTER_CLIENT_QUOTAS, 1)
     request = q.AlterClientQuotasRequest(
         tuple(
             q.AlterEntry(
@@ -305,7 +306,7 @@ async def alter_quotas(
         validate_only,
     )
     answer: q.AlterClientQuotasResponse = await connection.ask(
-        p.ALTER_CLIENT_QUOTAS,
+        apis.ALTER_CLIENT_QUOTAS,
         version,
         request,
     )

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.admin import protocol as p
 from headgate.admin.backend import Backend
 from headgate.admin.connection import Connection
 from headgate.admin.nodes import Nodes, connect_first, parse_bootstrap
 from headgate.admin.security import Security
+from headgate.wire import apis
 
 
 def is_admin_listener(connection: Connection) -> bool:
     """Whether the peer is a gateway's admin listener, which speaks the draft."""
-    return p.METADATA not in connection.versions and p.DESCRIBE_CLIENT_QUOTAS in connection.versions
+    return (
+        apis.METADATA not in connection.versions
+        and apis.DESCRIBE_CLIENT_QUOTAS in connection.versions
+    )
 
 
 async def open_remote(bootstrap: str, config: Mapping[str, str], tool: str) -> Backend:
