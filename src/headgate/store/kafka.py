@@ -29,7 +29,6 @@ from headgate.store.base import (
     broker_event,
     now_ms,
     resolvable,
-    validate_broker_configs,
 )
 from headgate.store.kafka_client import RETRIABLE, KafkaClient
 from headgate.store.kafka_codec import (
@@ -328,21 +327,9 @@ class KafkaStore(WatchedStore):
             # Kafka has the quotas; the next to watch finds no entry and records who = unknown.
             log.error("%s: changed, but the history couldn't be written: %s", self.url, exc)
 
-    def alter_broker_configs(
-        self,
-        broker: str,
-        ops: Mapping[str, str | None],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        """Set or remove settings of one broker, with an audit line, all or nothing."""
-        self._check_open()
-        validate_broker_configs(broker, ops)
-        if validate_only:
-            return
-
         def decide(state: TopicState) -> list[Record]:
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}

@@ -28,7 +28,6 @@ from headgate.store.base import (
     broker_event,
     now_ms,
     resolvable,
-    validate_broker_configs,
 )
 from headgate.store.migrations import migrate, newer
 from headgate.store.place import refuse_network_file_system
@@ -256,20 +255,9 @@ class SqliteStore(WatchedStore):
                     _set(db, path, key.name, value, (t_ms, who, tool))
         return results
 
-    def alter_broker_configs(
-        self,
-        broker: str,
-        ops: Mapping[str, str | None],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        """Set or remove settings of one broker, all or nothing, with an audit line."""
-        validate_broker_configs(broker, ops)
-        if validate_only:
-            self._check_open()
-            return
         with self._transaction() as db:
             now = dict(
                 db.execute("SELECT key, value FROM broker_config WHERE broker = ?", (broker,))

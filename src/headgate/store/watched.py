@@ -7,11 +7,19 @@ from __future__ import annotations
 import abc
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Self
 
 from headgate.errors import StoreError
 from headgate.quota.table import QuotaTable, TableDelta
-from headgate.store.base import BrokerCallback, BrokerConfigs, QuotaCallback, Watch, whole
+from headgate.store.base import (
+    BrokerCallback,
+    BrokerConfigs,
+    QuotaCallback,
+    Watch,
+    validate_broker_configs,
+    whole,
+)
 from headgate.store.hub import Hub
 
 log = logging.getLogger("headgate.store")
@@ -44,6 +52,12 @@ class WatchedStore(abc.ABC):
     @abc.abstractmethod
     def _refresh(self) -> QuotaTable:
         """Catch up with the home under ``_state_lock``; publish what changed; return the table."""
+
+    @abc.abstractmethod
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
+    ) -> None:
+        """Set or remove checked settings of one broker, all or nothing, with an audit line."""
 
     @abc.abstractmethod
     def _release(self) -> None:
@@ -91,6 +105,21 @@ class WatchedStore(abc.ABC):
         watch = self._broker_hub.add(callback, first)
         self._start()
         return watch
+
+    def alter_broker_configs(
+        self,
+        broker: str,
+        ops: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+        who: str = "",
+        tool: str = "",
+    ) -> None:
+        """Set or remove settings of one broker, all or nothing, with an audit line."""
+        self._check_open()
+        validate_broker_configs(broker, ops)
+        if not validate_only:
+            self._alter_broker(broker, ops, who, tool)
 
     def _start(self) -> None:
         with self._thread_lock:

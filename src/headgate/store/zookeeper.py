@@ -27,7 +27,6 @@ from headgate.store.base import (
     broker_event,
     now_ms,
     resolvable,
-    validate_broker_configs,
 )
 from headgate.store.watched import WatchedStore, log
 from headgate.store.zk_change import decide, reads_of
@@ -366,20 +365,10 @@ class ZooKeeperStore(WatchedStore):
             self._reread(table, dict.fromkeys(a.entity for a in batch))
         self._poke.set()
 
-    def alter_broker_configs(
-        self,
-        broker: str,
-        ops: Mapping[str, str | None],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        """Set or remove settings of one broker; what else its znode holds stays."""
-        self._check_open()
-        validate_broker_configs(broker, ops)
-        if validate_only:
-            return
+        """What else the broker's znode holds stays."""
         name = broker or "<default>"
         path = f"{BROKERS}/{name}"
         deadline = time.monotonic() + PATIENCE_S
