@@ -192,6 +192,21 @@ class Acceptor:
         self._sock.close()
 
 
+def size_buffers(sock: socket.socket, send_bytes: int, receive_bytes: int) -> None:
+    """
+    Set the kernel's buffers of an accepted connection.
+
+    Args:
+        sock: the connection; if it is gone already, who reads from it will see.
+        send_bytes: ``socket.send.buffer.bytes``; -1 leaves the size to the system.
+        receive_bytes: ``socket.receive.buffer.bytes``; likewise.
+    """
+    for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+        if size >= 0:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 def listen(host: str, port: int, backlog: int) -> socket.socket:
     """
     Open a listening socket.

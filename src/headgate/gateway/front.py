@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream
-from headgate.gateway.acceptor import Acceptor, listen
+from headgate.gateway.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.link import GOODBYE_S, Link
 from headgate.gateway.session import Session
 from headgate.gateway.tls import client_context
@@ -192,6 +192,11 @@ class BrokerFront:
 
     def accepted(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
         """Take over a client's connection that was admitted by the quotas."""
+        size_buffers(
+            sock,
+            face.settings.socket_send_buffer_bytes,
+            face.settings.socket_receive_buffer_bytes,
+        )
         task = asyncio.get_running_loop().create_task(self._open_link(face, sock, address))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -28,6 +28,8 @@ READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
 """How long a drained client may take to hang up by itself."""
+SPARE_BUFFERS: Final = 32
+"""Buffers kept for the next time they are lent: 8 MiB."""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
@@ -36,29 +38,45 @@ _wall_ns = time.time_ns
 
 
 class ReadBuffer:
-    """The buffer that all links of one loop read into, one at a time."""
+    """
+    The buffer that all links of one loop read into, one at a time.
 
-    __slots__ = ("memory", "view")
+    Memory that a write still needs is lent to it and comes back when the write is done: making it
+    anew each time would cost as much as the relaying (page faults).
+    """
+
+    __slots__ = ("_spare", "memory", "view")
 
     def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Leave the memory to the writes that still need it."""
+        self._spare: list[bytearray] = []
         self.memory = bytearray(READ_BUFFER_BYTES)
         self.view = memoryview(self.memory)
+
+    def lend(self) -> bytearray:
+        """Leave the memory to a write that still needs it; go on with other memory."""
+        lent = self.memory
+        self.memory = self._spare.pop() if self._spare else bytearray(READ_BUFFER_BYTES)
+        self.view = memoryview(self.memory)
+        return lent
+
+    def take_back(self, lent: list[bytearray]) -> None:
+        """Take memory back that no write needs any more."""
+        room = SPARE_BUFFERS - len(self._spare)
+        self._spare.extend(lent[:room])
+        lent.clear()
 
 
 class _Side(asyncio.BufferedProtocol):
     """What both sides have in common."""
 
-    __slots__ = ("buffer", "full", "link", "tls", "transport")
+    __slots__ = ("buffer", "full", "lent", "link", "tls", "transport")
 
     def __init__(self, link: Link, buffer: ReadBuffer) -> None:
         self.link = link
         self.buffer = buffer
         self.transport: Any = None
         self.full = False  # the other end takes less than we have
+        self.lent: list[bytearray] = []
         self.tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,7 +108,7 @@ class _Side(asyncio.BufferedProtocol):
             transport.writelines(pieces)
         pieces.clear()
         if self.full:
-            self.buffer.renew()
+            self.lent.append(self.buffer.lend())
 
     def close(self) -> None:
         """Send what is left, then close; abort if the peer doesn't take it."""
@@ -156,6 +174,8 @@ class ClientSide(_Side):
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.full = False
+        if self.lent:
+            self.buffer.take_back(self.lent)
         self.link.broker_reading(True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -191,6 +211,8 @@ class BrokerSide(_Side):
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
         self.full = False
+        if self.lent:
+            self.buffer.take_back(self.lent)
         self.link.client_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
