@@ -146,10 +146,11 @@ GROUPS: tuple[Group, ...] = (
                     "Longest frame taken from a client; a longer one closes its connection.", "Kafka"),
             Setting("socket.listen.backlog.size", k.integer(1), 50,
                     "Connections that wait in the kernel's queue, as while accepting is delayed.", "Kafka"),
-            Setting("socket.send.buffer.bytes", k.integer(-1), 102400,
-                    "Kernel's send buffer; -1 keeps the system's.", "Kafka"),
-            Setting("socket.receive.buffer.bytes", k.integer(-1), 102400,
-                    "Kernel's receive buffer; -1 keeps the system's.", "Kafka"),
+            # Differs: Kafka's socket buffers are 102400 bytes unless set; Headgate's are the system's.
+            Setting("socket.send.buffer.bytes", k.integer(-1), -1,
+                    "Kernel's send buffer of a client's connection; -1 leaves its size to the system.", "Kafka"),
+            Setting("socket.receive.buffer.bytes", k.integer(-1), -1,
+                    "Kernel's receive buffer of a client's connection; -1 leaves its size to the system.", "Kafka"),
         ),
     ),
     Group(
