@@ -534,3 +534,83 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
             decisions.append(row["told_throttle_time_ms"])
     assert sorted(decisions) == sorted(told)
     assert max(told) > 0
+
+
+def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Upstream) -> None:
+    """Read buffers are lent to writes that must wait; what waits must not be overwritten."""
+    import hashlib
+    import random
+
+    got: dict[int, Any] = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.readexactly(4)
+        if int.from_bytes(first, "big") < 100:  # the gateway's own question
+            await Upstream._serve(upstream, _Put(first, reader), writer)  # type: ignore[arg-type]
+            return
+        size = int.from_bytes(first, "big")
+        number = -1
+        while True:
+            frame = await reader.readexactly(size)
+            correlation = int.from_bytes(frame[4:8], "big")
+            number = correlation // 1_000
+            got.setdefault(number, hashlib.sha256()).update(frame[8:])
+            if correlation % 7 == 0:
+                await asyncio.sleep(0.005)  # the gateway's writes pile up meanwhile
+            writer.write(struct.pack(">ii", len(PRODUCED) + 4, correlation) + PRODUCED)
+            await writer.drain()
+            size = int.from_bytes(await reader.readexactly(4), "big")
+
+    class _Put:
+        """A reader with four bytes put back."""
+
+        def __init__(self, first: bytes, reader: asyncio.StreamReader) -> None:
+            self._first, self._reader = first, reader
+
+        async def readexactly(self, count: int) -> bytes:
+            first, self._first = self._first, b""
+            return first + await self._reader.readexactly(count - len(first))
+
+    async def quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+    upstream._serve = quietly  # type: ignore[method-assign]
+    original = upstream._server
+
+    async def listen_again() -> asyncio.Server:
+        original.close()
+        return await asyncio.start_server(quietly, "127.0.0.1", upstream.port, limit=4_096)
+
+    upstream._server = asyncio.run_coroutine_threadsafe(listen_again(), upstream._loop).result(10)
+    gateway = start()
+    sent: dict[int, Any] = {}
+
+    def talk(number: int) -> None:
+        chance = random.Random(number)
+        digest = sent[number] = hashlib.sha256()
+        answers = 60
+
+        def read(sock: socket.socket) -> None:
+            left = answers * (8 + len(PRODUCED))
+            while left:
+                left -= len(sock.recv(min(left, 50)))
+
+        with connect(gateway) as client:
+            reader = threading.Thread(target=read, args=(client,))
+            reader.start()
+            for turn in range(answers):
+                frame = bytearray(produce(chance.randint(20_000, 200_000), number * 1_000 + turn))
+                frame[100:] = chance.randbytes(len(frame) - 100)
+                digest.update(frame[12:])
+                client.sendall(frame)
+            reader.join(60)
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert {n: d.hexdigest() for n, d in got.items()} == {n: d.hexdigest() for n, d in sent.items()}
