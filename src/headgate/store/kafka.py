@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headgate.config.settings import ClientSecurity
 from headgate.errors import ApiError, KafkaError, StoreError
-from headgate.quota.alteration import AlterResult, QuotaAlteration, validate
+from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -107,9 +107,7 @@ class KafkaStore(WatchedStore):
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
-        super().__init__(f"kafka://{bootstrap}", poll_ms / 1000)
-        self._clock_ms = clock_ms
-        self._resolve = resolve
+        super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
         self._alter_lock = threading.Lock()
         self._expected: dict[tuple[QuotaEntity, QuotaKey], tuple[float | None, float]] = {}
         self._suspects: list[_Suspect] = []
@@ -195,17 +193,11 @@ class KafkaStore(WatchedStore):
 
     # --- changing
 
-    def alter(
-        self,
-        alterations: Sequence[QuotaAlteration],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter(
+        self, checked: Validated, *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
-        """Set and clear keys: Kafka's in Kafka, the others in the topic."""
-        self._check_open()
-        results, accepted = validate(alterations, resolvable=self._resolve)
+        """Kafka's keys go to Kafka, the others to the topic."""
+        results, accepted = checked
         errors: dict[QuotaEntity, ApiError] = {}
         in_kafka: list[QuotaAlteration] = []
         in_topic: list[QuotaAlteration] = []

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headgate.errors import StoreError
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, validate
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -77,9 +77,7 @@ class SqliteStore(WatchedStore):
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
         self.path = Path(path)
-        super().__init__(f"sqlite:{self.path}", poll_ms / 1000)
-        self._clock_ms = clock_ms
-        self._resolve = resolve
+        super().__init__(f"sqlite:{self.path}", poll_ms / 1000, clock_ms, resolve)
         self._pid = os.getpid()
         refuse_network_file_system(self.path)
         if not self.path.parent.is_dir():
@@ -234,17 +232,11 @@ class SqliteStore(WatchedStore):
                 raise
         self._poke.set()
 
-    def alter(
-        self,
-        alterations: Sequence[QuotaAlteration],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter(
+        self, checked: Validated, *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
-        """Set and clear keys, all accepted entities in one transaction."""
-        self._check_open()
-        results, accepted = validate(alterations, resolvable=self._resolve)
+        """All accepted entities change in one transaction."""
+        results, accepted = checked
         if validate_only or not accepted:
             return results
         t_ms = self._clock_ms()

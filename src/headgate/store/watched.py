@@ -7,10 +7,11 @@ from __future__ import annotations
 import abc
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from headgate.errors import StoreError
+from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated, validate
 from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     BrokerCallback,
@@ -32,11 +33,21 @@ class WatchedStore(abc.ABC):
     Args:
         url: what errors call the store.
         poll_s: how often the thread looks for changes that nothing announced, in seconds.
+        clock_ms: epoch milliseconds, for what is written down.
+        resolve: whether an ip entity's name is a host that resolves.
     """
 
-    def __init__(self, url: str, poll_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        poll_s: float,
+        clock_ms: Callable[[], int],
+        resolve: Callable[[str], bool],
+    ) -> None:
         self.url = url
         self._poll_s = poll_s
+        self._clock_ms = clock_ms
+        self._resolve = resolve
         self._closed = False
         # Held while the table is read anew; a change and its version belong together.
         self._state_lock = threading.RLock()
@@ -52,6 +63,12 @@ class WatchedStore(abc.ABC):
     @abc.abstractmethod
     def _refresh(self) -> QuotaTable:
         """Catch up with the home under ``_state_lock``; publish what changed; return the table."""
+
+    @abc.abstractmethod
+    def _alter(
+        self, checked: Validated, *, validate_only: bool, who: str, tool: str
+    ) -> list[AlterResult]:
+        """Set and clear the keys of the accepted alterations; return what became of each."""
 
     @abc.abstractmethod
     def _alter_broker(
@@ -105,6 +122,19 @@ class WatchedStore(abc.ABC):
         watch = self._broker_hub.add(callback, first)
         self._start()
         return watch
+
+    def alter(
+        self,
+        alterations: Sequence[QuotaAlteration],
+        *,
+        validate_only: bool = False,
+        who: str = "",
+        tool: str = "",
+    ) -> list[AlterResult]:
+        """Set and clear keys, as far as they pass Kafka's own checks."""
+        self._check_open()
+        checked = validate(alterations, resolvable=self._resolve)
+        return self._alter(checked, validate_only=validate_only, who=who, tool=tool)
 
     def alter_broker_configs(
         self,

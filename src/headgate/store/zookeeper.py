@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headgate.config.settings import ZooKeeperSecurity
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, validate
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
 from headgate.store.base import (
@@ -104,9 +104,7 @@ class ZooKeeperStore(WatchedStore):
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
     ) -> None:
-        super().__init__(f"zookeeper://{hosts}", IDLE_POLL_S)
-        self._clock_ms = clock_ms
-        self._resolve = resolve
+        super().__init__(f"zookeeper://{hosts}", IDLE_POLL_S, clock_ms, resolve)
         # Counts losses of the connection; what was read before the last one is read again.
         self._losses = 0
         self._read_at = -1
@@ -308,23 +306,17 @@ class ZooKeeperStore(WatchedStore):
 
     # --- changing
 
-    def alter(
-        self,
-        alterations: Sequence[QuotaAlteration],
-        *,
-        validate_only: bool = False,
-        who: str = "",
-        tool: str = "",
+    def _alter(
+        self, checked: Validated, *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
-        """Set and clear keys; one transaction per entity."""
-        self._check_open()
-        checked, accepted = validate(alterations, resolvable=self._resolve)
+        """Each entity changes in a transaction of its own."""
+        validated, accepted = checked
         refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
         results = [
             AlterResult(entity, ApiError(KafkaError.INVALID_REQUEST, refused[entity]))
             if error is None and entity in refused
             else AlterResult(entity, error)
-            for entity, error in checked
+            for entity, error in validated
         ]
         accepted = [a for a in accepted if a.entity not in refused]
         if validate_only:
