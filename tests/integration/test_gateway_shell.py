@@ -555,8 +555,7 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
             correlation = int.from_bytes(frame[4:8], "big")
             number = correlation // 1_000
             got.setdefault(number, hashlib.sha256()).update(frame[8:])
-            if correlation % 7 == 0:
-                await asyncio.sleep(0.005)  # the gateway's writes pile up meanwhile
+            await asyncio.sleep(0.02)  # the gateway's writes pile up meanwhile
             writer.write(struct.pack(">ii", len(PRODUCED) + 4, correlation) + PRODUCED)
             await writer.drain()
             size = int.from_bytes(await reader.readexactly(4), "big")
@@ -582,7 +581,11 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
 
     async def listen_again() -> asyncio.Server:
         original.close()
-        return await asyncio.start_server(quietly, "127.0.0.1", upstream.port, limit=4_096)
+        small = socket.socket()
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
+        small.bind(("127.0.0.1", upstream.port))
+        return await asyncio.start_server(quietly, sock=small, limit=4_096)
 
     upstream._server = asyncio.run_coroutine_threadsafe(listen_again(), upstream._loop).result(10)
     gateway = start()
@@ -602,7 +605,7 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
             reader = threading.Thread(target=read, args=(client,))
             reader.start()
             for turn in range(answers):
-                frame = bytearray(produce(chance.randint(20_000, 200_000), number * 1_000 + turn))
+                frame = bytearray(produce(chance.randint(20_000, 400_000), number * 1_000 + turn))
                 frame[100:] = chance.randbytes(len(frame) - 100)
                 digest.update(frame[12:])
                 client.sendall(frame)
