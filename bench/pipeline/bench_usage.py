@@ -47,7 +47,7 @@ copy (
         11 + strlen(j.requestHeader.clientId)
         + case when j.request.transactionalId is null then 1 else
             v(strlen(j.request.transactionalId) + 1) + strlen(j.request.transactionalId) end
-        + 7 + v(len(j.request.topicData) + 1) - 1 + 1 - 1
+        + 7 + v(len(j.request.topicData) + 1)
         + list_sum(list_transform(j.request.topicData, lambda t:
             case when j.requestHeader.requestApiVersion >= 13 then 16
                  else v(strlen(t.name) + 1) + strlen(t.name) end
