@@ -34,7 +34,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "demo": Command(
         "headgate.cli.demo:main", "show everything once, with a real Kafka, ending in a report"
     ),
-    "console": Command("headgate.cli.serve:main_console", "serve the web console alone"),
     "export": Command(
         "headgate.cli.quotas_as_code:main_export", "write the quotas of a store or cluster as YAML"
     ),

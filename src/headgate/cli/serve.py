@@ -257,11 +257,3 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
-
-
-def main_console(argv: Sequence[str]) -> int:
-    """``headgate console``: serve the web console alone."""
-    from headgate.console import main as console_main  # type: ignore[import-not-found]
-
-    status: int = console_main(argv)
-    return status
