@@ -10,6 +10,7 @@ Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -62,7 +63,7 @@ class SensorState(Protocol):
 S = TypeVar("S", bound=SensorState)
 
 
-class SensorRegistry(Generic[S]):
+class SensorRegistry(ABC, Generic[S]):
     """
     Quotas and sensors of one manager. Not thread-safe.
 
@@ -89,8 +90,9 @@ class SensorRegistry(Generic[S]):
         self._next_tick_ms = start_ms + expiry_period_ms
         self._idle_before_ms = NEVER
 
+    @abstractmethod
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> S:
-        raise NotImplementedError
+        """Make the sensor of a quota-id that is charged for the first time."""
 
     # -- quotas
 
