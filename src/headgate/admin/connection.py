@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from headgate.admin import protocol as p
-from headgate.admin.sasl import Exchange
 from headgate.admin.security import Security
 from headgate.errors import (
     ApiError,
@@ -29,6 +28,7 @@ from headgate.wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from headgate.wire.sasl_client import Exchange
 
 # 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024

@@ -20,7 +20,6 @@ from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsert
 from headgate.admin.backend import Query, effective_values
 from headgate.admin.connection import Connection
 from headgate.admin.nodes import Nodes
-from headgate.admin.sasl import HASHES
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity
@@ -31,6 +30,7 @@ from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire import apis
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
+from headgate.wire.sasl_client import HASHES
 
 _RESOURCES: Final[Mapping[str, int]] = {
     "topics": 2,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.admin.sasl import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
 from headgate.errors import ConfigError
+from headgate.wire.sasl_client import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLIENT_ID: Final = "headgate.admin"

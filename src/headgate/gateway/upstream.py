@@ -25,11 +25,11 @@ from kio.serial import entity_reader, entity_writer
 
 from headgate.config.listeners import HostPort
 from headgate.config.settings import ClientSecurity
-from headgate.errors import HeadgateError
-from headgate.gateway.scram_client import ScramClient
+from headgate.errors import HeadgateError, RemoteProtocolError
 from headgate.wire import apis
 from headgate.wire.header import build_request
 from headgate.wire.messages import sasl
+from headgate.wire.sasl_client import HASHES, plain, scram
 
 CLIENT_ID: Final = "headgate"
 _METADATA_VERSION: Final = 8
@@ -96,12 +96,22 @@ class AdminConnection:
                 f"{self._where}: SASL {mechanism} isn't offered; there is {', '.join(offered)}"
             )
         if mechanism == "PLAIN":
-            await self._token(b"\0" + name.encode() + b"\0" + password.value.encode())
+            exchange = plain(name, password.value)
+        elif mechanism in HASHES:
+            exchange = scram(mechanism, name, password.value)
+        else:
+            raise UpstreamError(
+                f"{self._where}: SASL mechanism {mechanism} isn't spoken by the gateway itself; "
+                f"use PLAIN, {' or '.join(HASHES)}"
+            )
+        try:
+            token = next(exchange)
+            while True:
+                token = exchange.send(await self._token(token))
+        except StopIteration:
             return
-        scram = ScramClient(mechanism, name, password.value)
-        challenge = await self._token(scram.first())
-        verdict = await self._token(scram.final(challenge))
-        scram.verify(verdict)
+        except RemoteProtocolError as distrusted:
+            raise UpstreamError(f"{self._where}: {distrusted}") from distrusted
 
     async def _token(self, token: bytes) -> bytes:
         frame = await self.ask(apis.SASL_AUTHENTICATE, 0, sasl.build_authenticate(token, 0))

@@ -4,22 +4,15 @@ TLS and SASL towards a Kafka cluster, for our own client and for librdkafka alik
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
 import ssl
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from headgate.config.settings import ClientSecurity, Tls
-from headgate.errors import RemoteProtocolError, StoreError
-
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Kafka's ScramMechanism allows 16,384; a peer that asks for far more wants our CPU.
-MAX_ITERATIONS = 1_000_000
+from headgate.errors import StoreError
+from headgate.wire.sasl_client import HASHES, Exchange, plain, scram
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -154,9 +147,6 @@ def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[s
     return config
 
 
-Exchange = Generator[bytes, bytes, None]
-
-
 def sasl_exchange(security: ClientSecurity) -> Exchange:
     """
     Return the client's side of a mechanism: yields what to send, is sent what came back.
@@ -167,40 +157,10 @@ def sasl_exchange(security: ClientSecurity) -> Exchange:
     username = security.sasl_username or ""
     password = "" if security.sasl_password is None else security.sasl_password.value
     if security.sasl_mechanism == "PLAIN":
-        return _plain(username, password)
+        return plain(username, password)
     if security.sasl_mechanism in HASHES:
-        return _scram(HASHES[security.sasl_mechanism], username, password)
+        return scram(security.sasl_mechanism, username, password)
     raise StoreError(
         f"headgate.store.kafka.sasl.mechanism: {security.sasl_mechanism} isn't spoken by the Kafka "
         f"store; use PLAIN, {' or '.join(HASHES)}"
     )
-
-
-def _plain(username: str, password: str) -> Exchange:
-    yield f"\x00{username}\x00{password}".encode()
-
-
-def _scram(algorithm: str, username: str, password: str) -> Exchange:
-    """Source: RFC 5802; ScramSaslClient in Apache Kafka."""
-    nonce = secrets.token_urlsafe(24)
-    bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
-    first = (yield f"n,,{bare}".encode()).decode("utf-8", "replace")
-    fields = dict(part.partition("=")[::2] for part in first.split(","))
-    try:
-        theirs, salt = fields["r"], base64.b64decode(fields["s"], validate=True)
-        iterations = int(fields["i"])
-    except (KeyError, ValueError) as exc:
-        raise RemoteProtocolError("the broker's first SCRAM message is malformed") from exc
-    if not theirs.startswith(nonce) or not 1 <= iterations <= MAX_ITERATIONS:
-        raise RemoteProtocolError("the broker's first SCRAM message doesn't continue ours")
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
-    stored_key = hashlib.new(algorithm, client_key).digest()
-    message = f"{bare},{first},c=biws,r={theirs}".encode()
-    signature = hmac.digest(stored_key, message, algorithm)
-    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
-    last = yield f"c=biws,r={theirs},p={proof.decode()}".encode()
-    server_key = hmac.digest(salted, b"Server Key", algorithm)
-    expected = b"v=" + base64.b64encode(hmac.digest(server_key, message, algorithm))
-    if not hmac.compare_digest(last.split(b",")[0], expected):
-        raise RemoteProtocolError("the broker's SCRAM proof is wrong")

@@ -66,6 +66,7 @@ Words
     ``authenticate_response`` on frames; ``build_*`` return bodies.
 ``messages.transactions``: ``init_producer_id_response(frame, version) -> (error, producer_id,
     epoch)``.
+``sasl_client``: ``plain``, ``scram``, ``oauthbearer``: our own logins, as generators of messages.
 ``skim``: walks over messages that pass in pieces. ``schema``: messages as data.
 
 ``headgate.gateway.rewrite``: ``AddressBook(Mapping[int, (host, port)])``;

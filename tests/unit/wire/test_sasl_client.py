@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from headgate.admin.sasl import oauthbearer, plain, scram, unsecured_token
 from headgate.errors import RemoteProtocolError
+from headgate.wire.sasl_client import oauthbearer, plain, scram, unsecured_token
 
 # RFC 7677 section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
