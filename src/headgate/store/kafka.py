@@ -397,10 +397,17 @@ def _two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
 
 
 def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> list[Record]:
-    """Return entries for changes that, by now, nobody has told of."""
+    """
+    Return entries for changes that, by now, nobody has told of.
+
+    A key that changed twice since is suspect twice; it gets one entry, from what the history last
+    says of it to what it is now.
+    """
     records: list[Record] = []
+    first: dict[tuple[QuotaEntity, QuotaKey], _Suspect] = {}
     for suspect in due:
-        at = (suspect.entity, suspect.key)
+        first.setdefault((suspect.entity, suspect.key), suspect)
+    for at, suspect in first.items():
         now = table.get(*at)
         before = state.last.get(at, suspect.before)
         if before != now:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import UNKNOWN, AuditEvent, HistoryEntry
+from headgate.store.base import AuditEvent, HistoryEntry
 
 #: History entries and audit lines kept; the topic is read whole at every start.
 KEEP_HISTORY = 20_000
@@ -93,32 +93,20 @@ class TopicState:
         return [e for e in expected if e.key.known_to_kafka]
 
     def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
-        """
-        Return the history, oldest first.
-
-        Two who watch may both write down a change made past Headgate at the same moment. An
-        unknown's change can't follow itself (its ``before`` would be its own ``after``), so such
-        an entry tells of the same change again and is left out.
-        """
+        """Return the history, oldest first."""
         path = None if entity is None else entity.path
         found: list[HistoryEntry] = []
-        latest: dict[tuple[QuotaEntity, QuotaKey], tuple[str, float | None, float | None]] = {}
         for data in self.history.values():
             entry = json.loads(data)
             if path is not None and entry["path"] != path:
                 continue
             about = entity_from_path(entry["path"])
-            for name, before, after in entry["changes"]:
-                key = QuotaKey.parse(name)
-                told = (entry["who"], before, after)
-                if told[0] == UNKNOWN and before != after and latest.get((about, key)) == told:
-                    continue
-                latest[about, key] = told
-                found.append(
-                    HistoryEntry(
-                        entry["t_ms"], entry["who"], entry["tool"], about, key, before, after
-                    )
+            found += [
+                HistoryEntry(
+                    entry["t_ms"], entry["who"], entry["tool"], about, QuotaKey.parse(key), *values
                 )
+                for key, *values in entry["changes"]
+            ]
         return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
     def audit_log(self, limit: int | None) -> list[AuditEvent]:

@@ -1,30 +1,30 @@
 from __future__ import annotations
 
+import json
+
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
-from headgate.store.base import UNKNOWN
-from headgate.store.kafka_state import TopicState, history_record
+from headgate.quota.table import QuotaTable
+from headgate.store.kafka import _Suspect, _unknown
+from headgate.store.kafka_state import TopicState
 
 ALICE = QuotaEntity.of(user="alice")
 
 
-def test_a_change_that_two_watchers_wrote_down_is_told_once() -> None:
+def test_a_key_that_is_suspect_twice_is_told_of_once() -> None:
     state = TopicState()
-    steps = [
-        ("a", "ops", None, 5.0),
-        ("b", UNKNOWN, 5.0, 9.0),
-        ("c", UNKNOWN, 5.0, 9.0),
-        ("d", UNKNOWN, 9.0, 5.0),
-        ("e", UNKNOWN, 5.0, 9.0),
+    state.last[ALICE, PRODUCER] = 500.0
+    due = [
+        _Suspect(0.0, 10, ALICE, PRODUCER, None),
+        _Suspect(0.0, 20, ALICE, PRODUCER, 500.0),
     ]
-    for id_, who, before, after in steps:
-        state.history[id_] = (
-            history_record(id_, (1, who, who), ALICE, [(PRODUCER, before, after)]).value or b""
-        )
-    told = [(e.who, e.before, e.after) for e in state.entries(ALICE, None)]
-    assert told == [
-        ("ops", None, 5.0),
-        (UNKNOWN, 5.0, 9.0),
-        (UNKNOWN, 9.0, 5.0),
-        (UNKNOWN, 5.0, 9.0),
-    ]
+    (record,) = _unknown(state, QuotaTable.of({ALICE: {PRODUCER: 1_000.0}}), due)
+    assert record.value is not None
+    assert json.loads(record.value)["changes"] == [[str(PRODUCER), 500.0, 1_000.0]]
+
+
+def test_what_the_history_tells_already_is_not_told_again() -> None:
+    state = TopicState()
+    state.last[ALICE, PRODUCER] = 1_000.0
+    due = [_Suspect(0.0, 10, ALICE, PRODUCER, 500.0)]
+    assert _unknown(state, QuotaTable.of({ALICE: {PRODUCER: 1_000.0}}), due) == []
