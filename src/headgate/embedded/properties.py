@@ -25,8 +25,16 @@ class Ports(NamedTuple):
 
 
 def new_cluster_id() -> str:
-    """Return a random cluster id in Kafka's form: 16 bytes, URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """
+    Return a random cluster id in Kafka's form: 16 bytes, URL-safe base64 without padding.
+
+    One that starts with a dash would be taken for an option by Kafka's own tools; like
+    `org.apache.kafka.common.Uuid.randomUuid`, draw again.
+    """
+    while True:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not drawn.startswith("-"):
+            return drawn
 
 
 def common(ports: Ports, data: Path, users: Mapping[str, str], brokers: int) -> dict[str, str]:
