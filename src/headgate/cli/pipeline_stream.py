@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def usage_stream(arguments: argparse.Namespace) -> None:
     """Run ``usage`` on a growing input; see the command's flags."""
-    from headgate.cli.pipeline import finish_usage
+    from headgate.cli.pipeline_usage import finish_usage
     from headgate.pipeline import schema, streaming, usage
     from headgate.pipeline.stamps import zone_of
 

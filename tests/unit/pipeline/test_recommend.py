@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.pipeline.advice import Advice, Observed, figure, round_up
+from headgate.pipeline.proposals import propose
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.recommend import (
-    Advice,
-    Observed,
-    figure,
-    plan_of,
-    propose,
-    round_up,
-    rows_of,
-)
+from headgate.pipeline.recommend import plan_of, rows_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable

@@ -1,0 +1,77 @@
+"""
+What pipeline commands share once Spark is up: reading, packing, and telling of bad lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.cli.pipeline_options import Opened, closing_table, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headgate.pipeline.pack import PackOptions
+
+
+def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
+    """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
+    from headgate.pipeline import sources
+
+    return sources.read_activity(
+        on.spark, on.splits, time_zone=on.arguments.time_zone, connections=connections
+    )
+
+
+def activity_of(emitted: DataFrame) -> DataFrame:
+    """Return the sums by second (ACTIVITY) of what was read."""
+    from headgate.pipeline import sources
+    from headgate.pipeline.worker import ACTIVITY
+
+    return sources.only(emitted, "activity", ACTIVITY)
+
+
+def pack(on: Opened, options: PackOptions) -> DataFrame:
+    """Return PACKED rows of the run's inputs, for a replay."""
+    from headgate.pipeline import replay
+
+    return replay.pack_logs(on.spark, on.splits, options, time_zone=on.arguments.time_zone)
+
+
+def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
+    """Write the side table of bad lines, and keep its counts for the summary."""
+    from headgate.pipeline import schema, sources
+    from headgate.pipeline.run import collect_stats
+
+    run = on.run
+    run.write(sources.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
+    stats = collect_stats(emitted)
+    run.figure("lines", stats["lines"], unit="lines", note="lines and events read")
+    run.figure("input_bytes", stats["input_bytes"], unit="bytes", note="read, uncompressed")
+    run.figure("bad_lines", stats["bad_lines"], unit="lines", note="kept in table bad_lines")
+    run.figure("time_zone", text=on.arguments.time_zone, note="assumed where a log prints none")
+
+
+def print_bad_lines(on: Opened) -> None:
+    """Say how many lines couldn't be read, and why."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
+    bad = next(f.value for f in on.run.figures if f.name == "bad_lines")
+    if not bad:
+        print("Every line was read.")
+        return
+    reasons = (
+        on.run.read(schema.BAD_LINES)
+        .groupBy("reason")
+        .agg(F.count(F.lit(1)).alias("n"), F.min("file").alias("file"), F.min("offset").alias("at"))
+        .orderBy(F.desc("n"), "reason")
+        .limit(10)
+        .collect()
+    )
+    closing_table(
+        f"{number(bad)} lines couldn't be read; they are in {on.run.path('bad_lines')}",
+        ("lines", "reason", "for instance"),
+        [(number(r["n"]), r["reason"], f"{r['file']} byte {r['at']}") for r in reasons],
+    )

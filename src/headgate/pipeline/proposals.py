@@ -1,0 +1,189 @@
+"""
+What to propose, from what each quota-id used: single values, splits, merges, defaults, removals.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from headgate.pipeline.advice import Advice, Observed, Proposal, entity_of, figure, round_up
+from headgate.pipeline.quotas import KEY_OF_TYPE
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.table import QuotaTable
+
+
+def propose(
+    observed: Iterable[Observed],
+    current: QuotaTable,
+    shares: Mapping[tuple[str, str, str], Sequence[tuple[str, str, int]]],
+    dead: Iterable[tuple[str, QuotaEntity, float]],
+    advice: Advice,
+) -> list[Proposal]:
+    """
+    Return all proposals, in order of type and entity.
+
+    Args:
+        observed: what each quota-id used.
+        current: the quotas in force.
+        shares: (type, user tag, client tag) to the (principal, client-id, bytes) that share it.
+        dead: (type, entity, value) of quotas that nobody matched.
+        advice: how figures are made.
+    """
+    seen = sorted(observed, key=lambda o: (o.quota_type, o.user, o.client_id))
+    proposals = [_single(o, current, advice) for o in seen]
+    proposals += _splits(seen, shares, advice)
+    proposals += _merges(seen, current, advice)
+    proposals += _defaults(seen, current, advice)
+    proposals += [
+        Proposal(
+            quota_type,
+            entity,
+            "remove",
+            value,
+            None,
+            f"nobody in this data was bound by {value:,.0f} of {entity}",
+        )
+        for quota_type, entity, value in dead
+    ]
+    return proposals
+
+
+def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
+    entity = entity_of(seen.user, seen.client_id)
+    value = figure(seen, advice)
+    near = seen.current is not None and abs(value - seen.current) <= advice.tolerance * seen.current
+    growth = ""
+    if seen.growth_per_day > 0:
+        growth = f", grown {seen.growth_per_day:.1%} a day over {advice.horizon_days} days"
+    now = "no limit now" if seen.current is None else f"{seen.current:,.0f} now"
+    reason = (
+        f"{advice.percentile:.0%} of the time at most {seen.percentile:,.0f} B/s over "
+        f"{advice.window_s} s (peak {seen.peak:,.0f}){growth}, times {advice.headroom:g}, "
+        f"rounded up: {value:,.0f}; {now}"
+    )
+    key = KEY_OF_TYPE[seen.quota_type]
+    action = "keep" if near else "set"
+    if not near and seen.current is not None and current.get(entity, key) is None:
+        reason += " from a less specific entity"
+    return Proposal(
+        seen.quota_type,
+        entity,
+        action,
+        seen.current,
+        seen.current if near else value,
+        reason + (", near enough" if near else ""),
+        seen.percentile,
+        seen.peak,
+        seen.growth_per_day,
+        ((seen.user, seen.client_id),),
+    )
+
+
+def _splits(
+    seen: Sequence[Observed],
+    shares: Mapping[tuple[str, str, str], Sequence[tuple[str, str, int]]],
+    advice: Advice,
+) -> list[Proposal]:
+    """Propose an own quota for a client that takes most of one it shares."""
+    found = []
+    for o in seen:
+        sharers = shares.get((o.quota_type, o.user, o.client_id), ())
+        total = sum(b for _, _, b in sharers)
+        if len(sharers) < 2 or not total or o.current is None or o.peak <= o.current:
+            continue
+        principal, client_id, most = max(sharers, key=lambda s: (s[2], s[0], s[1]))
+        if most / total < advice.split_share or not client_id:
+            continue
+        value = round_up(figure(o, advice) * most / total)
+        found.append(
+            Proposal(
+                o.quota_type,
+                QuotaEntity.of(user=principal, client_id=client_id),
+                "split",
+                o.current,
+                value,
+                f"{client_id} takes {most / total:.0%} of the bytes that {len(sharers)} clients "
+                f"share under {o.current:,.0f}, and the peak exceeds it: give it its own",
+                o.percentile,
+                o.peak,
+                o.growth_per_day,
+                ((o.user, o.client_id),),
+            )
+        )
+    return found
+
+
+def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> list[Proposal]:
+    """Propose one quota for a user whose clients' own quotas lie mostly idle."""
+    by_user: dict[tuple[str, str], list[Observed]] = defaultdict(list)
+    for o in seen:
+        key = KEY_OF_TYPE[o.quota_type]
+        if o.user and o.client_id and current.get(entity_of(o.user, o.client_id), key) is not None:
+            by_user[o.quota_type, o.user].append(o)
+    found = []
+    for (quota_type, user), mine in sorted(by_user.items()):
+        limits = [o.current or 0.0 for o in mine]
+        peak = sum(o.peak for o in mine)
+        if len(mine) < 2 or peak > max(limits):
+            continue
+        value = round_up(sum(figure(o, advice) for o in mine))
+        found.append(
+            Proposal(
+                quota_type,
+                QuotaEntity.of(user=user),
+                "merge",
+                sum(limits),
+                value,
+                f"{len(mine)} clients have quotas of {sum(limits):,.0f} together; even the sum of "
+                f"their peaks ({peak:,.0f}) is within the largest one",
+                sum(o.percentile for o in mine),
+                peak,
+                0.0,
+                tuple((o.user, o.client_id) for o in mine),
+            )
+        )
+    return found
+
+
+def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> list[Proposal]:
+    """Propose a default where many entities of a shape need about the same."""
+    by_shape: dict[tuple[str, bool, bool], list[tuple[float, Observed]]] = defaultdict(list)
+    for o in seen:
+        by_shape[o.quota_type, bool(o.user), bool(o.client_id)].append((figure(o, advice), o))
+    found = []
+    for (quota_type, user, client), mine in sorted(by_shape.items(), key=lambda kv: kv[0]):
+        names: dict[str, EntityName] = {}
+        if user:
+            names["user"] = DEFAULT
+        if client:
+            names["client-id"] = DEFAULT
+        entity = QuotaEntity(names)
+        if not names or current.get(entity, KEY_OF_TYPE[quota_type]) is not None:
+            continue
+        values = sorted(v for v, _ in mine)
+        middle = values[len(values) // 2]
+        alike = [
+            (v, o)
+            for v, o in mine
+            if middle / advice.default_share <= v <= middle * advice.default_share
+        ]
+        if len(alike) < 3 or len(alike) * 2 < len(mine):
+            continue
+        value = max(v for v, _ in alike)
+        found.append(
+            Proposal(
+                quota_type,
+                entity,
+                "default",
+                None,
+                value,
+                f"{len(alike)} of {len(mine)} need between {min(v for v, _ in alike):,.0f} and "
+                f"{value:,.0f}: a default of {value:,.0f} serves them all",
+                max(o.percentile for _, o in alike),
+                max(o.peak for _, o in alike),
+                0.0,
+                tuple((o.user, o.client_id) for _, o in alike),
+            )
+        )
+    return found
