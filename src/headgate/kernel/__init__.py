@@ -35,6 +35,11 @@ Token buckets (controller mutations, producer ids, splits) alike::
     state = BucketState(num_keys, num_samples=11, window_ms=1000)
     throttle_ms = replay_bucket(state, key, t_ms, amount, bound=bound, op=op)
 
+and the buckets of smooth pacing, splits and shares, whose bounds move::
+
+    state = PacedState(num_keys, num_samples=1, window_ms=1000)   # together the burst
+    throttle_ms = replay_paced(state, key, t_ms, amount, bound=bound, op=op, cap_ms=cap_ms)
+
 Which key and which bound an event has::
 
     compiled = compile_quotas(table, PRODUCER, users, client_ids, rules=KAFKA_4)
@@ -63,6 +68,7 @@ from headgate.kernel.codes import (
     OP_TOUCH,
     OP_UNRECORD,
 )
+from headgate.kernel.paced import PacedState, replay_paced
 from headgate.kernel.rate import RateState, replay_rate
 from headgate.kernel.resolution import (
     CompiledQuotas,
@@ -82,10 +88,12 @@ __all__ = [
     "OP_UNRECORD",
     "BucketState",
     "CompiledQuotas",
+    "PacedState",
     "RateState",
     "ResolvedPairs",
     "compile_quotas",
     "replay_bucket",
+    "replay_paced",
     "replay_rate",
     "resolve_codes",
     "resolve_pairs",

@@ -75,6 +75,16 @@ class MutationQuota:
         """
 
     @property
+    def is_strict(self) -> bool:
+        """Whether it refuses."""
+        return False
+
+    @property
+    def decided_ms(self) -> int | None:
+        """Throttle of the last ``record``, ms: 0 within the quota; None: nothing is charged."""
+        return None
+
+    @property
     def is_exceeded(self) -> bool:
         """Whether a mutation was refused."""
         return False
@@ -89,6 +99,12 @@ class _BoundedQuota(MutationQuota):
         self._sensor = sensor
         self._last_throttle_ms = 0
         self._last_ms = 0
+        self._decided_ms = 0
+
+    @property
+    def decided_ms(self) -> int | None:
+        """See the base."""
+        return self._decided_ms
 
     def throttle_time_ms(self, now_ms: int) -> int:
         """Return what is left of the last throttle at now."""
@@ -101,6 +117,7 @@ class StrictMutationQuota(_BoundedQuota):
     def record(self, permits: float, now_ms: int) -> None:
         """Charge mutations, or refuse with THROTTLING_QUOTA_EXCEEDED."""
         violation_ms = self._sensor.violation_ms(now_ms)
+        self._decided_ms = violation_ms or 0
         if violation_ms is not None:
             self._last_throttle_ms = violation_ms
             self._last_ms = now_ms
@@ -110,6 +127,11 @@ class StrictMutationQuota(_BoundedQuota):
                 throttle_time_ms=violation_ms,
             )
         self._sensor.charge(permits, now_ms)
+
+    @property
+    def is_strict(self) -> bool:
+        """It does."""
+        return True
 
     @property
     def is_exceeded(self) -> bool:
@@ -124,6 +146,7 @@ class PermissiveMutationQuota(_BoundedQuota):
         """Charge mutations; a violation is only remembered."""
         self._sensor.charge(permits, now_ms)
         violation_ms = self._sensor.violation_ms(now_ms)
+        self._decided_ms = violation_ms or 0
         if violation_ms is not None:
             self._last_throttle_ms = violation_ms
             self._last_ms = now_ms

@@ -13,7 +13,7 @@ throttle it told, nor judge the past by the limits of the past.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from headgate.quota.key import QuotaType
@@ -24,7 +24,11 @@ from headgate.throttle.token_bucket import token_throttle_time_ms
 
 BURST_MS: Final = 1000
 """How much of its quota a bucket holds, unless told otherwise: one second's."""
+_FOREVER: Final = float("inf")
 _new = tuple.__new__
+
+Moved = Callable[[Tags, float, int], None]
+"""Takes a quota-id, its new bound and now, epoch ms."""
 
 
 class Observation(NamedTuple):
@@ -62,6 +66,7 @@ class PacedSensor:
         throttled: whether one of them was told to wait.
         waited_ms: for how long the bucket was overdrawn.
         valid_until_ms: when an assigned bound lapses.
+        moved: told of every change of the bound, with now; a replay must know the moment.
     """
 
     __slots__ = (
@@ -72,7 +77,9 @@ class PacedSensor:
         "credit",
         "last_ms",
         "last_record_ms",
+        "moved",
         "requests",
+        "seen_ms",
         "throttled",
         "tokens",
         "used",
@@ -82,12 +89,15 @@ class PacedSensor:
         "within",
     )
 
-    def __init__(self, tags: Tags, bound: float, now_ms: int, burst_s: float) -> None:
+    def __init__(
+        self, tags: Tags, bound: float, now_ms: int, burst_s: float, moved: Moved | None = None
+    ) -> None:
         self.user_tag, self.client_tag = tags
         self.burst_s = burst_s
+        self.moved = moved
         self.bound = bound
         self.tokens = self.burst = self.credit = bound * burst_s
-        self.last_ms = self.last_record_ms = now_ms
+        self.last_ms = self.last_record_ms = self.seen_ms = now_ms
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
         self.used: float = 0
         self.requests = 0
@@ -113,20 +123,34 @@ class PacedSensor:
         if self.credit > self.burst:
             self.credit = self.burst
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
+        if self.moved is not None:
+            self.moved((self.user_tag, self.client_tag), bound, now_ms)
 
     def refill(self, now_ms: int) -> None:
         """Add the credit of the time since the last refill, and note how much of it was owed."""
-        elapsed = now_ms - self.last_ms
-        if elapsed > 0:
-            if self.tokens < 0.0:
-                owed_ms = -self.tokens / self.bound * 1000.0 if self.bound else elapsed
-                self.waited_ms += owed_ms if owed_ms < elapsed else elapsed
+        if now_ms > self.last_ms:
+            self._wait(now_ms)
             self.tokens = self.peek(now_ms)
             self.last_ms = now_ms
 
+    def _wait(self, now_ms: int) -> None:
+        """Note for how long of the time not yet seen the bucket was overdrawn."""
+        if self.tokens < 0.0:
+            owed_ms = -self.tokens / self.bound * 1000.0 if self.bound else _FOREVER
+            since = self.last_ms if self.last_ms > self.seen_ms else self.seen_ms
+            until = min(self.last_ms + owed_ms, now_ms)
+            if until > since:
+                self.waited_ms += until - since
+
     def take(self, seconds: float, now_ms: int) -> Observation:
-        """Return what the time since the last call showed (seconds long), and begin anew."""
-        self.refill(now_ms)
+        """
+        Return what the time since the last call showed (seconds long), and begin anew.
+
+        The bucket itself isn't touched: observing it never changes a decision.
+        """
+        self._wait(now_ms)
+        self.seen_ms = now_ms
+        tokens = self.peek(now_ms)
         waited = self.waited_ms / (seconds * 1000.0)
         seen = Observation(
             max(self.used, 0.0) / seconds,
@@ -134,9 +158,9 @@ class PacedSensor:
             min(waited, 1.0),
             self.requests,
             max(self.credit, 0.0),
-            self.tokens < 0.1 * self.burst,
+            tokens < 0.1 * self.burst,
         )
-        self.credit = self.tokens
+        self.credit = tokens
         self.used = self.requests = 0
         self.throttled = False
         self.waited_ms = 0.0
@@ -175,11 +199,13 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
             expiry_period_ms=expiry_period_ms,
         )
         self.type = type
+        self.moved: Moved | None = None
+        """Told of every change of a live bucket's bound; set it before the first charge."""
         self.burst_s = burst_ms / 1000.0
         self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
-        return PacedSensor(tags, bound, now_ms, self.burst_s)
+        return PacedSensor(tags, bound, now_ms, self.burst_s, self.moved)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """
@@ -320,7 +346,7 @@ class AssignedQuotaManager(PacedQuotaManager):
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
         assigned = self._assigned.get(tags)
         if assigned is not None and assigned[1] >= now_ms:
-            sensor = PacedSensor(tags, assigned[0], now_ms, self.burst_s)
+            sensor = PacedSensor(tags, assigned[0], now_ms, self.burst_s, self.moved)
             sensor.valid_until_ms = assigned[1]
             return sensor
-        return PacedSensor(tags, self.fallback(tags), now_ms, self.burst_s)
+        return PacedSensor(tags, self.fallback(tags), now_ms, self.burst_s, self.moved)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -147,6 +149,30 @@ def test_a_period_shows_use_waiting_requests_and_credit() -> None:
     assert seen == (1500.0, True, 1.0, 1, 500.0, True)
     (seen,) = m.observe(T0 + 8000).values()
     assert seen == (0.0, False, 0.25, 0, 0.0, False)
+
+
+def test_observing_changes_no_decision() -> None:
+    watched, alone = assigned(), assigned()
+    rng = random.Random(3)
+    now = T0
+    for _ in range(2000):
+        now += rng.choice([0, 1, 7, 133, 999])
+        watched.observe(now)
+        size = rng.randrange(1, 9000)
+        now += rng.choice([0, 3, 50])
+        assert watched.record("u", "c", size, now) == alone.record("u", "c", size, now)
+
+
+def test_every_move_of_a_live_bound_is_told_with_its_moment() -> None:
+    m = assigned()
+    told: list[tuple[tuple[str, str], float, int]] = []
+    m.moved = lambda tags, bound, now_ms: told.append((tags, bound, now_ms))
+    m.assign({TAGS: 500.0}, T0, valid_until_ms=T0 + 6000)  # no bucket yet: nothing moves
+    m.record("u", "c", 0, T0 + 1)
+    m.assign({TAGS: 500.0}, T0 + 2, valid_until_ms=T0 + 6000)  # the same again
+    m.assign({TAGS: 400.0}, T0 + 3, valid_until_ms=T0 + 6000)
+    m.record("u", "c", 0, T0 + 6001)
+    assert told == [(TAGS, 400.0, T0 + 3), (TAGS, 9000.0, T0 + 6001)]
 
 
 # -- shares
