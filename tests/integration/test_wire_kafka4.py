@@ -85,7 +85,7 @@ def test_what_a_broker_offers_is_in_the_table(broker: Connection, version: int) 
         assert newest <= api.max_version, f"{api.name} {newest} isn't in the table"
         assert api.proxied, f"{api.name} is offered to clients"
     narrowed = api_versions.parse_response(api_versions.narrow_response(frame, version), version)
-    assert narrowed.ranges[apis.DESCRIBE_QUORUM] == (0, 1)
+    assert narrowed.ranges[apis.DESCRIBE_QUORUM] == (0, 2)
     assert set(narrowed.ranges) == set(answer.ranges)
 
 

@@ -185,6 +185,19 @@ def test_addresses_of_controllers_are_left_out(version: int, data: st.DataObject
     assert got == dataclasses.replace(value, brokers=())
 
 
+@pytest.mark.parametrize("version", range(3))
+@QUICK
+@given(data=st.data())
+def test_a_quorum_is_told_without_addresses(version: int, data: st.DataObject) -> None:
+    value = data.draw(kio_values(apis.DESCRIBE_QUORUM, version, True))
+    got, told, _ = _rewritten(apis.DESCRIBE_QUORUM, version, kio_response(value))
+    if version >= 2:
+        nodes = tuple(dataclasses.replace(node, listeners=()) for node in value.nodes)
+        value = dataclasses.replace(value, nodes=nodes)
+    assert got == value
+    assert told == []
+
+
 @pytest.mark.parametrize("version", range(5))
 @QUICK
 @given(data=st.data())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.errors import RemoteProtocolError
 from headgate.wire.apis import NEVER
 from headgate.wire.fields import Buffer
 from headgate.wire.messages.addresses import REWRITERS, SINCE, Book
@@ -50,11 +49,5 @@ def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBoo
     """
     if version < SINCE.get(api_key, NEVER):
         return Rewritten(frame, ())
-    rewrite = REWRITERS.get(api_key)
-    if rewrite is None:
-        # DescribeQuorum 2 isn't advertised; asked for all the same, its answer can't pass.
-        raise RemoteProtocolError(
-            f"API {api_key} version {version} names brokers", reason="address"
-        )
     hidden: list[int] = []
-    return Rewritten(rewrite(frame, version, book, hidden), tuple(hidden))
+    return Rewritten(REWRITERS[api_key](frame, version, book, hidden), tuple(hidden))

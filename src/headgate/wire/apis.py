@@ -84,8 +84,6 @@ class Api(NamedTuple):
 
 _Row = tuple[int, str, int, int, int, int | None, int | None, int | None, str]
 
-# Differs: DescribeQuorum is offered up to version 1; version 2 lists controllers' addresses.
-
 # Flags: a answers with broker addresses, $ charged (bytes, mutations or producer ids), c cluster
 # action, f forwardable, x for controllers only. Produce must not be held below 12 while
 # transaction.version 2 is advertised: the Java producer then leaves out AddPartitionsToTxn.
@@ -145,7 +143,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     (52, "Vote", 0, 2, 0, None, None, None, "cx"),
     (53, "BeginQuorumEpoch", 0, 1, 1, None, None, None, "cx"),
     (54, "EndQuorumEpoch", 0, 1, 1, None, None, None, "cx"),
-    (55, "DescribeQuorum", 0, 2, 0, None, None, 1, "cfa"),
+    (55, "DescribeQuorum", 0, 2, 0, None, None, 2, "cfa"),
     (56, "AlterPartition", 0, 3, 0, 0, None, None, "cx"),
     (57, "UpdateFeatures", 0, 2, 0, 0, None, None, "cf"),
     (58, "Envelope", 0, 0, 0, None, None, None, "cx"),

@@ -41,9 +41,8 @@ def test_an_unknown_broker_waits_unexposed_and_is_reported() -> None:
 def test_what_cannot_be_read_cannot_pass() -> None:
     with pytest.raises(RemoteProtocolError):
         rewrite_response(apis.METADATA, 9, build_response(apis.METADATA, 9, 1, b"\0\0"), BOOK)
-    with pytest.raises(RemoteProtocolError) as caught:
-        rewrite_response(apis.DESCRIBE_QUORUM, 2, build_response(55, 2, 1, b"\0" * 9), BOOK)
-    assert caught.value.reason == "address"
+    with pytest.raises(RemoteProtocolError):
+        rewrite_response(apis.DESCRIBE_QUORUM, 2, build_response(55, 2, 1, b"\0\0\0\2"), BOOK)
 
 
 def test_a_book_is_a_mapping() -> None:

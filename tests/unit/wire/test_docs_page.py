@@ -18,7 +18,7 @@ def _does(api: Api) -> str:
         return "hidden: for controllers only"
     done = []
     if api.has_addresses:
-        done.append("addresses narrowed away" if api.key == 55 else "addresses rewritten")
+        done.append("addresses rewritten")
     if api.charged:
         done.append("counted" if api.key == 22 else "charged")
     if api.key in (17, 36):

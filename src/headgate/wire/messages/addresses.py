@@ -5,8 +5,8 @@ Every function takes ``book``, broker id to (host, port), and ``hidden``, a list
 the ids that aren't in the book. Those are left out of the answer: a client waits for a broker it
 isn't shown, it never goes past the gateway. Everything else is copied as it is.
 
-Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``Produce``, ``Fetch``,
-``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
+Source: ``Metadata``, ``FindCoordinator``, ``DescribeCluster``, ``DescribeQuorum``, ``Produce``,
+``Fetch``, ``ShareFetch`` and ``ShareAcknowledge`` responses in Apache Kafka's message schemas.
 """
 
 from __future__ import annotations
@@ -103,6 +103,46 @@ def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int])
     begin = at + 4  # controller id
     raw, end = _nodes(frame, begin, book, hidden, flexible=True, extra=1 if version >= 2 else 0)
     return _splice(frame, begin, end, raw)
+
+
+def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
+    """
+    Rewrite a DescribeQuorum response; version 2 says where controllers listen.
+
+    The nodes stay, since clients look voters up among them; they listen nowhere.
+    """
+    if version < 2:
+        return frame
+    at = response_body_offset(apis.DESCRIBE_QUORUM, version, frame) + 2  # error
+    _, at = read_nullable_string(frame, at, True)
+    topics, at = read_array_length(frame, at, True)
+    for _ in range(topics):
+        _, at = read_string(frame, at, True)
+        partitions, at = read_array_length(frame, at, True)
+        for _ in range(partitions):
+            _, at = read_nullable_string(frame, at + 6, True)  # index, error
+            at += 16  # leader, its epoch, high watermark
+            for _ in range(2):  # voters, observers
+                replicas, at = read_array_length(frame, at, True)
+                for _ in range(replicas):
+                    at = skip_tags(frame, at + 44)  # id, directory, end offset, two timestamps
+            at = skip_tags(frame, at)
+        at = skip_tags(frame, at)
+    begin = at
+    count, at = read_array_length(frame, at, True)
+    # Differs: DescribeQuorum names controllers without their addresses.
+    nodes = [write_array_length(count, True)]
+    for _ in range(count):
+        node_id, at = read_int32(frame, at)
+        listeners, at = read_array_length(frame, at, True)
+        for _ in range(listeners):
+            _, at = read_string(frame, at, True)
+            _, at = read_string(frame, at, True)
+            at = skip_tags(frame, at + 2)  # port
+        tags = at
+        at = skip_tags(frame, at)
+        nodes += INT32.pack(node_id), write_array_length(0, True), bytes(frame[tags:at])
+    return _splice(frame, begin, at, b"".join(nodes))
 
 
 def find_coordinator(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
@@ -246,6 +286,7 @@ REWRITERS: Final = {
     apis.FETCH: fetch,
     apis.METADATA: metadata,
     apis.FIND_COORDINATOR: find_coordinator,
+    apis.DESCRIBE_QUORUM: describe_quorum,
     apis.DESCRIBE_CLUSTER: describe_cluster,
     apis.SHARE_FETCH: share_fetch,
     apis.SHARE_ACKNOWLEDGE: share_acknowledge,
