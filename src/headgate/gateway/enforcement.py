@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.context import Context
 from headgate.gateway.journal import NO_JOURNAL, Journal
-from headgate.gateway.managers import Managers
+from headgate.gateway.managers import Managers, sensors_of
 from headgate.gateway.plans import Kind
 from headgate.metrics.meters import Meters
 from headgate.quota.key import (
@@ -31,6 +32,7 @@ from headgate.quota.key import (
     QuotaType,
 )
 from headgate.throttle.controller_mutation import MutationQuota
+from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
 from headgate.wire.messages import fetch as fetch_message
@@ -91,7 +93,10 @@ class Enforcement:
         self._record_fetch = self.managers.fetch.record
         self._record_request = self.managers.request.record_ns
         self._contexts: dict[tuple[str, str], Context] = {}
-        journal.start(broker_id, start_ms, settings)
+        journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
+        for key, manager in self.managers.by_key.items():
+            if isinstance(manager, PacedQuotaManager):
+                manager.moved = partial(journal.bound, broker_id, key)
 
     # --- quotas -----------------------------------------------------------------------------
 
@@ -176,9 +181,8 @@ class Enforcement:
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
         if producer_ids and self.counts_producer_ids:
-            keeper = managers.producer_ids
-            new = sum(not keeper.contains_key_value_pair(user, i, now_ms) for i in producer_ids)
-            others.append((_PRODUCER_IDS, keeper.record(user, producer_ids, now_ms), new))
+            by_ids = managers.producer_ids.record(user, producer_ids, now_ms)
+            others.append((_PRODUCER_IDS, by_ids, managers.producer_ids.last_new))
         by_bytes = self._record_produce(user, client_id, size, now_ms)
         for name, manager in managers.produce_active:
             others.append((name, manager.record(user, client_id, size, now_ms), size))
@@ -331,25 +335,39 @@ class Enforcement:
         )
 
     def mutated(
-        self, session: SessionState, context: Context, plan: Plan, partitions: float, now_ms: int
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        partitions: float,
+        quota: MutationQuota,
+        size: int | None,
+        now_ms: int,
     ) -> None:
-        """Write down that partitions were charged; negative: given back."""
-        manager = self.managers.mutation
-        tags = manager.tags(context.principal, context.client_id)
-        self.journal.record(
-            session, context, plan, _MUTATION, now_ms, partitions,
-            Throttle(0, *tags, manager.bound(tags)), 0, 0, 0, 0, None,
-        )  # fmt: skip
+        """Write down a topic's charge or refusal; size: the request's, with its first topic."""
+        ms = quota.decided_ms
+        if ms is None:
+            decision = UNCHARGED
+        else:
+            manager = self.managers.mutation
+            tags = manager.tags(context.principal, context.client_id)
+            decision = Throttle(ms, *tags, manager.bound(tags))
+        self.journal.mutation(
+            session, context, plan, now_ms, partitions, decision, size, strict=quota.is_strict
+        )
 
     def give_back(
         self, session: SessionState, context: Context, plan: Plan, partitions: int
     ) -> None:
         """Take back the charge of a topic that the broker refused."""
         now_ms = self.clock()
-        self.managers.mutation.permissive(context.principal, context.client_id, now_ms).record(
-            -partitions, now_ms
-        )
-        self.mutated(session, context, plan, -partitions, now_ms)
+        manager = self.managers.mutation
+        quota = manager.permissive(context.principal, context.client_id, now_ms)
+        quota.record(-partitions, now_ms)
+        if quota.decided_ms is not None:
+            tags = manager.tags(context.principal, context.client_id)
+            back = Throttle(0, *tags, manager.bound(tags))
+            self.journal.unrecord(session, context, plan, _MUTATION, now_ms, partitions, back)
 
     def mutation(
         self,
@@ -365,7 +383,11 @@ class Enforcement:
         manager = self.managers.mutation
         tags = manager.tags(context.principal, context.client_id)
         left = Throttle(quota.throttle_time_ms(now_ms), *tags, manager.bound(tags))
-        return self._request_and(session, context, plan, size, upstream_ms, now_ms, left)
+        ours = self._request_and(session, context, plan, size, upstream_ms, now_ms, left)
+        if quota.decided_ms is not None:
+            told = max(ours, upstream_ms)
+            self.journal.told(session, context, plan, _MUTATION, now_ms, left, told, upstream_ms)
+        return ours
 
     # --- decisions --------------------------------------------------------------------------
 

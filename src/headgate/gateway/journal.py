@@ -8,9 +8,9 @@ and quota, and kept by the session.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
+from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headgate.throttle.registry import Throttle
     from headgate.usage.writer import EventWriter
 
-log = logging.getLogger("headgate.gateway")
-
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
 
@@ -38,8 +36,14 @@ _MOST_ORIGINS: Final = 256
 class Journal:
     """Keep nothing (``headgate.usage=none``); the interface of those that do."""
 
-    def start(self, broker_id: int, t_ms: int, settings: Settings) -> None:
-        """Managers of a broker begin empty, with these windows."""
+    def start(
+        self,
+        broker_id: int,
+        t_ms: int,
+        settings: Settings,
+        sensors: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Managers of a broker begin empty; by quota type, how their sensors decide."""
 
     def quota(
         self, broker_id: int, key: QuotaKey, entity: QuotaEntity, value: float | None, t_ms: int
@@ -86,6 +90,38 @@ class Journal:
     ) -> None:
         """A charge taken back."""
 
+    def mutation(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        partitions: float,
+        decision: Throttle,
+        size: int | None,
+        *,
+        strict: bool,
+    ) -> None:
+        """A topic's partitions were charged, or refused (strict); size: with the first topic."""
+
+    def told(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        quota_type: str,
+        t_ms: int,
+        left: Throttle,
+        told_ms: int,
+        upstream_ms: int,
+    ) -> None:
+        """A request is answered, with what is left of decisions made when it was charged."""
+
+    def bound(
+        self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
+    ) -> None:
+        """The limit of a pacing bucket moved."""
+
     def expire(self, broker_id: int, key: QuotaKey, tags: tuple[str, str], t_ms: int) -> None:
         """A sensor was idle for too long and is gone."""
 
@@ -123,10 +159,18 @@ class UsageJournal(Journal):
         self._append = writer.append
         self._origin = Origin
         self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
+        self._sensors: Mapping[str, Mapping[str, Any]] = {}
         writer.start()
 
-    def start(self, broker_id: int, t_ms: int, settings: Settings) -> None:
+    def start(
+        self,
+        broker_id: int,
+        t_ms: int,
+        settings: Settings,
+        sensors: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         """See ``Journal``."""
+        self._sensors = sensors
         self._append(self._event(self._origin("start", broker_id=broker_id, **self._windows), t_ms))
 
     def quota(
@@ -242,6 +286,61 @@ class UsageJournal(Journal):
             )
         )
 
+    def mutation(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        partitions: float,
+        decision: Throttle,
+        size: int | None,
+        *,
+        strict: bool,
+    ) -> None:
+        """See ``Journal``."""
+        ms, user, client_id, bound = decision
+        kind = "strict" if strict else "record"
+        if decision is UNCHARGED:
+            kind = "norecord"
+        name = "controller_mutation_rate"
+        origin = self._make(session, context, plan, kind, name, user, client_id)
+        limit = bound if bound < UNLIMITED else inf
+        self._append((origin, t_ms, partitions, limit, ms, None, None, size, None, None))
+
+    def told(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        quota_type: str,
+        t_ms: int,
+        left: Throttle,
+        told_ms: int,
+        upstream_ms: int,
+    ) -> None:
+        """See ``Journal``."""
+        ms, user, client_id, bound = left
+        origin = self._make(session, context, plan, "told", quota_type, user, client_id)
+        limit = bound if bound < UNLIMITED else inf
+        self._append((origin, t_ms, None, limit, ms, told_ms, upstream_ms, None, None, None))
+
+    def bound(
+        self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._origin(
+            "bound",
+            key.name,
+            broker_id,
+            quota_user=tags[0],
+            quota_client_id=tags[1],
+            quota_id=quota_id(*tags),
+            value=value if value < UNLIMITED else inf,
+            **self._sensors[key.name],
+        )
+        self._append(self._event(origin, t_ms))
+
     def expire(self, broker_id: int, key: QuotaKey, tags: tuple[str, str], t_ms: int) -> None:
         """See ``Journal``."""
         origin = self._origin(
@@ -287,7 +386,7 @@ class UsageJournal(Journal):
             session.connection,
             None if plan is None else plan.key,
             None if plan is None else plan.version,
-            **self._windows,
+            **self._sensors[quota_type],
         )
 
     @staticmethod

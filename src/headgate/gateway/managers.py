@@ -180,6 +180,32 @@ class Managers:
         return manager.bound(manager.tags(principal, client_id)) * self._burst_s
 
 
+def sensors_of(managers: Mapping[QuotaKey, Any]) -> dict[str, dict[str, Any]]:
+    """
+    Say how each quota type's sensors decide, as the journal's columns: what a replay must know.
+
+    Args:
+        managers: by key, as ``Managers.by_key``.
+
+    Returns:
+        By released name: ``rule`` and windows; ``max_throttle_ms`` where a throttle is capped.
+    """
+    described: dict[str, dict[str, Any]] = {}
+    for key, manager in managers.items():
+        if isinstance(manager, PacedQuotaManager):
+            windows = {"rule": "paced", "num_samples": 1, "window_ms": round(manager.burst_s * 1e3)}
+        else:
+            sampled = isinstance(manager, ClientQuotaManager)
+            windows = {
+                "rule": "sampled" if sampled else "bucket",
+                "num_samples": manager.num_samples,
+                "window_ms": manager.window_ms,
+            }
+        cap_ms = getattr(manager, "max_throttle_ms", None)
+        described[key.name] = windows | ({} if cap_ms is None else {"max_throttle_ms": cap_ms})
+    return described
+
+
 def _byte_rate(
     settings: Settings, kind: QuotaType, default: int, start_ms: int
 ) -> ClientQuotaManager | PacedQuotaManager:

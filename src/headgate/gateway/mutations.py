@@ -47,6 +47,7 @@ async def charge(
     quota = rules.mutation_quota(context, plan, now_ms)
     refused: list[Any] = []
     charged: dict[Any, int] = {}
+    size: int | None = len(ask.frame)
     for topic, partitions in zip(asked.topics, asked.partitions, strict=True):
         count = partitions or 0
         try:
@@ -55,7 +56,8 @@ async def charge(
             refused.append(topic)
         else:
             charged[topic] = count
-            rules.mutated(link.session, context, plan, count, now_ms)
+        rules.mutated(link.session, context, plan, count, quota, size, now_ms)
+        size = None
     link.session.mutation_quota = quota
     if not refused:
         frame = ask.frame

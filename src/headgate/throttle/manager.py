@@ -88,6 +88,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         self.num_samples = num_samples
         self.window_ms = window_ms
         self._pad_ms = (num_samples - 1) * window_ms
+        self.max_throttle_ms = max_throttle_ms
         self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> RateSensor:

@@ -202,6 +202,7 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
         self.moved: Moved | None = None
         """Told of every change of a live bucket's bound; set it before the first charge."""
         self.burst_s = burst_ms / 1000.0
+        self.max_throttle_ms = max_throttle_ms
         self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:

@@ -198,6 +198,8 @@ class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
         self._cache: dict[str, TimedIds] = {}
         self._first_death_ms = _FOREVER
         self._interval_ms = disposal_scheduler_interval_ms
+        self.last_new = 0
+        """How many new ids the last ``record`` charged."""
         self._scheduler = cleanup_scheduler
         self._task: CleanupTask | None = None
         self._schedule(0)
@@ -230,6 +232,7 @@ class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
         for producer_id in producer_ids:
             if producer_id >= 0 and self._remember(user, producer_id, now_ms):
                 new += 1
+        self.last_new = new
         tags = (user, "")
         if not new:
             return Throttle(0, user, "", self._overrides.bound(tags))

@@ -76,7 +76,7 @@ def journal_files(directory: Path) -> list[JournalFile]:
 
 def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
     """
-    Read the complete batches of a file that may have been cut anywhere.
+    Read the complete batches of a file that may have been cut anywhere, as ``SCHEMA``.
 
     Args:
         source: an open ``pyarrow.NativeFile`` or bytes of an IPC file, footer or not.
@@ -89,7 +89,7 @@ def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
         while True:
             batch = reader.read_next_batch()
             batch.validate()
-            yield batch
+            yield to_schema(batch)
     except (StopIteration, EOFError, pa.ArrowInvalid, OSError):
         # The end, or where a kill cut it: what is complete has been given out.
         return

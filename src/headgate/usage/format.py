@@ -22,8 +22,24 @@ from headgate.quota.key import KEYS
 
 #: start: managers began empty. quota: a limit came or went. record: a charge with a decision.
 #: norecord: a decision without a charge. unrecord: a charge taken back. expire: a sensor is gone.
-#: connection: a connection was accepted.
-KINDS: Final = ("start", "quota", "record", "norecord", "unrecord", "expire", "connection")
+#: connection: a connection was accepted. strict: checked, then charged unless refused (tokens were
+#: below zero). told: what a request was told of decisions written before. bound: the limit of a
+#: pacing bucket moved. New words go to the end.
+KINDS: Final = (
+    "start",
+    "quota",
+    "record",
+    "norecord",
+    "unrecord",
+    "expire",
+    "connection",
+    "strict",
+    "told",
+    "bound",
+)
+#: How a sensor decides. sampled: Kafka's rate over windows. bucket: Kafka's token bucket of
+#: num_samples x window_ms. paced: a bucket whose bound may move (smooth pacing, splits, shares).
+RULES: Final = ("sampled", "bucket", "paced")
 #: Released spellings: ``producer_byte_rate`` is per broker, the others name their unit.
 QUOTA_TYPES: Final = tuple(dict.fromkeys([*(key.name for key in KEYS), ""]))
 
@@ -39,7 +55,8 @@ SCHEMA: Final = pa.schema(
         pa.field("kind", _WORD, nullable=False),
         pa.field("quota_type", _WORD),
         pa.field("t_ms", pa.float64(), nullable=False),  # epoch ms; a whole number
-        pa.field("amount", pa.float64()),  # bytes, percent or a count
+        # Bytes, percent or a count; of a refused one, what was asked for.
+        pa.field("amount", pa.float64()),
         pa.field("quota_user", pa.string()),  # the sensor's tags, raw; "" = not part
         pa.field("quota_client_id", pa.string()),
         pa.field("quota_id", pa.string()),  # "<sanitised user>:<client-id>"
@@ -53,13 +70,16 @@ SCHEMA: Final = pa.schema(
         pa.field("throttle_time_ms", pa.int64()),  # this manager's decision
         pa.field("told_throttle_time_ms", pa.int64()),  # what the client was told
         pa.field("upstream_throttle_time_ms", pa.int64()),  # what the broker told us
-        pa.field("bytes", pa.int64()),  # request or response size
+        # Request or response size. Mutations: only a request's first event has it.
+        pa.field("bytes", pa.int64()),
         pa.field("handler_ms", pa.float64()),
         pa.field("producer_ids", pa.int32()),
-        pa.field("num_samples", pa.int32()),
+        pa.field("num_samples", pa.int32()),  # the sensor's own; with window_ms a bucket's burst
         pa.field("window_ms", pa.int64()),
-        pa.field("value", pa.float64()),  # kind=quota: the new value; NaN = removed
+        pa.field("value", pa.float64()),  # kind=quota, bound: the new value; NaN = removed
         pa.field("entity", pa.string()),  # kind=quota: KIP-55 path, "users/alice"
+        pa.field("rule", _WORD),  # how the sensor decides
+        pa.field("max_throttle_ms", pa.int64()),  # cap of one decision; null = none
     ],
     metadata={b"headgate.journal": b"1"},
 )
@@ -91,6 +111,8 @@ class Origin:
     window_ms: int | None = None
     entity: str | None = None
     value: float | None = None
+    rule: str | None = None
+    max_throttle_ms: int | None = None
     index: int = -1
 
     def __post_init__(self) -> None:
@@ -98,6 +120,8 @@ class Origin:
             raise ValueError(f"{self.kind!r} isn't a kind of event; there are {', '.join(KINDS)}")
         if self.quota_type is not None and self.quota_type not in QUOTA_TYPES:
             raise ValueError(f"{self.quota_type!r} isn't a quota type")
+        if self.rule is not None and self.rule not in RULES:
+            raise ValueError(f"{self.rule!r} isn't a rule; there are {', '.join(RULES)}")
 
 
 class Event(NamedTuple):
@@ -131,7 +155,7 @@ class Event(NamedTuple):
 
 _GETTERS: Final = tuple((name, itemgetter(place)) for place, name in enumerate(Event._fields))
 _ORIGIN_COLUMNS: Final = tuple(item.name for item in fields(Origin) if item.name != "index")
-_WORDS: Final = {"kind": KINDS, "quota_type": QUOTA_TYPES}
+_WORDS: Final = {"kind": KINDS, "quota_type": QUOTA_TYPES, "rule": RULES}
 _WORD_INDEX: Final = {name: {w: n for n, w in enumerate(words)} for name, words in _WORDS.items()}
 
 

@@ -90,10 +90,27 @@ def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
         "window_ms": None,
         "value": None,
         "entity": None,
+        "rule": None,
+        "max_throttle_ms": None,
     }
     assert (second["kind"], second["entity"], second["principal"]) == ("quota", "users/alice", None)
     assert math.isnan(second["value"])
     assert (third["num_samples"], third["window_ms"], third["quota_type"]) == (11, 1000, None)
+
+
+def test_a_journal_written_before_a_column_came_is_read_with_nulls_there(tmp_path: Path) -> None:
+    new = batch_of([event(5)], "w", 1)
+    old = new.select([n for n in new.schema.names if n not in ("rule", "max_throttle_ms")])
+    with (
+        pa.OSFile(str(tmp_path / files.file_name("w", 1, ".arrow")), "wb") as sink,
+        pa.ipc.new_file(sink, old.schema) as writer,
+    ):
+        writer.write_batch(old)
+    written(tmp_path, 3, worker="v").close()
+    table = read_events(tmp_path)
+    assert table.num_rows == 4
+    assert table["rule"].to_pylist() == [None] * 4
+    assert table["amount"].to_pylist() == [0.0, 1.0, 2.0, 5.0]
 
 
 def test_a_closed_file_is_a_plain_arrow_file_named_after_its_first_event(tmp_path: Path) -> None:
@@ -309,9 +326,12 @@ def test_events_of_unknown_kinds_are_refused_where_they_are_made() -> None:
         Origin("guess")
     with pytest.raises(ValueError, match="quota type"):
         Origin("record", "bandwidth")
-    assert set(KINDS) == {
-        "start", "quota", "record", "norecord", "unrecord", "expire", "connection"
-    }  # fmt: skip
+    with pytest.raises(ValueError, match="isn't a rule; there are sampled"):
+        Origin("record", rule="guess")
+    assert {
+        "start", "quota", "record", "norecord", "unrecord", "expire", "connection",
+        "strict", "told", "bound",
+    } <= set(KINDS)  # fmt: skip
     assert {"producer_byte_rate", "producer_byte_rate:bps", "producer_ids_rate"} < set(QUOTA_TYPES)
 
 
