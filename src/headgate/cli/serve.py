@@ -11,10 +11,8 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +24,7 @@ from headgate.errors import ConfigError, HeadgateError, StoreError
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.server import Gateway
+    from headgate.gateway.worker import WorkerEnd
     from headgate.store.base import QuotaStore
 
 _HELP = """\
@@ -58,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run one process per broker under a supervisor",
     )
+    made.add_argument("--supervisor-fd", type=int, help=argparse.SUPPRESS)
     made.add_argument("--verbose", "-v", action="store_true", help="log every decision of note")
     return made
 
@@ -75,11 +75,6 @@ def main(argv: Sequence[str]) -> int:
     from headgate.config import load_settings
 
     args = parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
     try:
         settings = load_settings(args.config)
     except ConfigError as error:
@@ -89,23 +84,54 @@ def main(argv: Sequence[str]) -> int:
     except OSError as error:
         complain(f"headgate serve: {args.config} can't be read: {error.strerror}")
         return exit_codes.USAGE
-    for warning in settings.warnings:
-        complain(printable(f"headgate serve: warning: {warning}"))
     if args.check:
+        for warning in settings.warnings:
+            complain(printable(f"headgate serve: warning: {warning}"))
         return exit_codes.DONE
+    if args.supervisor_fd is None:
+        _set_up_log(settings, verbose=args.verbose)
+        for warning in settings.warnings:
+            _log().warning("settings", warning=warning)
+    else:
+        _set_up_log(settings, verbose=args.verbose, worker=",".join(map(str, args.brokers or ())))
     try:
         if args.process_per_broker:
-            return supervise(settings, Path(args.config))
-        return serve(settings, Path(args.config), args.brokers)
+            return supervise(settings, Path(args.config), verbose=args.verbose)
+        return serve(settings, Path(args.config), args.brokers, args.supervisor_fd)
     except HeadgateError as error:
+        if settings.log_format == "json":
+            _log().error("can't serve", error=str(error))
+            return exit_codes.FAILED
         for line in str(error).splitlines():
             complain(printable(f"headgate serve: {line}"))
         return exit_codes.FAILED
 
 
-def supervise(settings: Settings, config: Path) -> int:
+def _set_up_log(settings: Settings, *, verbose: bool, **bound: object) -> None:
+    """Send log lines to stderr in the form that ``headgate.log.format`` says."""
+    try:
+        from headgate.gateway.log import set_up
+    except ImportError:  # pragma: no cover - the gateway extra isn't installed
+        return
+    if settings.log_format == "json":
+        bound["pid"] = os.getpid()
+    set_up(settings.log_format, verbose=verbose, bound=bound)
+
+
+def _log() -> Any:
+    from headgate.gateway.log import get_logger
+
+    return get_logger("headgate.serve")
+
+
+def supervise(settings: Settings, config: Path, *, verbose: bool = False) -> int:
     """
     Run a process per broker until a signal says stop.
+
+    Args:
+        settings: of the file.
+        config: the file, for the workers.
+        verbose: whether they log every decision of note.
 
     Raises:
         HeadgateError: the upstream doesn't answer, or is the embedded one.
@@ -120,12 +146,17 @@ def supervise(settings: Settings, config: Path) -> int:
 
     async def run() -> int:
         brokers = await Gateway(settings).find_brokers()
-        return await Supervisor(config, brokers).run()
+        return await Supervisor(config, settings, brokers, verbose=verbose).run()
 
     return asyncio.run(run())
 
 
-def serve(settings: Settings, config: Path, brokers: frozenset[int] | None = None) -> int:
+def serve(
+    settings: Settings,
+    config: Path,
+    brokers: frozenset[int] | None = None,
+    supervisor_fd: int | None = None,
+) -> int:
     """
     Serve until a signal says stop.
 
@@ -133,6 +164,7 @@ def serve(settings: Settings, config: Path, brokers: frozenset[int] | None = Non
         settings: of the file.
         config: the file, for reloads.
         brokers: front these only; None: all.
+        supervisor_fd: the line to the supervisor; None: there is none.
 
     Raises:
         HeadgateError: the start failed; says where and the way out.
@@ -146,6 +178,7 @@ def serve(settings: Settings, config: Path, brokers: frozenset[int] | None = Non
     with contextlib.ExitStack() as stack:
         arguments = upstream_of(settings, stack)
         arguments["only_brokers"] = brokers
+        arguments["supervised"] = supervisor_fd is not None
         store = store_of(settings)
         if store is not None:
             stack.callback(store.close)
@@ -155,7 +188,7 @@ def serve(settings: Settings, config: Path, brokers: frozenset[int] | None = Non
 
             arguments["table"] = load_snapshot(settings)
             arguments["reopen"] = lambda: open_store(settings.store, settings)
-        return _run(settings, store, arguments, config)
+        return _run(settings, store, arguments, config, supervisor_fd)
 
 
 def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -171,7 +204,7 @@ def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, An
         EmbeddedKafka(
             Path(settings.embedded_dir),
             brokers=settings.embedded_brokers,
-            progress=lambda text: complain(f"headgate serve: {text}"),
+            progress=lambda text: _log().info("embedded Kafka", progress=text),
         )
     )
     upstreams = {}
@@ -209,12 +242,16 @@ def store_of(settings: Settings) -> QuotaStore | None:
                 f"at {settings.store_snapshot}; set headgate.store.required=false to serve "
                 "without quotas until it answers"
             ) from error
-        complain(f"headgate serve: {error}; serving with the last known quotas")
+        _log().warning("serving with the last known quotas", error=str(error))
         return None
 
 
 def _run(
-    settings: Settings, store: QuotaStore | None, arguments: dict[str, Any], config: Path
+    settings: Settings,
+    store: QuotaStore | None,
+    arguments: dict[str, Any],
+    config: Path,
+    supervisor_fd: int | None,
 ) -> int:
     try:
         import uvloop
@@ -224,26 +261,37 @@ def _run(
         ) from None
     from headgate.gateway import Gateway
 
-    status: int = uvloop.run(_main(lambda: Gateway(settings, store, **arguments), config))
+    status: int = uvloop.run(
+        _main(lambda: Gateway(settings, store, **arguments), config, supervisor_fd)
+    )
     return status
 
 
-async def _main(make: Callable[[], Gateway], config: Path) -> int:
+async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    log = _log()
     gateway = make()
+    line: WorkerEnd | None = None
+    if supervisor_fd is not None:
+        from headgate.gateway.worker import WorkerEnd
+
+        line = WorkerEnd(gateway, stop.set)
+        line.start(supervisor_fd)
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload, config)
     for listener in gateway.settings.listener_list:
-        complain(f"headgate serve: {listener.name} {gateway.bootstrap(listener.name)}")
+        log.info("serving", listener=listener.name, at=gateway.bootstrap(listener.name))
     settle_memory()
-    complain(f"headgate serve: ready, process {os.getpid()}")
+    log.info("ready", pid=os.getpid())
     await stop.wait()
-    complain("headgate serve: draining")
+    log.info("draining")
     await gateway.stop()
-    complain("headgate serve: stopped")
+    if line is not None:
+        line.close()
+    log.info("stopped")
     return exit_codes.DONE
 
 

@@ -2,7 +2,8 @@
 One process per broker under a small supervisor (``headgate serve --process-per-broker``).
 
 The supervisor finds the brokers, starts ``headgate serve --brokers N`` for each, starts one again
-when it ends unasked, passes SIGHUP on, and on SIGTERM has all of them drain.
+when it ends unasked, follows the cluster as brokers are added, passes SIGHUP on, and on SIGTERM has
+all of them drain. It shows the health and metrics of all of them at ``headgate.http.listener``.
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.cli.output import complain
+from headgate.gateway.fleet import Fleet
+from headgate.gateway.gateway_state import GatewayError
+from headgate.gateway.http import HttpListener
+from headgate.gateway.log import get_logger
+from headgate.gateway.pipe import socket_pair
+from headgate.gateway.worker import Status
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+
+log = get_logger("headgate.supervisor")
 
 _AGAIN_S: Final = (0.2, 1.0, 5.0)
 """Wait before a worker that ended is started again: the first times quickly."""
@@ -29,22 +40,70 @@ class Supervisor:
 
     Args:
         config: the settings file.
-        brokers: whom to front.
+        settings: as read from it.
+        brokers: whom to front at first.
+        verbose: whether workers log every decision of note.
     """
 
-    def __init__(self, config: Path, brokers: Iterable[int]) -> None:
+    def __init__(
+        self, config: Path, settings: Settings, brokers: Iterable[int], *, verbose: bool = False
+    ) -> None:
         self._config = config
-        self._brokers = sorted(brokers)
+        self._settings = settings
+        self._verbose = verbose
+        self.fleet = Fleet(brokers)
         self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._keepers: dict[int, asyncio.Task[int]] = {}
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; returns the worst exit status of the last workers."""
+        """
+        Run until SIGTERM or SIGINT; returns the worst exit status of the last workers.
+
+        Raises:
+            GatewayError: the HTTP listener's port can't be had.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._signal_all, signal.SIGHUP)
-        return max(await asyncio.gather(*(self._keep(broker) for broker in self._brokers)))
+        http = self._open_http()
+        for broker in self.fleet.brokers:
+            self._front(broker)
+        follow = loop.create_task(self._follow())
+        try:
+            await self._stopping.wait()
+            return max(await asyncio.gather(*self._keepers.values()), default=0)
+        finally:
+            follow.cancel()
+            if http is not None:
+                await http.close()
+
+    def _open_http(self) -> HttpListener | None:
+        where = self._settings.http_listener
+        if where is None:
+            return None
+        try:
+            http = HttpListener(where, self.fleet)
+        except OSError as error:
+            raise GatewayError(
+                f"headgate.http.listener can't listen on {where}: {error.strerror or error}"
+            ) from error
+        http.start()
+        return http
+
+    async def _follow(self) -> None:
+        """Have brokers that join the cluster fronted too."""
+        while True:
+            await asyncio.sleep(self._settings.upstream_refresh_ms / 1000)
+            for status in (await self.fleet.statuses()).values():
+                for broker in status.brokers if isinstance(status, Status) else ():
+                    if broker not in self._keepers and not self._stopping.is_set():
+                        log.info("a broker has joined the cluster", broker=broker)
+                        self._front(broker)
+
+    def _front(self, broker: int) -> None:
+        self._keepers[broker] = asyncio.get_running_loop().create_task(self._keep(broker))
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -55,12 +114,10 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    async def _keep(self, broker: int) -> int:
-        """Run one worker again and again."""
-        loop = asyncio.get_running_loop()
-        failures = 0
-        while True:
-            started = loop.time()
+    async def _start(self, broker: int) -> asyncio.subprocess.Process:
+        """Start a worker at the end of a line."""
+        ours, theirs = socket_pair()
+        with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -70,20 +127,33 @@ class Supervisor:
                 str(self._config),
                 "--brokers",
                 str(broker),
+                "--supervisor-fd",
+                str(theirs.fileno()),
+                *(["--verbose"] if self._verbose else []),
+                pass_fds=[theirs.fileno()],
             )
+        await self.fleet.start(broker, ours)
+        return process
+
+    async def _keep(self, broker: int) -> int:
+        """Run one worker again and again."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            started = loop.time()
+            process = await self._start(broker)
             self._running[broker] = process
             if self._stopping.is_set():
                 process.send_signal(signal.SIGTERM)
             status = await process.wait()
             del self._running[broker]
+            self.fleet.left(broker, f"not running, ended with {status}")
             if self._stopping.is_set():
                 return max(status, 0)  # one that was still starting dies of the signal: fine
             failures = 0 if loop.time() - started > _STEADY_S else failures + 1
-            wait = _AGAIN_S[min(failures, len(_AGAIN_S)) - 1]
-            complain(
-                f"headgate serve: the worker of broker {broker} ended with {status}; "
-                f"starting it again in {wait} s"
-            )
+            wait = _AGAIN_S[min(max(failures, 1), len(_AGAIN_S)) - 1]
+            log.error("a worker ended; it is started again", broker=broker, status=status,
+                      wait_s=wait)  # fmt: skip
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._stopping.wait()

@@ -150,6 +150,7 @@ class Settings:
     lease_ttl_ms: int
     worker_id: str | None
     drain_timeout_ms: int
+    log_format: str
     usage: UsageTarget
     usage_batch_ms: int
     usage_roll_bytes: int

@@ -363,6 +363,15 @@ GROUPS: tuple[Group, ...] = (
         ),
     ),
     Group(
+        "Logs",
+        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason; metrics count all.",
+        (
+            Setting("headgate.log.format", k.one_of("text", "json"), "text",
+                    "How `headgate serve` writes log lines to stderr: an event with `key=value` fields, or a JSON "
+                    "object per line."),
+        ),
+    ),
+    Group(
         "Usage journal",
         "What was charged to whom, for the pipeline.",
         (

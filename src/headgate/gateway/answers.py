@@ -9,13 +9,13 @@ line. The store is asked on a thread of its own, never on the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.gateway import broker_settings, draft_answers, mutations
+from headgate.gateway.log import get_logger
 from headgate.gateway.plans import Kind
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Answers:
 
     async def refused(self, ask: Ask, tool: str) -> None:
         """Leave an audit line about a principal that may not."""
-        log.warning("%s by User:%s refused", ask.plan.name, ask.principal)
+        log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
         store = self.gateway.store
         if store is None:
             return
@@ -68,7 +68,7 @@ class Answers:
         try:
             await self.on_thread(lambda: store.audit(event))
         except StoreError as error:
-            log.warning("audit line lost: %s", error)
+            log.warning("audit line lost", error=str(error))
 
     async def answer(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""
@@ -88,7 +88,7 @@ class Answers:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            log.exception("%s failed", ask.plan.name)
+            log.exception("an answer failed", api=ask.plan.name)
             link.close("answer-failed", f"{ask.plan.name}: {error}")
 
     # --- 48 ---------------------------------------------------------------------------------

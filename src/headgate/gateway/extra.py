@@ -15,6 +15,7 @@ from headgate.gateway.draft_answers import ADMIN_APIS
 from headgate.gateway.plans import NO_FIELD, Kind, Plan
 from headgate.throttle.connection import Outcome, host_address
 from headgate.wire import apis
+from headgate.wire.messages import draft
 
 if TYPE_CHECKING:
     from headgate.config.listeners import Endpoint
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 _AVOID_S: Final = 5.0
 """How long a broker that couldn't be reached is passed over."""
 _BATCH: Final = 32
+DRAFT_NAMES: Final = {
+    draft.DESCRIBE_QUOTAS: "DescribeQuotas",
+    draft.DESCRIBE_EFFECTIVE_QUOTAS: "DescribeEffectiveQuotas",
+    draft.ALTER_QUOTAS: "AlterQuotas",
+}
+"""What KIP-546's draft calls these keys, on the admin listener alone; Kafka gave two of them other
+names, and 50 to another API."""
 
 
 def admin_plans() -> dict[int, Plan]:
@@ -40,7 +48,7 @@ def admin_plans() -> dict[int, Plan]:
         throttle_at = 8 if kind is Kind.DRAFT else NO_FIELD
         for version in range(newest + 1):
             plans[key << 16 | version] = Plan(
-                key, version, kind, True, True, False, throttle_at, api.name
+                key, version, kind, True, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
             )
     return plans
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from headgate.errors import StoreError
 from headgate.gateway.gateway_state import GatewayError, now_ms
 from headgate.gateway.journal import topic_config
 from headgate.gateway.limits import connection_limits
+from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
 from headgate.gateway.snapshot import save_snapshot
 from headgate.gateway.splits import LocalSplits, share_out
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headgate.store.base import QuotaStore
     from headgate.usage.splits import Split
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _SWEEP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 1.0
@@ -51,7 +51,7 @@ class Following(Opening):
                 log.info("the store answers; its quotas are in force")
                 return
             except StoreError as error:
-                log.warning("store: %s", error)
+                log.warning("the store can't be opened yet", error=str(error))
 
     async def _watch_store(self, loop: asyncio.AbstractEventLoop, store: QuotaStore) -> None:
         def quotas(table: QuotaTable, delta: TableDelta) -> None:
@@ -96,7 +96,11 @@ class Following(Opening):
             try:
                 await self.answers.on_thread(lambda: save_snapshot(self.settings, table))
             except OSError as error:
-                log.error("quotas can't be kept at %s: %s", self.settings.store_snapshot, error)
+                log.error(
+                    "quotas can't be kept on disk",
+                    path=str(self.settings.store_snapshot),
+                    error=str(error),
+                )
 
         self._spawn(save())
 
@@ -116,7 +120,7 @@ class Following(Opening):
                 await self._discover_all(first=False)
                 await self._open_new_brokers()
             except (GatewayError, StoreError) as error:
-                log.error("%s", error)
+                log.error("brokers can't be followed", error=str(error))
 
     async def _sweep(self) -> None:
         while True:
@@ -162,4 +166,4 @@ class Following(Opening):
                     lambda: tidy(folder, self.settings.usage_retention_bytes)
                 )
             except OSError as error:
-                log.error("usage journal in %s: %s", folder, error)
+                log.error("usage journal can't be tidied", folder=str(folder), error=str(error))

@@ -5,7 +5,6 @@ One upstream broker as its clients see it: its listeners, its rules, its connect
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from headgate.errors import HeadgateError
 from headgate.gateway import upstream
 from headgate.gateway.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.link import GOODBYE_S, Link
+from headgate.gateway.log import get_logger
 from headgate.gateway.session import Session
 from headgate.gateway.tls import client_context
 from headgate.metrics.samples import BrokerView
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headgate.gateway.rewrite import AddressBook
     from headgate.metrics.meters import Meters
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _LOGGED_PER_REASON: Final = 10
 """Closes of one reason that are logged per minute; the metrics count every one."""
@@ -256,7 +256,7 @@ class BrokerFront:
                 self.quotas.release(face.name, address)
                 self._slot_freed()
                 reason = getattr(error, "reason", "tls-failed")
-                self.count_close(face.name, str(reason), f"{address}: {error}")
+                self.count_close(face.name, str(reason), address, str(error))
             else:
                 link.close("client-gone", str(error))
             return
@@ -340,11 +340,11 @@ class BrokerFront:
         meters.requests += link.session.requests
         if reason == "upstream-gone":
             self.meters.upstream_failures["broke"] += 1
-        self.count_close(listener, reason, f"{address}: {detail}")
+        self.count_close(listener, reason, address, detail)
         self.quotas.release(listener, address)
         self._slot_freed()
 
-    def count_close(self, listener: str, reason: str, detail: str) -> None:
+    def count_close(self, listener: str, reason: str, client: str, detail: str) -> None:
         """Count a close, and log it unless many of its kind were logged this minute."""
         self.meters.listeners[listener].closed[reason] += 1
         if reason in ("client-gone", "drained"):
@@ -355,11 +355,12 @@ class BrokerFront:
         self._logged[reason] = (minute, count)
         if count <= _LOGGED_PER_REASON:
             log.warning(
-                "connection closed: %s, listener %s, broker %d, %s",
-                reason,
-                listener,
-                self.broker_id,
-                detail,
+                "connection closed",
+                reason=reason,
+                listener=listener,
+                broker=self.broker_id,
+                client=client,
+                detail=detail,
             )
 
     # --- housekeeping -----------------------------------------------------------------------

@@ -5,7 +5,6 @@ What a gateway has: brokers fronted, ports, quotas in force, tasks.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +23,10 @@ from headgate.gateway.http import HttpListener
 from headgate.gateway.journal import Journal, worker_name
 from headgate.gateway.leases import Leases
 from headgate.gateway.link import ReadBuffer
+from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
 from headgate.gateway.stream_splits import StreamedSplits
+from headgate.metrics.samples import Sample, read_samples
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from headgate.metrics.samples import BrokerView
     from headgate.store.base import QuotaStore
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 
 def now_ms() -> int:
@@ -60,6 +61,7 @@ class GatewayState:
         only_brokers: front these brokers only (a worker's share).
         journal: where usage goes; by default as ``headgate.usage`` says.
         reopen: opens the store, where it couldn't be opened at the start; tried again and again.
+        supervised: whether a supervisor shows health and metrics for all workers.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class GatewayState:
         only_brokers: frozenset[int] | None = None,
         journal: Journal | None = None,
         reopen: Callable[[], QuotaStore] | None = None,
+        supervised: bool = False,
     ) -> None:
+        self._supervised = supervised
         self._reopen = reopen
         self.settings = settings
         self.store = store
@@ -126,7 +130,7 @@ class GatewayState:
         if getattr(self, "_failure_minute", None) == minute:
             return
         self._failure_minute = minute
-        log.error("callback failed: %s", context.get("message"), exc_info=context.get("exception"))
+        log.error("callback failed", what=context.get("message"), exc_info=context.get("exception"))
 
     def not_ready(self) -> str | None:
         """Say why the gateway isn't ready to serve, or None."""
@@ -136,69 +140,31 @@ class GatewayState:
             return "standing by" if self.standing_by else "no broker is fronted"
         return None
 
-    def _store_answers(self) -> bool:
-        if self.store is None:
-            return self._reopen is None
-        return self._leases is None or self._leases.reachable
+    def exposed(self) -> list[int]:
+        """Return the brokers of the cluster that have a port here, whoever fronts them."""
+        found = {b for cluster in self.clusters.values() for b in cluster.brokers}
+        return sorted(filter(self._has_port, found))
 
-    def bootstrap(self, listener: str) -> str:
-        """Return ``host:port,…`` of every broker fronted, as clients are told."""
-        return ",".join(f"{host}:{port}" for host, port in self._books[listener.upper()].values())
+    def _has_port(self, broker_id: int) -> bool:
+        """Whether a broker has a port here; says so once when it hasn't."""
+        if any(
+            self.settings.ports.bind(listener.name, broker_id)
+            for listener in self.settings.listener_list
+        ):
+            return True
+        if broker_id not in self.unexposed:
+            self.unexposed.add(broker_id)
+            log.warning(
+                "a broker has no port here and stays unexposed; widen headgate.broker.id.min "
+                "and headgate.broker.id.max, or list it in headgate.broker.ports",
+                broker=broker_id,
+            )
+        return False
 
-    def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
-        """Return broker id to the address clients of a listener are told."""
-        return dict(self._books[listener.upper()])
-
-    def _upstream_protocol(self, listener: str) -> SecurityProtocol:
-        own = self.settings.for_listener(listener)
-        return own.upstream_security_protocol or self.settings.protocol_of(listener)
-
-    def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
-        if not protocol.tls:
-            return None
-        from headgate.gateway.tls import client_context
-
-        return client_context(self.settings.for_listener(listener).upstream_ssl)
-
-    def _admin_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
-        """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
-        own = self._admin.ssl
-        given = own.keystore_location or own.keystore_key or own.truststore_location
-        if protocol.tls and (given or own.truststore_certificates):
-            from headgate.gateway.tls import client_context
-
-            return client_context(own)
-        return self._upstream_tls(listener, protocol)
-
-    def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
-        if not protocol.tls:
-            return None
-        from headgate.gateway.tls import server_context
-
-        own = self.settings.for_listener(listener)
-        return server_context(own.ssl, own.ssl_client_auth)
-
-    async def topics(
-        self, face: ListenerFace, names: Sequence[str] | None
-    ) -> list[tuple[str, uuid.UUID, int]]:
-        """Ask the upstream for topics' partitions (name, id, count); None: of all topics."""
-        protocol = self._upstream_protocol(face.name)
-        connection = await up.connect(
-            self._reachable(face),
-            replace(self._admin, security_protocol=protocol),
-            self._admin_tls(face.name, protocol),
-            face.settings.upstream_connect_timeout_ms,
-        )
-        try:
-            return await up.topic_partitions(connection, names)
-        finally:
-            await connection.close()
-
-    @staticmethod
-    def _reachable(face: ListenerFace) -> HostPort:
-        if face.upstream is None:
-            raise up.UpstreamError(f"listener {face.name} leads to no broker")
-        return face.upstream
+    def samples(self) -> list[Sample]:
+        """Return every series of the brokers fronted, as of now."""
+        now = now_ms()
+        return [sample for view in self.views() for sample in read_samples(view, now)]
 
     def views(self) -> list[BrokerView]:
         """Return what the metrics are read from, one per broker."""

@@ -1,17 +1,15 @@
 """
 ``headgate.http.listener``: /healthz, /readyz and /metrics, and nothing else.
 
-Starlette's response types on a uvicorn server in the gateway's own loop; a scrape reads sensors
-without changing them.
+Starlette's response types on a uvicorn server in the gateway's own loop, or in its supervisor's; a
+scrape reads sensors without changing them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,10 +19,11 @@ from starlette.routing import Route
 
 from headgate.gateway.acceptor import listen
 from headgate.metrics.expose import expose
-from headgate.metrics.samples import BrokerView, Sample, read_samples
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
+    from headgate.gateway.gateway_state import GatewayState
+    from headgate.metrics.samples import Sample
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -38,24 +37,68 @@ class _Quiet(uvicorn.Server):
         yield
 
 
+class Showing(Protocol):
+    """Whose health and metrics are served: one gateway's, or a supervisor's workers'."""
+
+    async def health(self) -> str | None:
+        """Say what doesn't live; None: everything does."""
+        ...
+
+    async def ready(self) -> str | None:
+        """Say what doesn't serve, and why; None: everything does."""
+        ...
+
+    async def note(self) -> str | None:
+        """Say what is served without, such as splits that expired; None: nothing is missing."""
+        ...
+
+    async def samples(self) -> list[Sample]:
+        """Return all series as of now."""
+        ...
+
+
+class Shown:
+    """
+    What one gateway shows by itself.
+
+    Args:
+        gateway: in whose loop the listener runs: it lives if it answers.
+    """
+
+    def __init__(self, gateway: GatewayState) -> None:
+        self._gateway = gateway
+
+    async def health(self) -> str | None:
+        """See ``Showing``."""
+        return None
+
+    async def ready(self) -> str | None:
+        """See ``Showing``."""
+        return self._gateway.not_ready()
+
+    async def note(self) -> str | None:
+        """See ``Showing``."""
+        return self._gateway.note()
+
+    async def samples(self) -> list[Sample]:
+        """See ``Showing``."""
+        return self._gateway.samples()
+
+
 class HttpListener:
     """
     Serve health and metrics.
 
     Args:
         bind: where.
-        ready: why the gateway isn't ready, or None.
-        views: what the metrics are read from.
+        shown: whose.
+
+    Raises:
+        OSError: the port can't be had.
     """
 
-    def __init__(
-        self,
-        bind: HostPort,
-        ready: Callable[[], str | None],
-        views: Callable[[], list[BrokerView]],
-    ) -> None:
-        self._ready = ready
-        self._views = views
+    def __init__(self, bind: HostPort, shown: Showing) -> None:
+        self._shown = shown
         self._sock = listen(bind.host, bind.port, 64)
         self._task: asyncio.Task[None] | None = None
         app = Starlette(
@@ -90,17 +133,16 @@ class HttpListener:
         self._sock.close()
 
     async def _healthz(self, request: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        return _said(await self._shown.health(), "ok")
 
     async def _readyz(self, request: Request) -> Response:
-        why = self._ready()
-        return PlainTextResponse(
-            "ready\n" if why is None else why + "\n", 200 if why is None else 503
-        )
+        note = await self._shown.note()
+        return _said(await self._shown.ready(), "ready" if note is None else f"ready\n{note}")
 
     async def _metrics(self, request: Request) -> Response:
-        now_ms = time.time_ns() // 1_000_000
-        samples: list[Sample] = []
-        for view in self._views():
-            samples.extend(read_samples(view, now_ms))
-        return Response(expose(samples), media_type=_METRICS_TYPE)
+        return Response(expose(await self._shown.samples()), media_type=_METRICS_TYPE)
+
+
+def _said(why: str | None, fine: str) -> Response:
+    """Say that all is well, or with 503 what isn't."""
+    return PlainTextResponse(f"{why or fine}\n", 503 if why else 200)

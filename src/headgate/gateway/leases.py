@@ -13,17 +13,17 @@ known quotas.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import StoreError
+from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     from headgate.store.base import Lease, QuotaStore
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _RENEWALS: Final = 3
 """Renewals per ttl: two may fail before the lease runs out."""
@@ -160,7 +160,7 @@ class Leases:
             self._say_reachable(False, error)
 
     def _lose(self, broker_id: int, why: str) -> None:
-        log.error("lease of broker %d lost (%s): it isn't fronted here any more", broker_id, why)
+        log.error("lease lost: not fronted here any more", broker=broker_id, why=why)
         del self._held[broker_id]
         del self._renewed_at[broker_id]
         self._on_lost(broker_id)
@@ -170,7 +170,7 @@ class Leases:
             if reachable:
                 log.info("the store answers again")
             else:
-                log.warning("the store can't be reached, the last quotas stay: %s", error)
+                log.warning("the store can't be reached, the last quotas stay", error=str(error))
         self._reachable = reachable
 
     @property
@@ -186,7 +186,7 @@ class Leases:
             try:
                 await self._on_thread(lease.release)
             except StoreError as error:
-                log.warning("lease of broker %d not released: %s", broker_id, error)
+                log.warning("lease not released", broker=broker_id, error=str(error))
 
     async def close(self) -> None:
         """Release everything."""
@@ -195,4 +195,4 @@ class Leases:
         try:
             await self._stand_down()
         except StoreError as error:
-            log.warning("standby lease not released: %s", error)
+            log.warning("standby lease not released", error=str(error))

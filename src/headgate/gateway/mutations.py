@@ -9,12 +9,12 @@ topics over quota, and the others go on; older versions are told to wait.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ApiError
 from headgate.gateway import upstream as up
+from headgate.gateway.log import get_logger
 from headgate.wire import apis
 from headgate.wire.messages import decode_request, decode_response, mutation
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 
 async def charge(
@@ -102,7 +102,7 @@ async def _counts(gateway: GatewayState, face: ListenerFace, ask: Ask) -> dict[A
     try:
         answer = await gateway.topics(face, None if by_id else names)
     except (up.UpstreamError, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-        log.warning("partitions of %s can't be counted: %s", ", ".join(names) or "topics", error)
+        log.warning("partitions can't be counted", topics=", ".join(names), error=str(error))
         return {}
     counts: dict[Any, int] = {}
     for topic in answer:

@@ -5,7 +5,6 @@ Brokers discovered, leases taken, ports opened: one per broker and listener, nev
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,17 +14,18 @@ from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.extra import BootstrapListener, admin_plans
 from headgate.gateway.front import BrokerFront, ListenerFace
 from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
-from headgate.gateway.http import HttpListener
+from headgate.gateway.http import HttpListener, Shown
 from headgate.gateway.identity import make_identity
 from headgate.gateway.lending import Lending
 from headgate.gateway.limits import connection_limits, ip_rates
+from headgate.gateway.log import get_logger
 from headgate.metrics.meters import Meters
 
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
     from headgate.gateway.link import Link
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _PORT_AGAIN_S: Final = 0.2
 
@@ -57,7 +57,7 @@ class Opening(GatewayState):
                         "the cluster up, and is headgate.upstream (or "
                         f"listener.name.{listener.name.lower()}.headgate.upstream) right?"
                     ) from error
-                log.warning("upstream of listener %s: %s", listener.name, error)
+                log.warning("upstream doesn't answer", listener=listener.name, error=str(error))
 
     async def _open_new_brokers(self) -> None:
         """Open the ports of brokers that have none yet; a mapping never changes."""
@@ -72,7 +72,7 @@ class Opening(GatewayState):
                 if self._leases is None or await self._leases.take(broker_id):
                     self._open_broker(broker_id)
                 else:
-                    log.info("broker %d is fronted by another worker; standing by", broker_id)
+                    log.info("standing by: another worker fronts the broker", broker=broker_id)
                     self._expose_elsewhere(broker_id)
                     self.standing_by.add(broker_id)
                     self._spawn(self._take_over(broker_id))
@@ -83,14 +83,14 @@ class Opening(GatewayState):
         assert self._leases is not None
         await self._leases.wait_for(broker_id)
         self.standing_by.discard(broker_id)
-        log.warning("taking over broker %d", broker_id)
+        log.warning("taking over", broker=broker_id)
         while True:
             try:
                 self._open_broker(broker_id)
                 break
             except GatewayError as error:
                 # The ports of a worker that was just killed may linger for a moment.
-                log.warning("%s", error)
+                log.warning("ports not free yet", broker=broker_id, error=str(error))
                 await asyncio.sleep(_PORT_AGAIN_S)
         self._count_brokers()
 
@@ -125,22 +125,6 @@ class Opening(GatewayState):
                 del self.fronts[broker_id]
                 front.close_ports()
             raise
-
-    def _has_port(self, broker_id: int) -> bool:
-        """Whether a broker has a port here; says so once when it hasn't."""
-        if any(
-            self.settings.ports.bind(listener.name, broker_id)
-            for listener in self.settings.listener_list
-        ):
-            return True
-        if broker_id not in self.unexposed:
-            self.unexposed.add(broker_id)
-            log.warning(
-                "broker %d has no port here and stays unexposed; widen headgate.broker.id.min "
-                "and headgate.broker.id.max, or list it in headgate.broker.ports",
-                broker_id,
-            )
-        return False
 
     def _make_front(self, broker_id: int) -> BrokerFront:
         now = now_ms()
@@ -210,9 +194,9 @@ class Opening(GatewayState):
         if self._only is not None and min(brokers, default=0) not in self._only:
             return  # they belong to the worker of the lowest broker
         where = self.settings.http_listener
-        if where is not None:
+        if where is not None and not self._supervised:
             try:
-                self.http = HttpListener(where, self.not_ready, self.views)
+                self.http = HttpListener(where, Shown(self))
             except OSError as error:
                 raise GatewayError(
                     f"headgate.http.listener can't listen on {where}: {error.strerror or error}"

@@ -9,7 +9,6 @@ while it runs in ``following``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,11 +18,12 @@ from headgate.gateway.following import Following
 from headgate.gateway.hangup import HangupWatch
 from headgate.gateway.journal import open_journal, worker_name
 from headgate.gateway.leases import Leases
+from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     pass
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _FIXED: Final = frozenset(
     {
@@ -58,6 +58,7 @@ class Gateway(Following):
         only_brokers: front these brokers only (a worker's share).
         journal: where usage goes; by default as ``headgate.usage`` says.
         reopen: opens the store, where it couldn't be opened at the start; tried again and again.
+        supervised: whether a supervisor shows health and metrics for all workers.
     """
 
     async def start(self) -> None:
@@ -118,8 +119,7 @@ class Gateway(Following):
             GatewayError: it doesn't answer.
         """
         await self._discover_all(first=True)
-        found = {b for cluster in self.clusters.values() for b in cluster.brokers}
-        return sorted(filter(self._has_port, found))
+        return self.exposed()
 
     def reload(self, config: Path) -> None:
         """
@@ -134,11 +134,11 @@ class Gateway(Following):
         try:
             fresh = load_settings(config)
         except (ConfigError, OSError) as error:
-            log.error("settings not reloaded: %s", error)
+            log.error("settings not reloaded", error=str(error))
             return
         for name in sorted(_FIXED):
             if getattr(fresh, name) != getattr(self.settings, name):
-                log.warning("%s changed; that needs a restart", name)
+                log.warning("changed; that needs a restart", setting=name)
         settings = replace(fresh, **{name: getattr(self.settings, name) for name in sorted(_FIXED)})
         before, self.settings = self.settings, settings
         try:
@@ -154,7 +154,7 @@ class Gateway(Following):
             }
         except ConfigError as error:
             self.settings = before
-            log.error("settings not reloaded: %s", error)
+            log.error("settings not reloaded", error=str(error))
             return
         for front in self.fronts.values():
             front.reload(settings)

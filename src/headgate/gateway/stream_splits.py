@@ -7,13 +7,13 @@ split that isn't renewed expires by itself, back to quota / brokers.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from headgate.gateway.log import get_logger
 from headgate.quota.key import QuotaKey
 from headgate.throttle.cluster import BpsQuotaManager
 from headgate.usage.splits import Fence, Split, decode
@@ -21,7 +21,7 @@ from headgate.usage.splits import Fence, Split, decode
 if TYPE_CHECKING:
     from headgate.gateway.managers import Managers
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 _POLL_S = 0.5
 _LOOK_AGAIN_S = 5.0
@@ -75,10 +75,10 @@ class StreamedSplits:
         try:
             found = consumer.list_topics(self._topic, timeout=10).topics.get(self._topic)
         except KafkaException as error:
-            log.warning("splits topic %s: %s", self._topic, error)
+            log.warning("splits topic can't be looked up", topic=self._topic, error=str(error))
             return False
         if found is None or found.error is not None or not found.partitions:
-            log.info("splits topic %s isn't there yet; quota / brokers is in force", self._topic)
+            log.info("splits topic isn't there yet; quota / brokers is in force", topic=self._topic)
             return False
         consumer.assign(
             [TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in found.partitions]

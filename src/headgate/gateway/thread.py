@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -18,8 +17,6 @@ from headgate.gateway.server import Gateway
 
 if TYPE_CHECKING:
     from headgate.metrics.samples import BrokerView
-
-log = logging.getLogger("headgate.gateway")
 
 
 class GatewayThread:

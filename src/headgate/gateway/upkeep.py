@@ -4,12 +4,12 @@ Keep the usage journal's folder small: closed files become Parquet, the oldest g
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
+from headgate.gateway.log import get_logger
 from headgate.usage.reader import compact
 
-log = logging.getLogger("headgate.gateway")
+log = get_logger("headgate.gateway")
 
 
 def tidy(directory: Path, retention_bytes: int) -> int:
@@ -39,6 +39,5 @@ def tidy(directory: Path, retention_bytes: int) -> int:
         path.unlink()
         removed += 1
     if removed:
-        log.info("usage journal: %d oldest files removed to stay within %d bytes", removed,
-                 retention_bytes)  # fmt: skip
+        log.info("oldest usage journal files removed", files=removed, within_bytes=retention_bytes)
     return removed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -84,10 +84,15 @@ def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
             *_meter_samples(view, now_ms),
         )
     ]
-    order = {name: place for place, name in enumerate(BY_NAME)}
-    return sorted(found, key=lambda sample: order[sample.name])
+    return in_table_order(found)
 
 
+def in_table_order(samples: Iterable[Sample]) -> list[Sample]:
+    """Return samples, as of several workers, in the table's order of families."""
+    return sorted(samples, key=lambda sample: _ORDER[sample.name])
+
+
+_ORDER: Final = {name: place for place, name in enumerate(BY_NAME)}
 _Row = tuple[str, tuple[tuple[str, str], ...], float]
 
 

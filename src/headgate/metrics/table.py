@@ -285,6 +285,13 @@ def _own() -> Iterator[Metric]:
         "1 while cluster-wide splits are out of date and quota / brokers is in force.",
     )
     yield Metric(
+        "headgate_worker_up",
+        GAUGE,
+        (),
+        "1",
+        "1 while the broker's worker process answers its supervisor (`--process-per-broker` only).",
+    )
+    yield Metric(
         "headgate_info",
         GAUGE,
         ("version", "enforce", "fetch", "pacing", "worker"),

@@ -1,0 +1,174 @@
+"""
+Structured log lines: an event and its fields, as ``key=value`` for people or JSON for machines.
+
+``get_logger`` gives a structlog logger over the standard library's; an application that brings its
+own logging gets plain records whose message has the fields in it. ``set_up`` is for ``headgate
+serve``: one handler on stderr, through which libraries' records (kazoo, uvicorn) go as well.
+Secrets never come so far, and if one did its field would be hidden; text that peers chose can
+neither forge a line nor move a cursor.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.stdlib import BoundLogger, ProcessorFormatter
+
+_SECRET: Final = re.compile(r"passw|secret|token|credential|keystore.key|sasl.jaas", re.IGNORECASE)
+HIDDEN: Final = "[hidden]"
+_FIELDS: Final = "headgate"
+"""Attribute of a log record that holds our event and its fields."""
+_KEPT: Final = frozenset("\n\t")
+_NEEDS_QUOTES: Final = re.compile(r'[\s"=]|^$')
+
+Fields = MutableMapping[str, Any]
+
+
+def get_logger(name: str) -> BoundLogger:
+    """Return a logger whose calls take an event and fields: ``log.info("ready", process=7)``."""
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, _to_record],
+        wrapper_class=BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return logger
+
+
+def set_up(
+    form: str,
+    *,
+    verbose: bool = False,
+    stream: TextIO | None = None,
+    bound: Mapping[str, object] | None = None,
+) -> None:
+    """
+    Send every log line of this process to one stream.
+
+    Args:
+        form: ``headgate.log.format``: "text" or "json".
+        verbose: whether debug lines of ours are shown.
+        stream: by default stderr; coloured where it is a terminal and NO_COLOR isn't set.
+        bound: fields of every line.
+    """
+    target = sys.stderr if stream is None else stream
+    renderer: Any
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer(default=str)
+    else:
+        renderer = _text_renderer(colours=target.isatty() and not os.environ.get("NO_COLOR"))
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[_from_record],
+            processors=[
+                _bind(bound or {}),
+                structlog.processors.format_exc_info,
+                ProcessorFormatter.remove_processors_meta,
+                _harmless,
+                renderer,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.getLogger("headgate").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.captureWarnings(capture=True)
+
+
+def _to_record(logger: Any, method: str, event: Fields) -> tuple[tuple[str], dict[str, Any]]:
+    """Make a standard record: its text for whoever formats plainly, the fields beside it."""
+    kwargs = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
+    said = event.pop("event", "")
+    fields = {key: _hidden(key, value) for key, value in event.items()}
+    shown = " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
+    text = f"{said}  {shown}" if shown else str(said)
+    return (text,), {**kwargs, "extra": {_FIELDS: {"event": said, **fields}}}
+
+
+def _from_record(logger: Any, method: str, event: Fields) -> Fields:
+    """Read a standard record: time, level and logger, then our fields, or a library's message."""
+    record: logging.LogRecord = event["_record"]
+    when = dt.datetime.fromtimestamp(record.created, dt.UTC)
+    head = {
+        "timestamp": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+    }
+    ours: Mapping[str, Any] = getattr(record, _FIELDS, {})
+    return {**event, **head, **ours}
+
+
+def _bind(bound: Mapping[str, object]) -> Any:
+    def bind(logger: Any, method: str, event: Fields) -> Fields:
+        return {**event, **bound}
+
+    return bind
+
+
+def _hidden(key: str, value: object) -> object:
+    return HIDDEN if _SECRET.search(key) else value
+
+
+def _harmless(logger: Any, method: str, event: Fields) -> Fields:
+    """Hide what is named like a secret; spell out control characters."""
+    return {
+        key: value
+        if isinstance(value, bool | int | float | None)
+        else printable(str(_hidden(key, value)), _KEPT if key == "exception" else frozenset())
+        for key, value in event.items()
+    }
+
+
+def printable(text: str, kept: frozenset[str] = frozenset()) -> str:
+    r"""Return text with every character spelled out that a terminal might obey: ``\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _quoted(value: object) -> str:
+    text = printable(str(value))
+    if not _NEEDS_QUOTES.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text_renderer(*, colours: bool) -> Any:
+    dev = structlog.dev
+    bright, dim, cyan, off = (
+        (dev.BRIGHT, dev.DIM, dev.CYAN, dev.RESET_ALL) if colours else ("", "", "", "")
+    )
+
+    def column(style: str, width: int = 0) -> Any:
+        return dev.KeyValueColumnFormatter(
+            key_style=None, value_style=style, reset_style=off, value_repr=str, width=width
+        )
+
+    rest = dev.KeyValueColumnFormatter(
+        key_style=cyan, value_style="", reset_style=off, value_repr=_quoted
+    )
+    return dev.ConsoleRenderer(
+        sort_keys=False,
+        exception_formatter=dev.plain_traceback,
+        columns=[
+            dev.Column("", rest),
+            dev.Column("timestamp", column(dim)),
+            dev.Column("level", column(bright, 8)),
+            dev.Column("event", column(bright)),
+            dev.Column("logger", rest),
+        ],
+    )

@@ -1,0 +1,137 @@
+"""
+The line between a worker process and its supervisor: questions and answers over a socket pair.
+
+Each side may ask; an answer bears its question's number. Frames are a length and MessagePack. The
+line ends with either process, and nobody else can get at it: it has no name and no port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+_MOST_BYTES: Final = 1 << 28
+"""A report of a million series is about 100 MB; what claims more isn't one of ours."""
+_LENGTH: Final = 4
+
+
+class Message(msgspec.Struct, array_like=True):
+    """
+    One frame.
+
+    Args:
+        number: of the question, also in its answer.
+        question: what is asked; "" in an answer.
+        body: MessagePack of whatever the question or the answer says.
+    """
+
+    number: int
+    question: str
+    body: msgspec.Raw
+
+
+class LineLost(Exception):
+    """The other process is gone, or didn't answer in time."""
+
+
+class Pipe:
+    """
+    One side of the line.
+
+    Args:
+        answer: called with a question and its body; returns the answer's body.
+    """
+
+    def __init__(self, answer: Callable[[str, bytes], Awaitable[bytes]]) -> None:
+        self._answer = answer
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writer: asyncio.StreamWriter | None = None
+        self.closed = asyncio.Event()
+
+    async def open(self, sock: socket.socket) -> None:
+        """Speak over a connected socket from now on."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=sock)
+        self._spawn(self._read(reader))
+
+    async def ask(self, question: str, body: bytes, timeout_s: float) -> bytes:
+        """
+        Ask the other side.
+
+        Raises:
+            LineLost: there is no answer.
+        """
+        if self._writer is None or self.closed.is_set():
+            raise LineLost("gone")
+        number = next(self._numbers)
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answered
+        try:
+            async with asyncio.timeout(timeout_s):
+                self._send(Message(number, question, msgspec.Raw(body)))
+                return await answered
+        except TimeoutError:
+            raise LineLost(f"no answer within {timeout_s:g} s") from None
+        finally:
+            del self._waiting[number]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._lost()
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _send(self, message: Message) -> None:
+        assert self._writer is not None
+        frame = msgspec.msgpack.encode(message)
+        self._writer.write(len(frame).to_bytes(_LENGTH, "big"))
+        self._writer.write(frame)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        decoder = msgspec.msgpack.Decoder(Message)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(_LENGTH), "big")
+                if size > _MOST_BYTES:
+                    break
+                message = decoder.decode(await reader.readexactly(size))
+                if message.question:
+                    self._spawn(self._reply(message))
+                elif (waiting := self._waiting.get(message.number)) and not waiting.done():
+                    waiting.set_result(bytes(message.body))
+        except (EOFError, OSError, msgspec.DecodeError):
+            pass
+        self._lost()
+
+    async def _reply(self, message: Message) -> None:
+        body = await self._answer(message.question, bytes(message.body))
+        if not self.closed.is_set():
+            self._send(Message(message.number, "", msgspec.Raw(body)))
+
+    def _lost(self) -> None:
+        self.closed.set()
+        if self._writer is not None:
+            self._writer.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(LineLost("gone"))
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends; the second is to be inherited by a worker."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    return ours, theirs

@@ -1,0 +1,180 @@
+"""``headgate serve --process-per-broker``: real processes, one place to look at all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.metrics.table import BY_NAME
+from upstream_kit import Upstream
+
+
+class Supervised:
+    """A supervisor with its workers; its log lines are JSON."""
+
+    def __init__(self, config: Path, http_port: int) -> None:
+        self.http_port = http_port
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config),
+             "--process-per-broker"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        self.lines: list[dict[str, Any]] = []
+        self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._queue.put(json.loads(line))
+        self._queue.put(None)
+
+    def wait_for(self, event: str, count: int = 1) -> list[dict[str, Any]]:
+        """Return so many lines of an event, with what came before them in ``lines``."""
+        found = []
+        while len(found) < count:
+            line = self._queue.get(timeout=60)
+            assert line is not None, f"never said {event!r}: {self.lines}"
+            self.lines.append(line)
+            if line["event"] == event:
+                found.append(line)
+        return found
+
+    def get(self, path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{self.http_port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def until(self, path: str, expected: tuple[int, str]) -> None:
+        deadline = time.monotonic() + 60
+        while (said := self.get(path)) != expected:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.wait_for_end()
+        return self.process.wait(60)
+
+    def wait_for_end(self) -> None:
+        while (line := self._queue.get(timeout=60)) is not None:
+            self.lines.append(line)
+
+
+@pytest.fixture
+def supervise(
+    tmp_path: Path, free_ports: Callable[..., list[int]]
+) -> Iterator[Callable[[Upstream], Supervised]]:
+    running: list[Supervised] = []
+
+    def start(upstream: Upstream) -> Supervised:
+        ports = free_ports(4, consecutive=True)
+        config = tmp_path / "headgate.properties"
+        config.write_text(
+            f"""\
+listeners=PLAINTEXT://127.0.0.1:{ports[0]}
+headgate.upstream={upstream.address}
+headgate.broker.id.min=1
+headgate.broker.id.max=3
+headgate.upstream.refresh.ms=100
+headgate.data.dir={tmp_path}
+headgate.usage=none
+headgate.http.listener=127.0.0.1:{ports[3]}
+headgate.log.format=json
+headgate.lease.ttl.ms=1000
+""",
+            encoding="utf-8",
+        )
+        running.append(Supervised(config, ports[3]))
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+        assert one.process.stderr is not None
+        one.process.stderr.close()
+
+
+def brokers_of(text: str, name: str) -> dict[str, float]:
+    return {
+        sample.labels["broker"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
+    supervise: Callable[[Upstream], Supervised],
+) -> None:
+    with Upstream([1, 2]) as upstream:
+        served = supervise(upstream)
+        ready = served.wait_for("ready", 2)
+        pids = {line["worker"]: line["pid"] for line in ready}
+        assert sorted(pids) == ["1", "2"]
+        served.until("/readyz", (200, "ready\n"))
+        assert served.get("/healthz") == (200, "ok\n")
+        status, text = served.get("/metrics")
+        assert status == 200
+        assert brokers_of(text, "headgate_worker_up") == {"1": 1.0, "2": 1.0}
+        assert set(brokers_of(text, "headgate_connections")) == {"1", "2"}
+        families = [family.name for family in text_string_to_metric_families(text)]
+        assert len(families) == len(set(families))
+        names = {s.name for f in text_string_to_metric_families(text) for s in f.samples}
+        assert names <= set(BY_NAME)
+
+        # One that hangs is named, the other's metrics stay.
+        os.kill(pids["2"], signal.SIGSTOP)
+        assert served.get("/healthz") == (503, "broker 2: no answer\n")
+        text = served.get("/metrics")[1]
+        assert brokers_of(text, "headgate_worker_up") == {"1": 1.0, "2": 0.0}
+        assert set(brokers_of(text, "headgate_connections")) == {"1"}
+        os.kill(pids["2"], signal.SIGCONT)
+        served.until("/healthz", (200, "ok\n"))
+
+        # One that was killed is started again.
+        os.kill(pids["2"], signal.SIGKILL)
+        ended = served.wait_for("a worker ended; it is started again")[0]
+        assert (ended["broker"], ended["status"]) == (2, -9)
+        again = served.wait_for("ready")[0]
+        assert again["worker"] == "2"
+        assert again["pid"] != pids["2"]
+        served.until("/readyz", (200, "ready\n"))
+        assert served.end() == 0
+
+
+def test_a_broker_that_joins_gets_a_worker_and_orphans_drain(
+    supervise: Callable[[Upstream], Supervised],
+) -> None:
+    with Upstream([1]) as upstream:
+        served = supervise(upstream)
+        served.wait_for("ready")
+        upstream.brokers.append(2)
+        assert served.wait_for("a broker has joined the cluster")[0]["broker"] == 2
+        assert served.wait_for("ready")[0]["worker"] == "2"
+        served.until("/readyz", (200, "ready\n"))
+        # Nobody could see or stop workers without their supervisor.
+        served.process.kill()
+        assert {line["worker"] for line in served.wait_for("stopped", 2)} == {"1", "2"}
+        served.wait_for_end()

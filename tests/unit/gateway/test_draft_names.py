@@ -1,0 +1,39 @@
+"""What an API is called where: KIP-546's draft names on the admin listener, Kafka's elsewhere."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.gateway.answers import Answers
+from headgate.gateway.commands import Ask
+from headgate.gateway.extra import admin_plans
+from headgate.gateway.plans import build_plans
+from headgate.store.base import AuditEvent
+
+
+@pytest.mark.parametrize(
+    ("key", "draft", "kafka"),
+    [
+        (48, "DescribeQuotas", "DescribeClientQuotas"),
+        (49, "DescribeEffectiveQuotas", "AlterClientQuotas"),
+        (50, "AlterQuotas", "DescribeUserScramCredentials"),
+    ],
+)
+async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only(
+    key: int, draft: str, kafka: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    audited: list[AuditEvent] = []
+    gateway: Any = SimpleNamespace(store=SimpleNamespace(audit=audited.append))
+    answers = Answers(gateway)
+    assert isinstance(answers._threads, ThreadPoolExecutor)
+    for plans in (admin_plans(), build_plans()):
+        await answers.refused(Ask(plans[key << 16], 1, "tool", 8, b"", "mallory"), "tool")
+    answers._threads.shutdown()
+    assert [event.action for event in audited] == [draft, kafka]
+    assert [f"api={draft}" in caplog.messages[0], f"api={kafka}" in caplog.messages[1]] == [
+        True
+    ] * 2

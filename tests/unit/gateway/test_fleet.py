@@ -1,0 +1,126 @@
+"""The line between workers and their supervisor, and what the supervisor makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from headgate.gateway import worker
+from headgate.gateway.fleet import Fleet
+from headgate.gateway.pipe import LineLost, Pipe, socket_pair
+from headgate.metrics.samples import Sample
+
+
+async def silence(question: str, body: bytes) -> bytes:
+    await asyncio.Event().wait()
+    return b""
+
+
+async def echo(question: str, body: bytes) -> bytes:
+    return msgspec.msgpack.encode(question + msgspec.msgpack.decode(body))
+
+
+async def pair(
+    one: Callable[[str, bytes], Awaitable[bytes]], two: Callable[[str, bytes], Awaitable[bytes]]
+) -> tuple[Pipe, Pipe]:
+    ours, theirs = socket_pair()
+    pipes = Pipe(one), Pipe(two)
+    await pipes[0].open(ours)
+    await pipes[1].open(theirs)
+    return pipes
+
+
+async def test_both_sides_ask_and_each_gets_its_own_answers() -> None:
+    one, two = await pair(echo, echo)
+    bodies = [msgspec.msgpack.encode(str(n)) for n in range(50)]
+    asked = [one.ask("a", body, 30) for body in bodies] + [two.ask("b", b, 30) for b in bodies]
+    answers = [msgspec.msgpack.decode(a) for a in await asyncio.gather(*asked)]
+    assert answers == [f"a{n}" for n in range(50)] + [f"b{n}" for n in range(50)]
+    one.close()
+    await two.closed.wait()
+
+
+async def test_silence_and_a_lost_line_are_errors_not_waits() -> None:
+    one, two = await pair(echo, silence)
+    asked = asyncio.ensure_future(one.ask("x", worker.NOTHING, 60))
+    with pytest.raises(LineLost, match="no answer within"):
+        await one.ask("y", worker.NOTHING, 0.01)
+    two.close()
+    with pytest.raises(LineLost, match="gone"):
+        await asked
+    with pytest.raises(LineLost, match="gone"):
+        await one.ask("z", worker.NOTHING, 60)
+
+
+async def test_nonsense_ends_the_line() -> None:
+    ours, theirs = socket_pair()
+    one = Pipe(echo)
+    await one.open(ours)
+    theirs.sendall(b"\x00\x00\x00\x03abc")
+    await one.closed.wait()
+    theirs.close()
+    one.close()
+
+
+class Worker:
+    """A worker's end that says what a test tells it to."""
+
+    def __init__(self, broker: int, not_ready: str | None = None) -> None:
+        self.broker = broker
+        self.not_ready = not_ready
+        self.silent = False
+        self.pipe = Pipe(self.answer)
+
+    async def answer(self, question: str, body: bytes) -> bytes:
+        if self.silent:
+            await asyncio.Event().wait()
+        if question == worker.SAMPLES:
+            at = (("broker", str(self.broker)),)
+            return msgspec.msgpack.encode(
+                [Sample("headgate_store_up", at, 1.0), Sample("headgate_info", at, 1.0)]
+            )
+        return msgspec.msgpack.encode(worker.Status(self.not_ready, [1, 2]))
+
+    async def join(self, sock: socket.socket) -> None:
+        await self.pipe.open(sock)
+        await self.pipe.ask(worker.HELLO, worker.NOTHING, 30)
+
+
+async def test_a_fleet_is_as_well_as_its_worst_worker_and_says_which() -> None:
+    fleet = Fleet([1, 2], answer_s=0.05)
+    assert await fleet.ready() == "broker 1: not started yet\nbroker 2: not started yet"
+    workers = {1: Worker(1), 2: Worker(2, "standing by")}
+    for broker, one in workers.items():
+        ours, theirs = socket_pair()
+        await fleet.start(broker, ours)
+        said = await fleet.health()
+        assert said is not None
+        assert f"broker {broker}: starting" in said
+        await one.join(theirs)
+    fleet._answer_s = 60  # answers may take long on a busy machine; only silence is cut short
+    assert await fleet.health() is None
+    assert await fleet.ready() == "broker 2: standing by"
+    samples = await fleet.samples()
+    assert [(s.name, s.labels[0][1], s.value) for s in samples] == [
+        ("headgate_store_up", "1", 1.0),
+        ("headgate_store_up", "2", 1.0),
+        ("headgate_worker_up", "1", 1.0),
+        ("headgate_worker_up", "2", 1.0),
+        ("headgate_info", "1", 1.0),
+        ("headgate_info", "2", 1.0),
+    ]
+    workers[1].silent = True
+    fleet._answer_s = 0.05
+    assert await fleet.health() == "broker 1: no answer"
+    up = [s.value for s in await fleet.samples() if s.name == "headgate_worker_up"]
+    assert up == [0.0, 1.0]
+    workers[2].pipe.close()
+    fleet.left(2, "not running, ended with -9")
+    said = await fleet.ready()
+    assert said == "broker 1: no answer\nbroker 2: not running, ended with -9"
+    workers[1].pipe.close()
+    fleet.left(1, "over")
