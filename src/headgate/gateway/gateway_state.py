@@ -140,6 +140,70 @@ class GatewayState:
             return "standing by" if self.standing_by else "no broker is fronted"
         return None
 
+    def _store_answers(self) -> bool:
+        if self.store is None:
+            return self._reopen is None
+        return self._leases is None or self._leases.reachable
+
+    def bootstrap(self, listener: str) -> str:
+        """Return ``host:port,…`` of every broker fronted, as clients are told."""
+        return ",".join(f"{host}:{port}" for host, port in self._books[listener.upper()].values())
+
+    def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """Return broker id to the address clients of a listener are told."""
+        return dict(self._books[listener.upper()])
+
+    def _upstream_protocol(self, listener: str) -> SecurityProtocol:
+        own = self.settings.for_listener(listener)
+        return own.upstream_security_protocol or self.settings.protocol_of(listener)
+
+    def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        if not protocol.tls:
+            return None
+        from headgate.gateway.tls import client_context
+
+        return client_context(self.settings.for_listener(listener).upstream_ssl)
+
+    def _admin_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
+        own = self._admin.ssl
+        given = own.keystore_location or own.keystore_key or own.truststore_location
+        if protocol.tls and (given or own.truststore_certificates):
+            from headgate.gateway.tls import client_context
+
+            return client_context(own)
+        return self._upstream_tls(listener, protocol)
+
+    def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
+        if not protocol.tls:
+            return None
+        from headgate.gateway.tls import server_context
+
+        own = self.settings.for_listener(listener)
+        return server_context(own.ssl, own.ssl_client_auth)
+
+    async def topics(
+        self, face: ListenerFace, names: Sequence[str] | None
+    ) -> list[tuple[str, uuid.UUID, int]]:
+        """Ask the upstream for topics' partitions (name, id, count); None: of all topics."""
+        protocol = self._upstream_protocol(face.name)
+        connection = await up.connect(
+            self._reachable(face),
+            replace(self._admin, security_protocol=protocol),
+            self._admin_tls(face.name, protocol),
+            face.settings.upstream_connect_timeout_ms,
+        )
+        try:
+            return await up.topic_partitions(connection, names)
+        finally:
+            await connection.close()
+
+    @staticmethod
+    def _reachable(face: ListenerFace) -> HostPort:
+        if face.upstream is None:
+            raise up.UpstreamError(f"listener {face.name} leads to no broker")
+        return face.upstream
+
     def exposed(self) -> list[int]:
         """Return the brokers of the cluster that have a port here, whoever fronts them."""
         found = {b for cluster in self.clusters.values() for b in cluster.brokers}
