@@ -8,9 +8,8 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import trustme
@@ -23,143 +22,21 @@ from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 
 from .gateway_kit import wait_for
+from .scripted_upstream import (
+    PRODUCED,
+    SLOW,
+    VERSIONS,
+    Start,
+    Upstream,
+    connect,
+    links,
+    produce,
+    read_answer,
+    start,
+    upstream,
+)
 
-PRODUCED = struct.pack(">i", 1) + b"\0\1t" + struct.pack(">iihqqqi", 1, 0, 0, 0, -1, 0, 0)
-
-
-class Upstream:
-    """A broker that knows Metadata 8, Produce 7 and ApiVersions 0, and answers at once."""
-
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self.port = 0
-        self.connections = 0
-        self.produced = 0
-        self.peers: list[str] = []
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        async def end() -> None:
-            self._server.close()
-            for writer in list(self._writers):
-                writer.transport.abort()
-            await asyncio.sleep(0.05)
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _listen(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = server.sockets[0].getsockname()[1]
-        return server
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.add(writer)
-        certificate = writer.get_extra_info("peercert")
-        self.peers.append(str(certificate))
-        try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                frame = await reader.readexactly(size)
-                key, _, correlation = struct.unpack_from(">hhi", frame)
-                if key == 3:
-                    body = struct.pack(">ii", 0, 1) + struct.pack(">i", 1) + b"\0\x09127.0.0.1"
-                    body += struct.pack(">ih", self.port, -1) + b"\0\1c"
-                    body += struct.pack(">iii", 1, 0, -(2**31))
-                elif key == 0:
-                    self.produced += 1
-                    body = PRODUCED
-                else:
-                    body = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 18, 0, 3)
-                writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, OSError):
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
-
-
-def produce(size: int, correlation: int = 1) -> bytes:
-    head = struct.pack(">hhih", 0, 7, correlation, 3) + b"app"
-    head += struct.pack(">hhii", -1, -1, 1_000, 1) + b"\0\1t" + struct.pack(">ii", 1, 0)
-    filler = size - len(head) - 4
-    body = head + struct.pack(">i", filler) + bytes(filler)
-    return struct.pack(">i", len(body)) + body
-
-
-VERSIONS = struct.pack(">ihhih", 10, 18, 0, 9, -1)
-
-
-def read_answer(sock: socket.socket) -> bytes:
-    sock.settimeout(20)
-    found = b""
-    while len(found) < 4 or len(found) < 4 + int.from_bytes(found[:4], "big"):
-        piece = sock.recv(65_536)
-        if not piece:
-            raise EOFError(found)
-        found += piece
-    return found
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as made:
-        yield made
-
-
-Start = Callable[..., GatewayThread]
-
-
-@pytest.fixture
-def start(tmp_path: Path, upstream: Upstream) -> Iterator[Start]:
-    """``start(quotas, **properties)``: a gateway before the scripted upstream."""
-    with contextlib.ExitStack() as stack:
-
-        def make(
-            quotas: dict[QuotaEntity, dict[QuotaKey, float]] | None = None,
-            store: Any = None,
-            **named: str,
-        ) -> GatewayThread:
-            settings = Settings.from_properties(
-                {
-                    "listeners": "PLAINTEXT://127.0.0.1:0",
-                    "headgate.upstream": f"127.0.0.1:{upstream.port}",
-                    "headgate.broker.id.min": "1",
-                    "headgate.broker.id.max": "1",
-                    "headgate.data.dir": str(tmp_path),
-                    "headgate.store": f"sqlite:{tmp_path / 'quotas.db'}",
-                    "headgate.usage": "none",
-                    **{name.replace("__", "."): value for name, value in named.items()},
-                }
-            )
-            table = QuotaTable.of(quotas or {})
-            thread = GatewayThread(lambda: Gateway(settings, store, table=table)).start()
-            stack.callback(thread.stop, 0)
-            return thread
-
-        yield make
-
-
-def connect(gateway: GatewayThread, listener: str = "PLAINTEXT") -> socket.socket:
-    return socket.create_connection(gateway.gateway.addresses(listener)[1], 10)
-
-
-def links(gateway: GatewayThread) -> int:
-    return sum(len(front.links) for front in gateway.gateway.fronts.values())
-
-
-SLOW = {QuotaEntity.of(user="ANONYMOUS"): {PRODUCER: 1_000.0}}
+__all__ = ["start", "upstream"]
 
 
 def test_a_client_that_goes_while_muted_is_noticed(start: Start) -> None:
