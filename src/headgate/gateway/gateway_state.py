@@ -140,6 +140,10 @@ class GatewayState:
             return "standing by" if self.standing_by else "no broker is fronted"
         return None
 
+    def note(self) -> str | None:
+        """Say what a ready gateway does without, or None."""
+        return None
+
     def _store_answers(self) -> bool:
         if self.store is None:
             return self._reopen is None
