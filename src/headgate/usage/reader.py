@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 from headgate.usage import files
 from headgate.usage.disk import sync_directory
 from headgate.usage.format import SCHEMA
+
+_ROW_GROUP: Final = 65_536
+"""Rows of a Parquet row group: some 25 MB while it is made."""
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -136,16 +139,33 @@ def compact(directory: str | os.PathLike[str]) -> list[Path]:
             continue
         target = path.with_suffix(files.PARQUET)
         if not target.exists():
-            batches = list(files.read_batches(name))
-            table = pa.Table.from_batches(batches, schema=SCHEMA)
             unfinished = path.with_suffix(".parquet-tmp")
-            pq.write_table(table, unfinished, compression="zstd")
+            rows = _write_parquet(files.read_batches(name), unfinished)
             with unfinished.open("rb") as done:
                 os.fsync(done.fileno())
-            if pq.read_metadata(unfinished).num_rows != table.num_rows:
+            if pq.read_metadata(unfinished).num_rows != rows:
                 raise OSError(f"{unfinished} hasn't all rows of {path}; {path} is kept")
             unfinished.rename(target)
             sync_directory(root)
             made.append(target)
         path.unlink()
+    if made:
+        pa.default_memory_pool().release_unused()  # else a gateway keeps it until the next time
     return made
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write batches as row groups, so that a large file needn't fit in memory; return the rows."""
+    total = waiting = 0
+    group: list[pa.RecordBatch] = []
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as out:
+        for batch in batches:
+            group.append(batch)
+            total += batch.num_rows
+            waiting += batch.num_rows
+            if waiting >= _ROW_GROUP:
+                out.write_table(pa.Table.from_batches(group, schema=SCHEMA), waiting)
+                group, waiting = [], 0
+        if waiting:
+            out.write_table(pa.Table.from_batches(group, schema=SCHEMA), waiting)
+    return total

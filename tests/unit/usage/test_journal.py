@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
-from headgate.usage import files, topic, writer
+from headgate.usage import files, reader, topic, writer
 from headgate.usage.format import KINDS, QUOTA_TYPES, SCHEMA, Event, Origin, batch_of
 from headgate.usage.reader import Gap, compact, find_gaps, read_batches, read_events, read_source
 from headgate.usage.writer import JournalWriter
@@ -300,6 +301,19 @@ def test_compaction_keeps_every_event_and_may_be_interrupted(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [made]
     with pa.OSFile(str(made), "rb") as source:
         assert pa.Table.from_batches(read_source(source, made.name)).equals(before)
+
+
+def test_compaction_holds_a_row_group_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_ROW_GROUP", 20)
+    monkeypatch.setattr(writer, "MAX_BATCH_ROWS", 8)
+    written(tmp_path, 50).close()
+    before = read_events(tmp_path)
+    [made] = compact(tmp_path)
+    groups = pq.read_metadata(made)
+    assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [24, 24, 2]
+    assert read_events(tmp_path).equals(before)
 
 
 def test_workers_are_read_one_after_the_other(tmp_path: Path) -> None:
