@@ -33,6 +33,7 @@ class Upstream:
         self.port = 0
         self.connections = 0
         self.produced = 0
+        self.correlations: list[int] = []  # of the produce requests that came
         self.peers: list[str] = []
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -74,6 +75,7 @@ class Upstream:
                     body += struct.pack(">iii", 1, 0, -(2**31))
                 elif key == 0:
                     self.produced += 1
+                    self.correlations.append(correlation)
                     body = PRODUCED
                 else:
                     body = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 18, 0, 3)

@@ -1,0 +1,281 @@
+"""What holds when things take long or go away: mutes, drained gateways, stores, idle clients."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from headgate.errors import StoreError
+from headgate.gateway import GatewayThread
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
+
+from .gateway_kit import wait_for
+from .scripted_upstream import (
+    SLOW,
+    Start,
+    Upstream,
+    connect,
+    links,
+    produce,
+    read_answer,
+    start,
+    upstream,
+)
+
+__all__ = ["start", "upstream"]
+
+TEN_MINUTES_WORTH = 610_000
+"""Bytes at 1,000 a second: ten minutes, above the window's ten seconds."""
+
+
+# --- A long mute
+
+
+def mute_and_return(
+    gateway: GatewayThread,
+    upstream: Upstream,
+    dial: Callable[[], socket.socket],
+    times: int,
+    stay: Callable[[], None],
+) -> None:
+    """
+    Come back ``times`` times while muted, each time in another state, and see what is held.
+
+    Args:
+        stay: what passes between coming and going.
+    """
+    for number in range(times):
+        with dial() as client:
+            client.sendall(produce(TEN_MINUTES_WORTH))
+            assert int.from_bytes(read_answer(client)[-4:], "big") >= 600_000
+            if number % 3 == 1:
+                client.sendall(produce(60_000, 2))  # held
+            elif number % 3 == 2:
+                with contextlib.suppress(TimeoutError):
+                    client.settimeout(0.3)
+                    client.sendall(produce(900_000, 2))  # so much that nothing more is read
+            stay()
+            wait_for(lambda: gateway.call(lambda: links(gateway)) <= 2, "the one before to go")
+            if number % 2:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the last one to go")
+    wait_for(lambda: len(upstream._writers) == 0, "the upstream connections to go")
+    assert gateway.gateway.fronts[1].quotas.total == 0
+
+
+def test_a_muted_client_that_reconnects_again_and_again_is_held_once(
+    start: Start, upstream: Upstream
+) -> None:
+    gateway = start(SLOW)
+    mute_and_return(gateway, upstream, lambda: connect(gateway), 9, lambda: None)
+
+
+def test_a_muted_tls_client_that_reconnects_again_and_again_is_held_once(
+    start: Start, upstream: Upstream, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server = tmp_path / "server.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(server))
+    gateway = start(
+        SLOW,
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(server),
+        },
+    )
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+    def dial() -> socket.socket:
+        return context.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost")
+
+    mute_and_return(gateway, upstream, dial, 6, lambda: None)
+
+
+@pytest.mark.slow
+def test_a_ten_minute_mute_holds_two_connections_of_a_client_that_returns_every_30_s(
+    start: Start, upstream: Upstream
+) -> None:
+    gateway = start(SLOW)
+
+    def half_a_minute() -> None:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            assert gateway.call(lambda: links(gateway)) <= 2
+            assert len(upstream._writers) <= 3  # the gateway's own questions may be among them
+            time.sleep(0.5)
+
+    mute_and_return(gateway, upstream, lambda: connect(gateway), 20, half_a_minute)
+
+
+# --- A drained gateway and its successor
+
+
+class Clients:
+    """Raw producers that pipeline requests, reconnect when closed, and count answers."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self.port = port
+        self.stop = threading.Event()
+        self.answered: list[int] = []
+        self._threads = [threading.Thread(target=self._talk, args=(n,)) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _talk(self, number: int) -> None:
+        correlation = number * 1_000_000
+        while not self.stop.is_set():
+            try:
+                sock = socket.create_connection(("127.0.0.1", self.port), 10)
+            except OSError:
+                time.sleep(0.01)  # nobody listens for a moment
+                continue
+            with sock:
+                sock.settimeout(60)
+                waiting = b""
+                with contextlib.suppress(ConnectionError):
+                    while not self.stop.is_set():
+                        for _ in range(5):
+                            correlation += 1
+                            sock.sendall(produce(300, correlation))
+                        owed = 5
+                        while owed:
+                            piece = sock.recv(65_536)
+                            if not piece:
+                                raise ConnectionError
+                            waiting += piece
+                            while len(waiting) >= 8:
+                                size, answer = struct.unpack_from(">ii", waiting)
+                                if len(waiting) < 4 + size:
+                                    break
+                                waiting = waiting[4 + size :]
+                                self.answered.append(answer)
+                                owed -= 1
+
+    def join(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(90)
+            assert not thread.is_alive()
+
+
+def test_every_request_that_reached_the_broker_is_answered_when_gateways_replace_each_other(
+    start: Start, upstream: Upstream, tmp_path: Path, free_port: int
+) -> None:
+    path = f"sqlite:{tmp_path / 'quotas.db'}"
+    here = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port}", "headgate__lease__ttl__ms": "1000"}
+    stores = [open_store(path) for _ in range(4)]
+    active = start(store=stores[0], headgate__worker__id="worker-0", **here)
+    clients = Clients(free_port, 4)
+    try:
+        for number, store in enumerate(stores[1:], 1):
+            successor = start(store=store, headgate__worker__id=f"worker-{number}", **here)
+            assert successor.gateway.not_ready() == "standing by"
+            before = len(clients.answered)
+            wait_for(lambda b=before: len(clients.answered) > b + 100, "requests to go on", 60)  # type: ignore[misc]
+            active.stop(20_000)
+            wait_for(lambda s=successor: s.gateway.fronts, "the successor to take over", 60)  # type: ignore[misc]
+            active = successor
+        before = len(clients.answered)
+        wait_for(lambda: len(clients.answered) > before + 100, "requests to go on", 60)
+    finally:
+        clients.join()
+    active.stop(20_000)
+    for store in stores:
+        store.close()
+    seen, answered = sorted(upstream.correlations), sorted(clients.answered)
+    assert len(set(answered)) == len(answered)
+    assert seen == answered
+
+
+# --- A store that goes away
+
+
+class Fickle:
+    """A store that can't be reached while ``away`` is set."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.away = threading.Event()
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found) or name.startswith("watch"):
+            return found
+
+        def ask(*args: Any, **named: Any) -> Any:
+            if self.away.is_set():
+                self.refused += 1
+                raise StoreError("the store is away", retriable=True)
+            answer = found(*args, **named)
+            return Lent(answer, self) if name == "lease" and answer is not None else answer
+
+        return ask
+
+
+class Lent:
+    """A lease of a store that may be away."""
+
+    def __init__(self, lease: Any, store: Fickle) -> None:
+        self._lease, self._store = lease, store
+        self.epoch = lease.epoch
+
+    def renew(self) -> bool:
+        return bool(self._ask(self._lease.renew))
+
+    def release(self) -> None:
+        self._ask(self._lease.release)
+
+    def _ask(self, act: Callable[[], Any]) -> Any:
+        if self._store.away.is_set():
+            self._store.refused += 1
+            raise StoreError("the store is away", retriable=True)
+        return act()
+
+
+def test_while_the_store_is_away_the_last_quotas_stay_and_the_gateway_says_so(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headgate.gateway")
+    plain = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+    plain.alter([QuotaAlteration.of(QuotaEntity.of(user="ANONYMOUS"), (Op(PRODUCER, 1_000.0),))])
+    store = Fickle(plain)
+    gateway = start(store=store, headgate__lease__ttl__ms="1000")
+    wait_for(lambda: gateway.gateway.table.entities, "the store's quotas")
+
+    def store_up() -> bool:
+        return next(iter(gateway.views())).meters.store_up
+
+    assert store_up()
+    store.away.set()
+    wait_for(lambda: not store_up(), "the gateway to say that the store is away")
+    wait_for(lambda: "the last quotas stay" in caplog.text, "the log to say so")
+    with connect(gateway) as client:
+        client.sendall(produce(50_000))
+        assert int.from_bytes(read_answer(client)[-4:], "big") == 40_000
+    # Alone it goes on for longer than its lease lasts, which is three renewals.
+    refused = store.refused
+    wait_for(lambda: store.refused > refused + 6, "the lease to run out")
+    assert set(gateway.gateway.fronts) == {1}
+    store.away.clear()
+    wait_for(store_up, "the gateway to see the store again")
+    gateway.stop(0)
+    plain.close()
