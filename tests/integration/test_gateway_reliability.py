@@ -191,7 +191,7 @@ def test_every_request_that_reached_the_broker_is_answered_when_gateways_replace
             before = len(clients.answered)
             wait_for(lambda b=before: len(clients.answered) > b + 100, "requests to go on", 60)  # type: ignore[misc]
             active.stop(20_000)
-            wait_for(lambda s=successor: s.gateway.fronts, "the successor to take over", 60)  # type: ignore[misc]
+            wait_for(lambda s=successor: s.call(lambda: s.gateway.fronts), "the successor", 60)  # type: ignore[misc]
             active = successor
         before = len(clients.answered)
         wait_for(lambda: len(clients.answered) > before + 100, "requests to go on", 60)
