@@ -19,7 +19,7 @@ import duckdb_oracle
 from headgate.cli import pipeline
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
-from headgate.pipeline.cluster_splits import SplitWriter, read_splits
+from headgate.pipeline.split_topic import SplitWriter, read_splits
 from headgate.usage.format import Event, Origin, batch_of
 from headgate.usage.splits import Split
 from headgate.usage.topic import encode
@@ -87,7 +87,7 @@ def test_splits_are_written_from_journals_and_a_newer_writer_takes_over(
         stop.set()
         thread.join()
     found = read_splits(splits_topic, config)
-    newest = [s for s in found if s.epoch == older.epoch + 1]
+    newest = [s for s in found if s.epoch > older.epoch]
     assert {s.broker for s in newest} == {1, 2}
     assert {(s.user, s.key, s.valid_ms) for s in newest} == {("alice", BPS, 3000)}
     rounds = {s.computed_ms for s in newest}

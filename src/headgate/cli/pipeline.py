@@ -7,14 +7,12 @@ closing table. Here they are by name; each lives in a room of its own beside thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headgate.cli.pipeline_answers import main_chargeback, main_effective, main_storms
-from headgate.cli.pipeline_options import command
 from headgate.cli.pipeline_recommend import main_recommend
 from headgate.cli.pipeline_replay import main_replay
 from headgate.cli.pipeline_usage import main_usage
 from headgate.cli.pipeline_what_if import main_what_if
+from headgate.cli.splits import main_splits
 
 __all__ = [
     "main_chargeback",
@@ -26,10 +24,3 @@ __all__ = [
     "main_usage",
     "main_what_if",
 ]
-
-
-def main_splits(argv: Sequence[str]) -> int:
-    """`headgate splits`: cluster-wide quotas split over brokers, to the topic gateways follow."""
-    from headgate.cli.pipeline_stream import splits_parser, splits_stream
-
-    return command("splits", splits_stream, argv, splits_parser())

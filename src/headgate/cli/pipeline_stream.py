@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import argparse
 import signal
-import tempfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,91 +121,3 @@ def kafka_config(settings: list[str]) -> dict[str, Any]:
     if "bootstrap.servers" not in config:
         raise ConfigError("--topic needs --kafka-config bootstrap.servers=HOST:PORT")
     return config
-
-
-def splits_parser() -> argparse.ArgumentParser:
-    """Return the parser of `headgate splits`."""
-    made = argparse.ArgumentParser(
-        prog="headgate splits",
-        description="Split cluster-wide quotas (bps) over brokers by the demand that the fleet's "
-        "journals show, every few seconds, to the topic that gateways with "
-        "headgate.splits=stream follow. If it stops, splits expire and quota / brokers counts.",
-    )
-    made.add_argument("--topic", required=True, metavar="NAME", help="the journals' topic")
-    made.add_argument(
-        "--splits-topic", default="__headgate_splits", metavar="NAME", help="where splits go"
-    )
-    made.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="confluent-kafka's settings, such as bootstrap.servers=HOST:PORT",
-    )
-    limits = made.add_mutually_exclusive_group(required=True)
-    limits.add_argument("--quotas", metavar="FILE", help="quotas file, read anew every round")
-    limits.add_argument("--store", metavar="URL", help="store, asked every round")
-    made.add_argument("--period-ms", type=int, default=5000, metavar="N", help="of a round")
-    made.add_argument("--brokers", metavar="IDS", help="such as 1,2,3; default: the cluster's")
-    made.add_argument("--rounds", type=int, default=0, metavar="N", help="end after N rounds")
-    made.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
-    made.set_defaults(format="parquet", out=".")
-    return made
-
-
-def splits_stream(arguments: argparse.Namespace) -> None:
-    """Run `headgate splits` until it's told to stop."""
-    from headgate.pipeline import cluster_splits
-    from headgate.pipeline.topic import follow_topic
-
-    config = kafka_config(arguments.kafka_config)
-    if arguments.period_ms < 100:
-        raise ConfigError("--period-ms is at least 100")
-    try:
-        brokers = tuple(int(b) for b in (arguments.brokers or "").split(",") if b)
-    except ValueError as exc:
-        raise ConfigError(f"--brokers {arguments.brokers}: write ids such as 1,2,3") from exc
-    read_quotas(arguments)  # a mistake shows before anything starts
-    console = Console(stderr=True)
-    brokers = brokers or cluster_splits.brokers_of(config)
-    console.print(
-        f"splits: {arguments.topic} -> {arguments.splits_topic}, brokers "
-        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms",
-        highlight=False,
-    )
-    run = start("splits", arguments, console, {})
-    writer = cluster_splits.SplitWriter(arguments.splits_topic, config)
-    rounds = cluster_splits.Rounds(arguments.period_ms, brokers)
-    done: list[str] = []
-
-    def say(text: str) -> None:
-        done.append(text)
-        console.print(text, highlight=False, markup=False)
-
-    write = cluster_splits.write_rounds(
-        rounds,
-        writer,
-        lambda: read_quotas(arguments).tables[-1],
-        lambda: time.time_ns() // 1_000_000,
-        say,
-    )
-    seen = follow_topic(run.spark, arguments.topic, config, begin="latest").mapInArrow(
-        cluster_splits.SeenInMessages(), cluster_splits.SEEN.struct
-    )
-    with tempfile.TemporaryDirectory(prefix="headgate-splits-") as checkpoint:
-        query = (
-            seen.writeStream.foreachBatch(write)
-            .option("checkpointLocation", checkpoint)
-            .trigger(processingTime=f"{arguments.period_ms} milliseconds")
-            .start()
-        )
-        try:
-            while query.isActive and not (arguments.rounds and len(done) >= arguments.rounds):
-                query.awaitTermination(0.5)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            query.stop()
-    failure = query.exception()
-    if failure is not None:
-        raise ConfigError(f"the stream ended: {failure}")

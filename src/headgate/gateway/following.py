@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -129,12 +129,18 @@ class Following(Opening):
             for front in self.fronts.values():
                 front.sweep(now)
                 share_out(front.rules.managers, now)
+            if self._streamed is not None and self.has_splits:
+                self._streamed.watch(now)
 
     async def _divide(self) -> None:
         """Divide cluster-wide quotas over the brokers, period by period."""
         if self.settings.splits != "local":
             self._streamed = StreamedSplits(
-                self.settings.splits_topic, topic_config(self.settings), self._split_came
+                self.settings.splits_topic,
+                topic_config(self.settings),
+                self._splits_came,
+                now_ms,
+                self.settings.splits_period_ms,
             )
             self._streamed.start()
             return
@@ -143,16 +149,18 @@ class Following(Opening):
             await asyncio.sleep(self.settings.splits_period_ms / 1000)
             splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
 
-    def _split_came(self, split: Split) -> None:
-        """Pass a split from the reader's thread to the loop."""
+    def _splits_came(self, splits: Sequence[Split]) -> None:
+        """Pass splits from the reader's thread to the loop."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._split_taken, split)
+                self._loop.call_soon_threadsafe(self._splits_taken, splits)
 
-    def _split_taken(self, split: Split) -> None:
-        front = self.fronts.get(split.broker)
-        if front is not None and put_in_force(split, front.rules.managers, now_ms()):
-            self._split_until_ms = max(self._split_until_ms, split.valid_until_ms)
+    def _splits_taken(self, splits: Sequence[Split]) -> None:
+        now = now_ms()
+        for split in splits:
+            front = self.fronts.get(split.broker)
+            if front is not None:
+                put_in_force(split, front.rules.managers, now)
 
     async def _tidy(self) -> None:
         """Keep the journal's folder within its bound."""

@@ -67,7 +67,7 @@ class LocalSplits:
 
 
 def share_out(managers: Managers, now_ms: int) -> None:
-    """Divide a broker's contested capacity by weight for the next period."""
+    """Divide a broker's contested capacity by weight, unless a fleet's division is in force."""
     for shares in (managers.produce_shares, managers.fetch_shares):
-        if shares.enabled:
+        if shares.enabled and shares.divided_until_ms < now_ms:
             shares.rebalance(now_ms)

@@ -1,56 +1,69 @@
 """
-Split cluster-wide quotas over brokers, from the fleet's usage, every few seconds.
+Reckon splits of cluster-wide quotas and shares from what the fleet's journals show, by rounds.
 
-A stream of the gateways' journals (their topic) says, per quota-id and broker, what was charged to
-``bps`` quotas and how long clients were made to wait. Workers reduce a round's events to one row
-per quota-id and broker; the driver turns them into demands, divides each quota
-(``headgate.throttle.cluster``) and writes the splits to the topic that gateways follow. A
-transactional producer fences an older writer; its epoch tells readers which one counts.
+Workers reduce journal events to one row per quota-id, broker and half second
+(:func:`reduce_events`, :class:`SeenInMessages`); the driver turns the rows of a period into
+demands, divides each ``bps`` quota (``headgate.throttle.cluster``) and contested capacity by
+``shares`` (:class:`Rounds`).
+
+A period is one of the events' own time. Journals come in batches, so the newest second is never
+whole: a period ends ``lag_ms`` before the round, and what comes later counts in the next. Without
+this a demand that holds still would seem to jump by a batch's worth each round.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import Any, Final
 
-from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.quota.key import CONSUMER_BPS, PRODUCER_BPS, QuotaKey
+from headgate.quota.key import (
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    PRODUCER_BPS,
+    PRODUCER_SHARES,
+    QuotaKey,
+)
 from headgate.quota.precedence import select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.cluster import ClusterSplitter
 from headgate.throttle.pacing import Observation
-from headgate.usage import splits as messages
+from headgate.throttle.shares import allocate
 from headgate.usage.splits import Split
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-KEYS: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS)}
+BPS: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS)}
+SHARES: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_SHARES, CONSUMER_SHARES)}
+KEYS: Final = BPS | SHARES
 # A split that isn't renewed for so many periods has expired; the gateways' own number.
 PERIODS_VALID: Final = 3
-TRANSACTIONAL_ID: Final = "headgate-splits"
-_TIMEOUT_S: Final = 30.0
+# Journals are written once a second (headgate.usage.batch.ms), and take a moment to arrive.
+LAG_MS: Final = 1500
+SLOT_MS: Final = 500
+# A quota-id without traffic for so long is forgotten: its splits have become equal parts by then,
+# which is what a gateway falls back to.
+IDLE_MS: Final = 120_000
 Tags = tuple[str, str]
 
 SEEN: Final = schema.Table(
     "seen",
-    "One row per (quota key, quota-id, broker) of a round.",
+    "One row per (quota key, quota-id, broker, half second).",
     (
         schema.Column("quota_type", "string", "quota key's name: producer_byte_rate:bps"),
         schema.Column("quota_user", "string", "user tag"),
         schema.Column("quota_client_id", "string", "client-id tag"),
         schema.Column("broker_id", "int", "broker"),
+        schema.Column("slot_ms", "long", "start of the half second, epoch ms"),
         schema.Column("used", "double", "units charged"),
         schema.Column("requests", "long", "charges"),
         schema.Column("throttled", "long", "charges told to wait"),
         schema.Column("waited_ms", "double", "time some charge's wait covered, ms"),
-        schema.Column("waits_until_ms", "double", "when the last wait ends, epoch ms"),
+        schema.Column("waits_from_ms", "double", "when the first wait begins, epoch ms; 0: none"),
+        schema.Column("waits_until_ms", "double", "when the last wait ends, epoch ms; 0: none"),
     ),
 )
+_WHERE: Final = ("quota_type", "quota_user", "quota_client_id", "broker_id")
 
 
 def reduce_events(events: Any) -> list[dict[str, Any]]:
@@ -64,20 +77,26 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
     import pyarrow.compute as pc
 
     kind, quota_type = events["kind"].cast(pa.string()), events["quota_type"].cast(pa.string())
-    wanted = pc.and_(pc.equal(kind, "record"), pc.is_in(quota_type, pa.array(list(KEYS))))
-    names = ["quota_type", "quota_user", "quota_client_id", "broker_id", "t_ms", "amount"]
+    charges = pc.is_in(kind, pa.array(["record", "unrecord"]))
+    wanted = pc.and_(charges, pc.is_in(quota_type, pa.array(list(KEYS))))
+    names = [*_WHERE, "t_ms", "amount", "throttle_time_ms", "kind"]
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in events.filter(wanted).select([*names, "throttle_time_ms"]).to_pylist():
-        key = tuple(row[n] for n in names[:4])
-        sums = rows.get(key)
+    for row in events.filter(wanted).select(names).to_pylist():
+        slot = int(row["t_ms"]) // SLOT_MS * SLOT_MS
+        where = (*(row[n] for n in _WHERE), slot)
+        sums = rows.get(where)
         if sums is None:
-            sums = rows[key] = dict(zip(names[:4], key, strict=True)) | {
+            sums = rows[where] = dict(zip((*_WHERE, "slot_ms"), where, strict=True)) | {
                 "used": 0.0,
                 "requests": 0,
                 "throttled": 0,
                 "waited_ms": 0.0,
+                "waits_from_ms": 0.0,
                 "waits_until_ms": 0.0,
             }
+        if row["kind"] == "unrecord":
+            sums["used"] -= row["amount"] or 0.0
+            continue
         sums["used"] += row["amount"] or 0.0
         sums["requests"] += 1
         wait = row["throttle_time_ms"] or 0
@@ -86,6 +105,7 @@ def reduce_events(events: Any) -> list[dict[str, Any]]:
             end = row["t_ms"] + wait
             # Waits of several connections overlap; the bucket was overdrawn in their union.
             begin = max(row["t_ms"], sums["waits_until_ms"])
+            sums["waits_from_ms"] = sums["waits_from_ms"] or row["t_ms"]
             sums["waited_ms"] += max(end - begin, 0.0)
             sums["waits_until_ms"] = max(end, sums["waits_until_ms"])
     return list(rows.values())
@@ -96,7 +116,7 @@ class SeenInMessages:
     """Reduce the messages of a journal's topic: (…, value) in, SEEN out. A ``mapInArrow``."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield a row per quota-id and broker of each batch; a broker's events lie together."""
+        """Yield a row per quota-id, broker and half second of each message."""
         import pyarrow as pa
 
         from headgate.usage.topic import decode
@@ -111,6 +131,58 @@ class SeenInMessages:
 
 
 @dataclass
+class Sight:
+    """
+    What one broker showed of one quota-id, half second by half second.
+
+    Attributes:
+        slots: rows not yet looked at, by their start: used, requests, throttled, waited_ms,
+            waits_from_ms, waits_until_ms.
+        covered_ms: until when the waits told so far last, epoch ms.
+    """
+
+    slots: dict[int, list[float]] = field(default_factory=dict)
+    covered_ms: float = 0.0
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Add a SEEN row."""
+        slot = self.slots.setdefault(row["slot_ms"], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+        for at, name in enumerate(("used", "requests", "throttled")):
+            slot[at] += row[name]
+        begin, until = row["waits_from_ms"], row["waits_until_ms"]
+        if until:
+            overlap = max(min(slot[5], until) - begin, 0.0) if slot[5] else 0.0
+            slot[3] += max(row["waited_ms"] - overlap, 0.0)
+            slot[4] = min(slot[4] or begin, begin)
+            slot[5] = max(slot[5], until)
+
+    def show(self, from_ms: int, until_ms: int) -> Observation | None:
+        """Return what the time between two moments showed, and late rows; None: nothing."""
+        used = requests = throttled = 0.0
+        waited = max(self.covered_ms - from_ms, 0.0)
+        due = sorted(start for start in self.slots if start < until_ms)
+        for start in due:
+            slot = self.slots.pop(start)
+            used, requests, throttled = used + slot[0], requests + slot[1], throttled + slot[2]
+            if slot[5]:
+                overlap = max(min(self.covered_ms, slot[5]) - slot[4], 0.0)
+                waited += max(slot[3] - overlap, 0.0)
+                self.covered_ms = max(self.covered_ms, slot[5])
+        waited = waited - max(self.covered_ms - until_ms, 0.0)
+        if not due and waited <= 0.0:
+            return None
+        length = until_ms - from_ms
+        return Observation(
+            max(used, 0.0) * 1000.0 / length,
+            throttled > 0 or waited > 0.0,
+            min(max(waited, 0.0) / length, 1.0),
+            int(requests),
+            None,
+            self.covered_ms > until_ms,
+        )
+
+
+@dataclass
 class Rounds:
     """
     Turn what rounds showed into splits; remembers demands from round to round.
@@ -118,78 +190,82 @@ class Rounds:
     Args:
         period_ms: of a round.
         brokers: those that share the quotas.
+        lag_ms: how long events may be on their way.
+        capacity: bytes per second of a broker's bandwidth by shares key; a key left out isn't
+            divided here (gateways divide it by themselves).
+
+    Attributes:
+        newest_ms: time of the newest half second seen, epoch ms.
     """
 
     period_ms: int
     brokers: tuple[int, ...]
+    lag_ms: int = LAG_MS
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    newest_ms: int = 0
+    _until_ms: int = 0
+    _sights: dict[tuple[str, Tags, int], Sight] = field(default_factory=dict)
+    _active_ms: dict[tuple[str, Tags], int] = field(default_factory=dict)
     _splitters: dict[str, ClusterSplitter[int]] = field(default_factory=dict)
-    _quotas: dict[str, dict[Tags, float]] = field(default_factory=dict)
-    _until: dict[tuple[str, Tags, int], float] = field(default_factory=dict)
 
     def round(
-        self,
-        seen: Iterable[Mapping[str, Any]],
-        table: QuotaTable,
-        began_ms: int,
-        now_ms: int,
-        epoch: int,
+        self, seen: Iterable[Mapping[str, Any]], table: QuotaTable, now_ms: int, epoch: int
     ) -> list[Split]:
         """
-        Return the splits of the next round.
+        Return the splits of the next round; without traffic the ones before, renewed.
 
         Args:
-            seen: SEEN rows of the round that ends.
+            seen: SEEN rows that came since the last round.
             table: the quotas now.
-            began_ms: when the round began.
-            now_ms: when it ended.
+            now_ms: epoch ms.
             epoch: the writer's.
         """
-        length_ms = max(now_ms - began_ms, 1)
-        observed: dict[str, dict[int, dict[Tags, Observation]]] = {name: {} for name in KEYS}
-        merged: dict[tuple[str, Tags, int], list[Any]] = {}
+        until = (now_ms - self.lag_ms) // SLOT_MS * SLOT_MS
+        since = self._until_ms or until - self.period_ms
+        if until <= since:  # a clock that stepped back, or a round begun at once
+            until = since + SLOT_MS
+        self._until_ms = until
         for row in seen:
-            at = (
-                row["quota_type"],
-                (row["quota_user"], row["quota_client_id"]),
-                row["broker_id"],
-            )
-            sums = merged.setdefault(at, [0.0, 0, 0, 0.0, 0.0])
-            for i, name in enumerate(("used", "requests", "throttled", "waited_ms")):
-                sums[i] += row[name]
-            sums[4] = max(sums[4], row["waits_until_ms"])
-        for at, (used, requests, throttled, waited_ms, until) in merged.items():
-            name, tags, broker = at
-            before = max(self._until.get(at, 0.0) - began_ms, 0.0)
-            after = max(until - now_ms, 0.0)
-            waited = min(max(waited_ms - after, 0.0) + before, length_ms) / length_ms
-            self._until[at] = until
-            observed[name].setdefault(broker, {})[tags] = Observation(
-                used * 1000.0 / length_ms, throttled > 0, waited, requests, None, until > now_ms
-            )
+            tags = (row["quota_user"], row["quota_client_id"])
+            self._sights.setdefault((row["quota_type"], tags, row["broker_id"]), Sight()).take(row)
+            self._active_ms[row["quota_type"], tags] = now_ms
+            self.newest_ms = max(self.newest_ms, row["slot_ms"])
+        self._forget(now_ms)
+        observed: dict[str, dict[int, dict[Tags, Observation]]] = {name: {} for name in KEYS}
+        for (name, tags, broker), sight in self._sights.items():
+            shown = sight.show(since, until)
+            if shown is not None:
+                observed[name].setdefault(broker, {})[tags] = shown
         out: list[Split] = []
-        for name, key in KEYS.items():
-            out += self._divide(name, key, table, observed[name], now_ms, epoch)
+        for name, key in BPS.items():
+            out += self._divide(name, table.for_key(key), observed[name], now_ms, epoch)
+        for name, capacity in self.capacity.items():
+            out += self._share(
+                name, capacity, table.for_key(SHARES[name]), observed[name], now_ms, epoch
+            )
         return out
+
+    def _forget(self, now_ms: int) -> None:
+        for at in [at for at, last in self._active_ms.items() if now_ms - last > IDLE_MS]:
+            del self._active_ms[at]
+            for broker in {b for name, tags, b in self._sights if (name, tags) == at}:
+                del self._sights[*at, broker]
 
     def _divide(
         self,
         name: str,
-        key: QuotaKey,
-        table: QuotaTable,
+        limits: Mapping[Any, float],
         observed: Mapping[int, Mapping[Tags, Observation]],
         now_ms: int,
         epoch: int,
     ) -> list[Split]:
-        limits = table.for_key(key)
-        known = self._quotas.setdefault(name, {})
-        for tags in [*known, *(t for of_broker in observed.values() for t in of_broker)]:
-            source = select_limit(limits, *tags)
-            if source is None:
-                known.pop(tags, None)
-            else:
-                known[tags] = limits[source]
+        quotas: dict[Tags, float] = {}
+        for of_key, tags in self._active_ms:
+            source = select_limit(limits, *tags) if of_key == name else None
+            if source is not None:
+                quotas[tags] = limits[source]
         splitter = self._splitters.setdefault(name, ClusterSplitter(self.period_ms))
-        splits = splitter.round(known, self.brokers, observed)
+        splits = splitter.round(quotas, self.brokers, observed)
         valid = PERIODS_VALID * self.period_ms
         return [
             Split(user, client, name, broker, split, epoch, now_ms, valid)
@@ -197,123 +273,28 @@ class Rounds:
             for broker, split in of_broker.items()
         ]
 
-
-class SplitWriter:
-    """
-    The one writer of the splits' topic; a newer one fences it.
-
-    Args:
-        topic: its name; made (compacted) if it isn't there.
-        config: confluent-kafka's settings.
-    """
-
-    def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
-        from confluent_kafka import Producer
-
-        self.topic = topic
-        self._config = dict(config)
-        self._make_topic()
-        self._producer = Producer(self._config | {"transactional.id": TRANSACTIONAL_ID})
-        # From here on an older writer's transactions are refused by the brokers.
-        self._producer.init_transactions(_TIMEOUT_S)
-        self.epoch = self._highest_epoch() + 1
-
-    def _make_topic(self) -> None:
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        admin = AdminClient(self._config)
-        new = NewTopic(self.topic, 1, -1, config={"cleanup.policy": "compact"})
-        try:
-            admin.create_topics([new])[self.topic].result(_TIMEOUT_S)
-        except KafkaException as exc:
-            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise ConfigError(f"topic {self.topic} can't be made: {exc}") from exc
-
-    def _highest_epoch(self) -> int:
-        return max((s.epoch for s in read_splits(self.topic, self._config)), default=0)
-
-    def write(self, splits: Iterable[Split]) -> None:
-        """
-        Write a round, all or nothing.
-
-        Raises:
-            ConfigError: if another writer has taken over.
-        """
-        from confluent_kafka import KafkaException
-
-        try:
-            self._producer.begin_transaction()
-            for split in splits:
-                key, value = messages.encode(split)
-                self._producer.produce(self.topic, value, key)
-            self._producer.commit_transaction(_TIMEOUT_S)
-        except KafkaException as exc:
-            error = exc.args[0]
-            if error.fatal():
-                msg = f"another `headgate splits` writes {self.topic} now; this one ends ({error})"
-                raise ConfigError(msg) from exc
-            self._producer.abort_transaction(_TIMEOUT_S)
-            raise
-
-
-def read_splits(topic: str, config: Mapping[str, Any]) -> list[Split]:
-    """Return every split that a topic holds now, in order of offset."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        dict(config)
-        | {
-            "group.id": "headgate-splits",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    found: list[Split] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        for number in partitions:
-            consumer.assign([TopicPartition(topic, number, 0)])
-            deadline = time.monotonic() + _TIMEOUT_S
-            while time.monotonic() < deadline:
-                message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                if message.error():
-                    break  # the end
-                split = messages.decode(message.key(), message.value())
-                if split is not None:
-                    found.append(split)
-    finally:
-        consumer.close()
-    return found
-
-
-def brokers_of(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the ids of a cluster's brokers."""
-    from confluent_kafka.admin import AdminClient
-
-    return tuple(sorted(AdminClient(dict(config)).list_topics(timeout=_TIMEOUT_S).brokers))
-
-
-def write_rounds(
-    rounds: Rounds,
-    writer: SplitWriter,
-    table: Callable[[], QuotaTable],
-    clock_ms: Callable[[], int],
-    say: Callable[[str], None],
-) -> Callable[[DataFrame, int], None]:
-    """Return the function that each micro-batch of SEEN rows is given to."""
-    began = [clock_ms()]
-
-    def write(batch: DataFrame, number: int) -> None:
-        seen = [row.asDict() for row in batch.collect()]
-        now = clock_ms()
-        splits = rounds.round(seen, table(), began[0], now, writer.epoch)
-        began[0] = now
-        writer.write(splits)
-        summary = json.dumps({"round": number, "seen": len(seen), "splits": len(splits)})
-        say(summary)
-
-    return write
+    def _share(
+        self,
+        name: str,
+        capacity: float,
+        limits: Mapping[Any, float],
+        observed: Mapping[int, Mapping[Tags, Observation]],
+        now_ms: int,
+        epoch: int,
+    ) -> list[Split]:
+        """Divide each broker's contested capacity by weight; what isn't contested is free."""
+        weights: dict[Tags, float] = {}
+        for of_key, tags in self._active_ms:
+            source = select_limit(limits, *tags) if of_key == name else None
+            if source is not None:
+                weights[tags] = limits[source]
+        valid = PERIODS_VALID * self.period_ms
+        out = []
+        for broker in self.brokers:
+            allocation = allocate(capacity, observed.get(broker, {}), weights)
+            out += [
+                Split(user, client, name, broker, allocation.get((user, client), inf), epoch,
+                      now_ms, valid)
+                for user, client in weights
+            ]  # fmt: skip
+        return out

@@ -9,22 +9,21 @@ source: the driver asks for offsets, workers read ranges of them; Spark's checkp
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from headgate.pipeline.filesplits import Split
-from headgate.pipeline.journal import sums_of_events
-from headgate.pipeline.logline import BadLine, LineParser
-from headgate.pipeline.stamps import sniff_nanos, zone_of
-from headgate.pipeline.worker import EMITTED_ACTIVITY, Columns, Sums
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headgate.pipeline.logline import LineParser
+
 SCHEMA: Final = "topic string, partition int, offset long, value binary"
+# Not a partition: with option "ticks" each trigger has a batch, though there may be nothing in it.
+_TICK: Final = "tick"
 # An Arrow IPC stream begins with its continuation mark; no log line does.
 _ARROW: Final = b"\xff\xff\xff\xff"
 _TIMEOUT_S: Final = 30.0
@@ -46,6 +45,7 @@ class TopicReader(DataSourceStreamReader):
         self._topic = options["topic"]
         self._config = json.loads(options["config"])
         self._begin = options.get("begin", "earliest")
+        self._ticks = options.get("ticks") == "true"
         self._client: Any = None
 
     def _consumer(self) -> Any:
@@ -78,18 +78,23 @@ class TopicReader(DataSourceStreamReader):
             for p in sorted(metadata.partitions)
         }
 
+    def _tick(self) -> dict[str, int]:
+        return {_TICK: time.time_ns() // 1_000_000} if self._ticks else {}
+
     def initialOffset(self) -> dict[str, int]:
         """Return the offsets to begin at: the first that the topic holds, or the end."""
-        return self._watermarks(1 if self._begin == "latest" else 0)
+        return self._watermarks(1 if self._begin == "latest" else 0) | self._tick()
 
     def latestOffset(self) -> dict[str, int]:
         """Return the offsets up to which the next batch reads."""
-        return self._watermarks(1)
+        return self._watermarks(1) | self._tick()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
         """Return a range per partition that has anything new."""
         first = self._watermarks(0) if any(p not in start for p in end) else {}
-        ranges = [Range(int(p), start.get(p, first.get(p, 0)), e) for p, e in end.items()]
+        ranges = [
+            Range(int(p), start.get(p, first.get(p, 0)), e) for p, e in end.items() if p != _TICK
+        ]
         return [r for r in ranges if r.end > r.start]
 
     def read(self, partition: Any) -> Iterator[tuple[str, int, int, bytes | None]]:
@@ -124,7 +129,7 @@ class TopicReader(DataSourceStreamReader):
 
 
 class TopicSource(DataSource):
-    """``spark.readStream.format("headgate_topic")``: options topic, config (JSON)."""
+    """``spark.readStream.format("headgate_topic")``: options topic, config (JSON), begin, ticks."""
 
     @classmethod
     def name(cls) -> str:
@@ -141,7 +146,12 @@ class TopicSource(DataSource):
 
 
 def follow_topic(
-    spark: SparkSession, topic: str, config: dict[str, str], *, begin: str = "earliest"
+    spark: SparkSession,
+    topic: str,
+    config: dict[str, str],
+    *,
+    begin: str = "earliest",
+    ticks: bool = False,
 ) -> DataFrame:
     """
     Return a stream of a topic's messages: topic, partition, offset, value.
@@ -151,10 +161,12 @@ def follow_topic(
         topic: its name.
         config: confluent-kafka's settings, with ``bootstrap.servers``.
         begin: ``earliest`` or ``latest``, where the checkpoint doesn't say.
+        ticks: give a batch at every trigger, an empty one where nothing has come.
     """
     spark.dataSource.register(TopicSource)
     reader = spark.readStream.format("headgate_topic").option("topic", topic)
-    return reader.option("config", json.dumps(config)).option("begin", begin).load()
+    options = {"config": json.dumps(config), "begin": begin, "ticks": str(ticks).lower()}
+    return reader.options(**options).load()
 
 
 @dataclass(frozen=True)
@@ -166,6 +178,13 @@ class ActivityOfMessages:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read log lines, or a journal's batches, from message values."""
+        # Here, so that who only follows a topic (`headgate splits`) starts its workers sooner.
+        from headgate.pipeline.filesplits import Split
+        from headgate.pipeline.journal import sums_of_events
+        from headgate.pipeline.logline import BadLine, LineParser
+        from headgate.pipeline.stamps import sniff_nanos, zone_of
+        from headgate.pipeline.worker import EMITTED_ACTIVITY, Columns, Sums
+
         zone = zone_of(self.time_zone)
         parsers: dict[str, LineParser] = {}
         sums = Sums()

@@ -272,6 +272,11 @@ class BpsQuotaManager(AssignedQuotaManager):
         quota = self._overrides.bound(tags)
         return quota if quota >= UNLIMITED else quota / max(self.brokers, 1)
 
+    def split(self, tags: Tags, now_ms: int) -> float:
+        """Return the bound in force at a moment: the split assigned, or quota / brokers."""
+        bound, valid_until_ms = self._assigned.get(tags, (0.0, -1))
+        return bound if valid_until_ms >= now_ms else self.fallback(tags)
+
     def set_brokers(self, brokers: int, now_ms: int) -> None:
         """Tell how many brokers share the quotas; bounds without a split in force follow."""
         self.brokers = brokers

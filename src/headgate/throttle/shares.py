@@ -19,7 +19,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager
+from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager, Observation
 from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
 
 K = TypeVar("K")
@@ -74,6 +74,40 @@ def fair_shares(
     return given
 
 
+def allocate(
+    capacity: float, observed: Mapping[Tags, Observation], weights: Mapping[Tags, float | None]
+) -> dict[Tags, float]:
+    """
+    Divide one broker's capacity by weight for the next period, by what this one showed.
+
+    Args:
+        capacity: units per second of the broker.
+        observed: what each quota-id showed. What those without a weight used is taken from the
+            capacity first, but never more than nine tenths of it.
+        weights: shares by quota-id; None, or left out: it has none.
+
+    Returns:
+        Units per second of each quota-id with a weight that was seen; empty while demand fits.
+    """
+    sharing: dict[Tags, float] = {}
+    outside = 0.0
+    for tags, seen in observed.items():
+        weight = weights.get(tags)
+        if weight is None:
+            outside += seen.used_per_s
+        else:
+            sharing[tags] = weight
+    room = max(capacity - outside, capacity / 10)
+    demands = {t: inf if observed[t].throttled else observed[t].used_per_s for t in sharing}
+    # Nobody waits and all of it fits: uncontested, nobody is limited.
+    if sum(demands.values()) <= room:
+        return {}
+    # Who wants less than its fair level may still grow to it.
+    level = room / sum(sharing.values())
+    grown = {t: max(demands[t], level * sharing[t] / 10) for t in sharing}
+    return fair_shares(room, grown, sharing)
+
+
 class SharesQuotaManager(AssignedQuotaManager):
     """
     Shares of one broker's bandwidth.
@@ -109,6 +143,8 @@ class SharesQuotaManager(AssignedQuotaManager):
             expiry_period_ms=expiry_period_ms,
         )
         self.capacity_bps = capacity_bps
+        self.divided_until_ms = 0
+        """Until when somebody else divides (`headgate splits`, for a fleet), epoch ms."""
 
     @property
     def enabled(self) -> bool:
@@ -146,26 +182,14 @@ class SharesQuotaManager(AssignedQuotaManager):
         capacity = self.capacity_bps
         if capacity is None:
             return {}
-        weights: dict[Tags, float] = {}
-        outside = 0.0
-        for tags, seen in observed.items():
-            weight = self.weight(tags)
-            if weight is None:
-                outside += seen.used_per_s
-            else:
-                weights[tags] = weight
-        room = max(capacity - outside, capacity / 10)
-        demands = {t: inf if observed[t].throttled else observed[t].used_per_s for t in weights}
-        # Nobody waits and all of it fits: uncontested, nobody is limited.
-        if sum(demands.values()) <= room:
-            allocation: dict[Tags, float] = {}
-        else:
-            # Who wants less than its fair level may still grow to it.
-            level = room / sum(weights.values())
-            grown = {t: max(demands[t], level * weights[t] / 10) for t in weights}
-            allocation = fair_shares(room, grown, weights)
+        weights = {tags: self.weight(tags) for tags in observed}
+        allocation = allocate(capacity, observed, weights)
         self.assign(
-            {tags: allocation.get(tags, UNLIMITED) for tags in weights},
+            {
+                tags: allocation.get(tags, UNLIMITED)
+                for tags, weight in weights.items()
+                if weight is not None
+            },
             now_ms,
             now_ms + 3 * self.period_ms,
         )

@@ -10,8 +10,12 @@ Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
     {"computed_ms":1795261549304,"epoch":7,"split":262144.0,"valid_ms":15000}
 
 ``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``; then the
-quota divided by the number of brokers counts again. One writer at a time: each has a higher
-``epoch`` than all before it, and a reader passes over lower ones (:class:`Fence`).
+quota divided by the number of brokers counts again. For ``shares`` it is what a weight comes to
+while capacity is contested; null: it isn't, nobody is held.
+
+Each round ends with a heartbeat, key ``{"heartbeat":"splits"}``, value as above without ``split``:
+it says that splits are computed even while there is nothing to split. One writer at a time: each
+has a higher ``epoch`` than all before it, and a reader passes over lower ones (:class:`Fence`).
 
 Source: DESIGN section 6 "Splits".
 """
@@ -19,9 +23,12 @@ Source: DESIGN section 6 "Splits".
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any, Final, NamedTuple
 
 TOPIC: Final = "__headgate_splits"
+MOST_VALID_MS: Final = 3_600_000
+"""A split that expired so long ago is taken out of the topic, whatever clocks say."""
 
 
 class Split(NamedTuple):
@@ -33,7 +40,7 @@ class Split(NamedTuple):
         client_id: raw client-id tag, "" = not part.
         key: quota key with its unit, ``producer_byte_rate:bps``.
         broker: broker id.
-        split: units per second.
+        split: units per second; infinite: nothing holds it (shares of uncontested capacity).
         epoch: of the writer.
         computed_ms: when it was computed, epoch ms.
         valid_ms: for how long it holds from then on.
@@ -54,6 +61,26 @@ class Split(NamedTuple):
         return self.computed_ms + self.valid_ms
 
 
+class Heartbeat(NamedTuple):
+    """
+    The end of a round: a writer is at work.
+
+    Args:
+        epoch: of the writer.
+        computed_ms: when the round was computed, epoch ms.
+        valid_ms: for how long its splits hold from then on.
+    """
+
+    epoch: int
+    computed_ms: int
+    valid_ms: int
+
+    @property
+    def valid_until_ms(self) -> int:
+        """When its splits expire, epoch ms."""
+        return self.computed_ms + self.valid_ms
+
+
 def encode(split: Split) -> tuple[bytes, bytes]:
     """Return (key, value) of a message."""
     names = (("user", split.user), ("client-id", split.client_id))
@@ -62,29 +89,36 @@ def encode(split: Split) -> tuple[bytes, bytes]:
     value = {
         "computed_ms": split.computed_ms,
         "epoch": split.epoch,
-        "split": split.split,
+        "split": None if split.split == inf else split.split,
         "valid_ms": split.valid_ms,
     }
     return _dump(key), _dump(value)
+
+
+def encode_heartbeat(beat: Heartbeat) -> tuple[bytes, bytes]:
+    """Return (key, value) of a message."""
+    return _dump({"heartbeat": "splits"}), _dump(beat._asdict())
 
 
 def _dump(value: dict[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def decode(key: bytes | None, value: bytes | None) -> Split | None:
-    """Return a message's split; None for a tombstone or anything that isn't one."""
+def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
+    """Return a message's split or heartbeat; None for a tombstone or anything else."""
     if key is None or value is None:
         return None
     try:
         who, what = json.loads(key), json.loads(value)
+        if who.get("heartbeat") == "splits":
+            return Heartbeat(int(what["epoch"]), int(what["computed_ms"]), int(what["valid_ms"]))
         entity = who["entity"]
         return Split(
             str(entity.get("user", "")),
             str(entity.get("client-id", "")),
             str(who["key"]),
             int(who["broker"]),
-            float(what["split"]),
+            inf if what["split"] is None else float(what["split"]),
             int(what["epoch"]),
             int(what["computed_ms"]),
             int(what["valid_ms"]),
@@ -99,7 +133,7 @@ class Fence:
     def __init__(self) -> None:
         self.epoch = 0
 
-    def passes(self, split: Split) -> bool:
-        """Say whether a split counts; a higher epoch shuts out all lower ones from now on."""
+    def passes(self, split: Split | Heartbeat) -> bool:
+        """Say whether a message counts; a higher epoch shuts out all lower ones from now on."""
         self.epoch = max(self.epoch, split.epoch)
         return split.epoch == self.epoch

@@ -1,0 +1,172 @@
+"""
+Write splits to the topic that gateways follow, one writer at a time, and read them back.
+
+A transactional producer fences an older writer at the brokers; the epoch in each message tells
+readers which writer counts, whatever else is in the topic. Needs Spark as little as the gateways.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from headgate.errors import ConfigError, StoreError
+from headgate.usage import splits as messages
+from headgate.usage.splits import Heartbeat, Split
+
+TRANSACTIONAL_ID: Final = "headgate-splits"
+TIMEOUT_S: Final = 30.0
+# Compacted soon and in small pieces: a gateway that starts reads all of it.
+_TOPIC_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": "16777216",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "600000",
+}
+
+
+class SplitWriter:
+    """
+    The one writer of the splits' topic; a newer one fences it.
+
+    Its epoch is above all in the topic, and at least the time in seconds: so it is above those
+    that gateways remember even if the topic was deleted and made anew.
+
+    Args:
+        topic: its name; made (compacted) if it isn't there.
+        config: confluent-kafka's settings.
+
+    Raises:
+        ConfigError: the topic can't be made, or the brokers don't answer.
+    """
+
+    def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self.topic = topic
+        self._config = dict(config)
+        self._make_topic()
+        settings = {"transactional.id": f"{TRANSACTIONAL_ID}-{topic}", "linger.ms": 0}
+        self._producer = Producer(self._config | settings)
+        try:
+            # From here on an older writer's transactions are refused by the brokers.
+            self._producer.init_transactions(TIMEOUT_S)
+        except KafkaException as exc:
+            raise ConfigError(f"topic {topic} can't be written: {exc}") from exc
+        self._valid_until_ms: dict[bytes, int] = {}
+        highest = 0
+        for key, found in _scan(topic, self._config):
+            highest = max(highest, found.epoch)
+            self._valid_until_ms[key] = found.valid_until_ms
+        self.epoch = max(highest + 1, time.time_ns() // 1_000_000_000)
+
+    def _make_topic(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient(self._config)
+        new = NewTopic(self.topic, 1, -1, config=_TOPIC_CONFIG)
+        try:
+            admin.create_topics([new])[self.topic].result(TIMEOUT_S)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise ConfigError(f"topic {self.topic} can't be made: {exc}") from exc
+
+    def write(self, splits: Iterable[Split], heartbeat: Heartbeat | None = None) -> None:
+        """
+        Write a round, all or nothing; take away splits that nobody renews and that have expired.
+
+        Args:
+            splits: of the round.
+            heartbeat: its end.
+
+        Raises:
+            ConfigError: another writer has taken over.
+            StoreError: the brokers don't take it now; nothing of the round is seen.
+        """
+        from confluent_kafka import KafkaException
+
+        encoded = [(messages.encode(split), split.valid_until_ms) for split in splits]
+        if heartbeat is not None:
+            encoded.append((messages.encode_heartbeat(heartbeat), heartbeat.valid_until_ms))
+        newest = max((s for _, s in encoded), default=0)
+        renewed = {key: valid for (key, _), valid in encoded}
+        gone = [
+            key
+            for key, valid in self._valid_until_ms.items()
+            if key not in renewed and valid < newest - messages.MOST_VALID_MS
+        ]
+        try:
+            self._producer.begin_transaction()
+            for (key, value), _ in encoded:
+                self._producer.produce(self.topic, value, key)
+            for key in gone:
+                self._producer.produce(self.topic, None, key)
+            self._producer.commit_transaction(TIMEOUT_S)
+        except (KafkaException, BufferError) as exc:
+            error = exc.args[0]
+            if isinstance(exc, KafkaException) and error.fatal():
+                msg = f"another `headgate splits` writes {self.topic} now; this one ends ({error})"
+                raise ConfigError(msg) from exc
+            try:
+                self._producer.abort_transaction(TIMEOUT_S)
+            except KafkaException as again:
+                raise ConfigError(f"topic {self.topic}: {again}") from again
+            raise StoreError(f"topic {self.topic}: {exc}", retriable=True) from exc
+        self._valid_until_ms |= renewed
+        for key in gone:
+            del self._valid_until_ms[key]
+
+
+def _scan(topic: str, config: Mapping[str, Any]) -> Iterator[tuple[bytes, Split | Heartbeat]]:
+    """Yield (key, message) of what a topic holds now, in order of offset."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        dict(config)
+        | {
+            "group.id": "headgate-splits",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        for number in partitions:
+            consumer.assign([TopicPartition(topic, number, 0)])
+            deadline = time.monotonic() + TIMEOUT_S
+            while time.monotonic() < deadline:
+                message = consumer.poll(1.0)
+                if message is None:
+                    continue
+                if message.error():
+                    break  # the end
+                found = messages.decode(message.key(), message.value())
+                if found is not None:
+                    yield message.key(), found
+    finally:
+        consumer.close()
+
+
+def read_splits(topic: str, config: Mapping[str, Any]) -> list[Split]:
+    """Return every split that a topic holds now, in order of offset."""
+    return [found for _, found in _scan(topic, config) if isinstance(found, Split)]
+
+
+def brokers_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """
+    Return the ids of a cluster's brokers.
+
+    Raises:
+        ConfigError: it doesn't answer.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        return tuple(sorted(AdminClient(dict(config)).list_topics(timeout=TIMEOUT_S).brokers))
+    except KafkaException as exc:
+        raise ConfigError(f"{config.get('bootstrap.servers')} doesn't answer: {exc}") from exc

@@ -1,0 +1,374 @@
+"""
+A fleet on one machine: brokers, a gateway process before each, `headgate splits`, real clients.
+
+One tenant with a cluster-wide quota produces through all gateways; how much it offers to which
+broker changes from phase to phase. What the gateways charged (their journals), what was
+acknowledged to the clients, and the splits are kept, for a table, a plot and an assertion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headgate.embedded import EmbeddedKafka, spark_env
+from headgate.embedded.process import free_ports
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_BPS
+from headgate.store import open_store
+from headgate.usage.splits import TOPIC, Split, decode
+from headgate.usage.topic import decode as decode_batches
+
+USAGE: Final = "headgate_usage"
+LOAD: Final = "load"
+TENANT: Final = "alice"
+MESSAGE: Final = bytes(3900)
+_START_S: Final = 180.0
+_STEP_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Phase:
+    """For so many seconds, bytes per second offered to each broker; one left out gets nothing."""
+
+    seconds: float
+    load: Mapping[int, float]
+
+
+@dataclass
+class Measured:
+    """
+    What a run showed.
+
+    Attributes:
+        quota: the tenant's cluster-wide quota, bytes per second.
+        period_ms: the split period.
+        phases: (start, end) of each, epoch ms.
+        charged: (epoch ms, broker, bytes) of every charge, from the gateways' journals.
+        acknowledged: (epoch ms, broker, bytes of messages), from the clients.
+        splits: (epoch ms of arrival, split).
+        rounds: what `headgate splits` said of its rounds.
+        logs: what each process wrote, by name.
+    """
+
+    quota: float
+    period_ms: int
+    phases: list[tuple[int, int]] = field(default_factory=list)
+    charged: list[tuple[float, int, float]] = field(default_factory=list)
+    acknowledged: list[tuple[float, int, float]] = field(default_factory=list)
+    splits: list[tuple[int, Split]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    def windows(
+        self, events: Sequence[tuple[float, int, float]], from_ms: float, to_ms: float
+    ) -> list[float]:
+        """Return the part of the quota used in each 60 s between two moments, a second apart."""
+        seconds = int((to_ms - from_ms) // 1000)
+        sums = [0.0] * max(seconds, 0)
+        for t_ms, _, amount in events:
+            at = int((t_ms - from_ms) // 1000)
+            if 0 <= at < seconds:
+                sums[at] += amount
+        return [sum(sums[i : i + 60]) / 60 / self.quota for i in range(seconds - 59)]
+
+    def settled(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
+        """Return the windows that begin two split periods after the load changed, or later."""
+        found: list[float] = []
+        for begin, end in self.phases:
+            found += self.windows(events, begin + 2 * self.period_ms, end)
+        return found
+
+    def crossing(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
+        """Return all windows from two split periods after the start on, changes of load or not."""
+        begin = self.phases[0][0] + 2 * self.period_ms
+        return self.windows(events, begin, self.phases[-1][1])
+
+    def followed_s(self) -> list[float]:
+        """Return for each change of load the seconds until a split was there that follows it."""
+        out = []
+        for (begin, end), load in zip(self.phases, self._loads, strict=True):
+            busiest = max(load, key=lambda b: load[b])
+            at = (
+                t for t, s in self.splits
+                if begin <= t < end and s.broker == busiest and s.split > self.quota / 2
+            )  # fmt: skip
+            first = next(at, None)
+            out.append(float("nan") if first is None else (first - begin) / 1000)
+        return out
+
+    _loads: list[Mapping[int, float]] = field(default_factory=list)
+
+
+def summary(found: Sequence[float]) -> tuple[float, float, float]:
+    """Return the least, mean and most of some windows; not a number where there are none."""
+    if not found:
+        return (float("nan"),) * 3
+    return min(found), statistics.fmean(found), max(found)
+
+
+class Fleet:
+    """
+    Everything started, until left.
+
+    Args:
+        folder: for settings, logs, the store.
+        quota: the tenant's cluster-wide quota, bytes per second.
+        period_ms: the split period.
+        brokers: how many, each with a gateway of its own.
+        batch_ms: ``headgate.usage.batch.ms``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        quota: float = 600_000.0,
+        period_ms: int = 5000,
+        brokers: int = 3,
+        batch_ms: int = 1000,
+    ) -> None:
+        self.folder = folder
+        self.quota = quota
+        self.period_ms = period_ms
+        self.ids = list(range(1, brokers + 1))
+        self.batch_ms = batch_ms
+        self.measured = Measured(quota, period_ms)
+        self._stack = contextlib.ExitStack()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stop = threading.Event()
+        self._load: dict[int, float] = dict.fromkeys(self.ids, 0.0)
+        self._bootstrap = ""
+        self._upstream = ""
+        self.http_port = 0
+
+    def __enter__(self) -> Fleet:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        kafka = self._stack.enter_context(EmbeddedKafka(brokers=len(self.ids)))
+        self._upstream = kafka.bootstrap("PLAINTEXT")
+        admin = AdminClient({"bootstrap.servers": self._upstream})
+        topics = [
+            NewTopic(LOAD, len(self.ids), replica_assignment=[[b] for b in self.ids]),
+            NewTopic(USAGE, 1, 1),
+        ]
+        for made in admin.create_topics(topics).values():
+            made.result(60)
+        store_url = f"sqlite:{self.folder / 'quotas.db'}"
+        store = open_store(store_url)
+        tenant = QuotaEntity.of(user=TENANT)
+        store.alter([QuotaAlteration.of(tenant, [Op(PRODUCER_BPS, self.quota)])])
+        store.close()
+        port = free_ports(len(self.ids), consecutive=True)[0]
+        (self.http_port,) = free_ports(1)
+        self._bootstrap = ",".join(f"127.0.0.1:{port + b - 1}" for b in self.ids)
+        for broker in self.ids:
+            self._serve(kafka, broker, port, store_url)
+        self.start_splits(store_url)
+        for broker in self.ids:
+            self._wait_for(f"gateway-{broker}", "ready")
+        for work in (self._watch_splits, self._watch_usage, self._watch_rounds):
+            self._thread(work)
+        for broker in self.ids:
+            self._thread(self._produce, broker)
+
+    def _serve(self, kafka: EmbeddedKafka, broker: int, port: int, store: str) -> None:
+        own = self.folder / f"gateway-{broker}"
+        own.mkdir()
+        settings = {
+            "listeners": f"SASL://127.0.0.1:{port}",
+            "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
+            "headgate.upstream": kafka.bootstrap("SASL_PLAINTEXT"),
+            "headgate.upstream.admin.security.protocol": "SASL_PLAINTEXT",
+            "headgate.upstream.admin.sasl.mechanism": "PLAIN",
+            "headgate.upstream.admin.sasl.username": "admin",
+            "headgate.upstream.admin.sasl.password": kafka.users["admin"],
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": str(self.ids[-1]),
+            "headgate.store": store,
+            "headgate.data.dir": str(own),
+            "headgate.usage": f"kafka:{USAGE}",
+            "headgate.usage.batch.ms": str(self.batch_ms),
+            "headgate.splits": "stream",
+            "headgate.splits.period.ms": str(self.period_ms),
+            "headgate.worker.id": f"gateway-{broker}",
+            "headgate.http.listener": f"127.0.0.1:{self.http_port}",
+        }
+        config = own / "headgate.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._run(f"gateway-{broker}", "serve", "--config", str(config), "--brokers", str(broker))
+
+    def start_splits(self, store: str | None = None) -> None:
+        """Start `headgate splits`, and wait for its first round."""
+        url = store or f"sqlite:{self.folder / 'quotas.db'}"
+        # Its answer is told to the gateways within half a second; batches are a second long.
+        lag = str(self.batch_ms + 500)
+        self._run(
+            "splits", "splits", "--topic", USAGE, "--store", url, "--lag-ms", lag,
+            "--kafka-config", f"bootstrap.servers={self._upstream}",
+            "--period-ms", str(self.period_ms), "--master", "local[2]",
+        )  # fmt: skip
+        self._wait_for("splits", '"round"')
+
+    def kill_splits(self) -> None:
+        """End `headgate splits` as kill -9 does."""
+        process = self._processes["splits"]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _run(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headgate.cli.main", *arguments],
+                stdout=log,
+                stderr=log,
+                env=os.environ | spark_env(),
+                start_new_session=True,
+            )
+        self._processes[name] = process
+        self._stack.callback(_end, process)
+
+    def said(self, name: str) -> str:
+        """Return what a process has written so far."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def _wait_for(self, name: str, text: str) -> None:
+        until = time.monotonic() + _START_S
+        while text not in self.said(name):
+            if time.monotonic() > until or self._processes[name].poll() is not None:
+                raise RuntimeError(f"{name} never said {text!r}:\n{self.said(name)[-3000:]}")
+            time.sleep(0.1)
+
+    def _thread(self, work: Any, *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        thread.start()
+        self._stack.callback(thread.join)
+        self._stack.callback(self._stop.set)
+
+    def run(self, phases: Sequence[Phase]) -> Measured:
+        """Go through the phases and return what they showed."""
+        for phase in phases:
+            begin = time.time_ns() // 1_000_000
+            self._load = {b: phase.load.get(b, 0.0) for b in self.ids}
+            time.sleep(phase.seconds)
+            self.measured.phases.append((begin, time.time_ns() // 1_000_000))
+            self.measured._loads.append(dict(phase.load))
+        self._load = dict.fromkeys(self.ids, 0.0)
+        time.sleep(self.batch_ms / 1000 + 2)  # the journals' last batches
+        self.measured.logs = {name: self.said(name) for name in self._processes}
+        return self.measured
+
+    def _produce(self, broker: int) -> None:
+        """Offer what the phase says; a second's worth may wait in the client, no more."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": TENANT,
+                "sasl.password": f"{TENANT}-secret",
+                "client.id": f"tenant-{broker}",
+                "acks": 1,
+                "linger.ms": 5,
+                "batch.size": 16_384,
+                "max.in.flight": 1,
+                "socket.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
+                "log_level": 3,
+            }
+        )
+        waiting = [0]
+
+        def delivered(error: Any, message: Any) -> None:
+            waiting[0] -= len(MESSAGE)
+            if error is None:
+                now = time.time_ns() / 1e6
+                self.measured.acknowledged.append((now, broker, float(len(MESSAGE))))
+
+        credit, last = 0.0, time.monotonic()
+        while not self._stop.is_set():
+            producer.poll(_STEP_S)
+            now = time.monotonic()
+            rate = self._load[broker]
+            credit = min(credit + rate * (now - last), rate)
+            last = now
+            while credit >= len(MESSAGE):
+                credit -= len(MESSAGE)
+                if waiting[0] < max(rate, 65_536):
+                    producer.produce(LOAD, MESSAGE, partition=broker - 1, on_delivery=delivered)
+                    waiting[0] += len(MESSAGE)
+        producer.purge()
+        producer.flush(10)
+
+    def _messages(self, topic: str) -> Iterator[Any]:
+        config = {"bootstrap.servers": self._upstream, "group.id": "fleet", "log_level": 3}
+        consumer = Consumer(config)
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        try:
+            while not self._stop.is_set():
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    yield message
+        finally:
+            consumer.close()
+
+    def _watch_splits(self) -> None:
+        for message in self._messages(TOPIC):
+            found = decode(message.key(), message.value())
+            if isinstance(found, Split):
+                self.measured.splits.append((time.time_ns() // 1_000_000, found))
+
+    def _watch_usage(self) -> None:
+        for message in self._messages(USAGE):
+            for batch in decode_batches(message.value()):
+                for row in batch.select(
+                    ["kind", "quota_type", "t_ms", "broker_id", "amount"]
+                ).to_pylist():
+                    if row["kind"] == "record" and row["quota_type"] == PRODUCER_BPS.name:
+                        charge = (row["t_ms"], row["broker_id"], row["amount"])
+                        self.measured.charged.append(charge)
+
+    def _watch_rounds(self) -> None:
+        seen = 0
+        while not self._stop.wait(0.5):
+            lines = self.said("splits").splitlines()
+            for line in lines[seen:]:
+                with contextlib.suppress(ValueError):
+                    said = json.loads(line)
+                    if isinstance(said, dict):
+                        self.measured.rounds.append(said)
+            seen = len(lines)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

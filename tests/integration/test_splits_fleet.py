@@ -1,0 +1,110 @@
+"""
+Cluster-wide quotas over a fleet: rounds written to a topic, gateways that follow it.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import Row
+
+from headgate.embedded import EmbeddedKafka
+from headgate.errors import ConfigError
+from headgate.gateway import GatewayThread
+from headgate.pipeline.cluster_splits import Rounds
+from headgate.pipeline.split_stream import now_ms, write_rounds
+from headgate.pipeline.split_topic import SplitWriter
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_BPS
+from headgate.quota.table import QuotaTable
+from headgate.usage.splits import Split, encode
+
+from .gateway_kit import make_gateway, set_quota, wait_for
+
+__all__ = ["make_gateway"]
+pytestmark = pytest.mark.kafka4
+ALICE = QuotaEntity.of(user="alice")
+TABLE = QuotaTable.of({ALICE: {PRODUCER_BPS: 9000.0}})
+
+
+class Batch:
+    """What a micro-batch of SEEN rows is to the function it is given to."""
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self._rows = [Row(**row) for row in rows]
+
+    def collect(self) -> list[Row]:
+        return self._rows
+
+
+def waiting(broker: int, at_ms: int, used: float) -> dict[str, Any]:
+    """A half second of one broker in which everybody waited."""
+    who = {"quota_type": PRODUCER_BPS.name, "quota_user": "alice", "quota_client_id": ""}
+    waits = {"waited_ms": 500.0, "waits_from_ms": float(at_ms), "waits_until_ms": at_ms + 500.0}
+    seen = {"broker_id": broker, "slot_ms": at_ms, "used": used, "requests": 9, "throttled": 9}
+    return who | seen | waits
+
+
+def test_a_rounds_splits_are_in_force_at_a_gateway_and_an_older_writers_are_not(
+    make_gateway: Callable[..., GatewayThread],
+    kafka4: EmbeddedKafka,
+    unique: Callable[[str], str],
+) -> None:
+    topic, config = unique("splits"), {"bootstrap.servers": kafka4.bootstrap("PLAINTEXT")}
+    older = SplitWriter(topic, config)
+    thread = make_gateway(
+        headgate__splits="stream",
+        headgate__splits__topic=topic,
+        headgate__splits__period__ms="60000",
+        headgate__http__listener="127.0.0.1:0",
+    )
+    gateway = thread.gateway
+    set_quota(thread, ALICE, {PRODUCER_BPS: 9000.0})
+
+    def bound(broker: int) -> float:
+        managers = gateway.fronts[broker].rules.managers
+        return managers.produce_bps.split(("alice", ""), now_ms())
+
+    def page(path: str) -> str:
+        assert gateway.http is not None
+        host, port = gateway.http.address
+        with urllib.request.urlopen(f"http://{host}:{port}{path}") as answer:
+            return str(answer.read().decode())
+
+    assert (bound(1), bound(2)) == (4500.0, 4500.0)
+    assert "quota / brokers is in force" in page("/readyz")
+    assert 'headgate_split_expired{broker="1"} 1' in page("/metrics")
+
+    newer = SplitWriter(topic, config)
+    said: list[str] = []
+    rounds = Rounds(60_000, (1, 2), 0)
+    now = now_ms() // 500 * 500
+    clock = [now - 60_000]
+    write = write_rounds(rounds, newer, lambda: TABLE, said.append, lambda: clock[0])
+    for number in range(2):  # after the first every broker has its part, after the second by demand
+        clock[0] = now - 60_000 * (1 - number)
+        start = clock[0] - 60_000
+        batch: Any = Batch(*(waiting(1, start + n * 500, 2000.0) for n in range(120)))
+        write(batch, number)
+    wait_for(lambda: bound(1) > 8000.0, "the busy broker's split")
+    assert bound(2) == pytest.approx(9000.0 - bound(1))
+    assert page("/readyz") == "ready\n"
+    assert 'headgate_split_expired{broker="1"} 0' in page("/metrics")
+    assert '"splits": 2' in said[0]
+
+    # The brokers refuse the older writer; were its words there all the same, nobody would listen.
+    with pytest.raises(ConfigError, match="another `headgate splits`"):
+        older.write([Split("alice", "", PRODUCER_BPS.name, 1, 1.0, older.epoch, 0, 1)])
+    forged = Split("alice", "", PRODUCER_BPS.name, 2, 1.0, older.epoch, 2**42, 60_000)
+    producer = Producer(config)
+    key, value = encode(forged)
+    producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
+    before = bound(1)
+    newer.write([Split("alice", "", PRODUCER_BPS.name, 1, before - 1.0, newer.epoch, 2**42, 1)])
+    wait_for(lambda: bound(1) == before - 1.0, "the newer writer's next split")
+    assert bound(2) == pytest.approx(9000.0 - before)

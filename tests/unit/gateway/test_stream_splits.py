@@ -1,0 +1,97 @@
+"""Splits from a topic: fenced, counted as in force or expired, and said so once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headgate.gateway.splits import share_out
+from headgate.gateway.stream_splits import StreamedSplits, put_in_force
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_SHARES
+from headgate.testing.playbook import START_MS
+from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
+
+from .conftest import Setup
+
+BPS = "producer_byte_rate:bps"
+SPLIT = Split("alice", "", BPS, 1, 250.0, 7, START_MS, 15_000)
+
+
+class Reader:
+    """A reader of splits without a topic, and a clock to set."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+        self.taken: list[Split] = []
+        self.splits = StreamedSplits("splits", {}, self.take, lambda: self.now, 5_000)
+
+    def take(self, splits: Sequence[Split]) -> None:
+        self.taken += splits
+
+
+def test_a_lower_epoch_and_what_has_expired_are_passed_over() -> None:
+    reader = Reader()
+    later = SPLIT._replace(epoch=8, split=300.0)
+    old = SPLIT._replace(computed_ms=START_MS - 20_000)
+    reader.splits.read([encode(old), encode(SPLIT), (b"junk", b"junk"), encode(later)])
+    reader.splits.read([encode(SPLIT), (encode(SPLIT)[0], None)])
+    assert reader.taken == [SPLIT, later]
+    assert reader.splits.epoch == 8
+    # A heartbeat fences as well.
+    reader.splits.read([encode_heartbeat(Heartbeat(9, START_MS, 15_000)), encode(later)])
+    assert reader.taken == [SPLIT, later]
+
+
+def test_that_splits_expired_is_said_once_and_noted_until_they_are_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "headgate.gateway")
+    reader = Reader()
+    splits = reader.splits
+
+    def said() -> list[str]:
+        splits.watch(reader.now)
+        words = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return words
+
+    assert splits.expired(reader.now)
+    assert "haven't come yet" in str(splits.note(reader.now))
+    assert said() == []  # the first may take three periods
+    reader.now += 15_001
+    assert "have expired; quota / brokers is in force" in said()[0]
+    assert said() == []
+    splits.read([encode_heartbeat(Heartbeat(7, reader.now, 15_000))])
+    assert splits.note(reader.now) is None
+    assert "are in force" in said()[0]
+    reader.now += 15_001
+    assert splits.note(reader.now) is not None
+    assert "have expired" in said()[0]
+    assert said() == []
+    reader.now += 3_000
+    assert "expired 3 s ago" in str(splits.note(reader.now))
+    splits.read([encode_heartbeat(Heartbeat(8, reader.now, 15_000))])
+    assert "are in force" in said()[0]
+
+
+def test_546_9_a_fleets_shares_replace_this_gateways_own_until_they_expire(
+    gateway: Callable[..., Setup],
+) -> None:
+    quotas = {QuotaEntity.of(user="alice"): {PRODUCER_SHARES: 1.0}}
+    setup = gateway(quotas, {"headgate.capacity.producer_byte_rate": "1000"})
+    managers = setup.rules.managers
+    shares = managers.produce_shares
+    split = SPLIT._replace(key="producer_byte_rate:shares", split=600.0)
+    assert put_in_force(split, managers, START_MS)
+    for second in range(1, 15):
+        share_out(managers, START_MS + second * 1_000)
+        assert shares.record("alice", "app", 1, START_MS + second * 1_000).bound == 600.0
+    # Expired: its own division, where 1 byte a second contests nothing.
+    share_out(managers, START_MS + 15_001)
+    assert shares.record("alice", "app", 1, START_MS + 15_001).bound > 1e18
+    bare = gateway(quotas).rules.managers  # without a capacity shares aren't enforced
+    assert not put_in_force(split, bare, START_MS)
+    assert not put_in_force(split._replace(key="no such key"), managers, START_MS)
