@@ -16,7 +16,7 @@ from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
 from headgate.gateway.journal import NO_JOURNAL
-from headgate.gateway.plans import build_plans
+from headgate.gateway.plans import RAW_TOKEN, build_plans
 from headgate.gateway.rewrite import needs_rewrite, rewrite_response
 from headgate.gateway.sasl import OBSERVABLE, Refusal, SaslObserver
 from headgate.gateway.session import Session
@@ -279,7 +279,10 @@ def conversation(data: bytes) -> None:
             session.broker_data(memoryview(bytearray(payload)), now)
         elif kind == 3 and session._inflight:
             correlation_id, plan = session._inflight[0][:2]
-            raw = header.build_response(plan.key, plan.version, correlation_id, payload)
+            if plan is RAW_TOKEN:
+                raw = struct.pack(">i", len(payload)) + payload
+            else:
+                raw = header.build_response(plan.key, plan.version, correlation_id, payload)
             cut = number % len(raw)
             for piece in (raw[:cut], raw[cut:]):
                 if piece:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headgate.gateway.rewrite import AddressBook
     from headgate.gateway.session_state import SessionState
     from headgate.throttle.controller_mutation import MutationQuota
+    from headgate.wire.fields import Buffer
 
 
 class Context:
@@ -146,6 +147,19 @@ class Identity(Protocol):
     close_reason: str | None
     """Why the connection is to be closed after a refusal; None if it needn't be."""
     close_text: str
+
+    @property
+    def raw(self) -> bool:
+        """Whether what comes next on either side is a bare SASL token."""
+        ...
+
+    def raw_request(self, frame: Buffer) -> None:
+        """See a bare token."""
+        ...
+
+    def raw_response(self, frame: Buffer) -> None:
+        """See the broker's answer to it."""
+        ...
 
     def request(self, key: int, version: int, frame: bytes, body: int) -> bytes | None:
         """See a SASL request; returns our own answer if it mustn't go to the broker."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from headgate.errors import ConfigError, KafkaError, RemoteProtocolError
+from headgate.errors import ConfigError, RemoteProtocolError
 from headgate.gateway.sasl import OwnerOf, Refusal, SaslObserver, SaslState
 from headgate.gateway.ssl_names import PrincipalMapper, dn_text, subject_of
 from headgate.wire import apis
@@ -113,8 +113,6 @@ class Identity:
         builder: makes the principal.
         context: what is known before any authentication.
         observer: watches SASL; None on a listener without it.
-        raw_tokens: the session understands bare tokens after a handshake of version 0; without,
-            such a handshake is refused.
 
     Attributes:
         principal: the principal's name; ANONYMOUS until there is one.
@@ -131,7 +129,6 @@ class Identity:
         "_builder",
         "_context",
         "_observer",
-        "_raw_tokens",
         "authenticated",
         "close_reason",
         "close_text",
@@ -143,13 +140,10 @@ class Identity:
         builder: PrincipalBuilder,
         context: AuthenticationContext,
         observer: SaslObserver | None = None,
-        *,
-        raw_tokens: bool = False,
     ) -> None:
         self._builder = builder
         self._context = context
         self._observer = observer
-        self._raw_tokens = raw_tokens
         self.close_reason: str | None = None
         self.close_text = ""
         self.principal = ANONYMOUS
@@ -195,14 +189,7 @@ class Identity:
             return None  # the broker says itself that this listener has no SASL
         try:
             if key == apis.SASL_HANDSHAKE:
-                mechanism = message.parse_handshake(frame, body)
-                if version == 0 and not self._raw_tokens:
-                    raise Refusal(
-                        KafkaError.UNSUPPORTED_VERSION,
-                        "SaslHandshake version 0 (clients before Kafka 1.0) isn't taken here",
-                        "raw-sasl",
-                    )
-                observer.handshake(mechanism, version)
+                observer.handshake(message.parse_handshake(frame, body), version)
             elif observer.raw:
                 raise RemoteProtocolError("a framed token after raw ones", reason="sasl-state")
             else:
@@ -239,9 +226,13 @@ class Identity:
             self._observer.token(bytes(frame[4:]))
         except Refusal as refusal:
             raise RemoteProtocolError(refusal.message, reason=refusal.reason) from None
+        # If the broker now closes the connection, this is why.
+        self.close_reason = "authentication-failed"
+        self.close_text = "the broker closed the connection at a bare SASL token"
 
     def raw_response(self, frame: Buffer) -> None:
         """See the broker's bare answer; a broker refuses a bare token by closing."""
+        self.close_reason, self.close_text = None, ""
         self._answered(0, bytes(frame[4:]))
 
     def _answered(self, error: int, token: bytes) -> None:
@@ -316,7 +307,6 @@ def make_identity(
     listener: Listener,
     *,
     owner_of: OwnerOf | None = None,
-    raw_tokens: bool = False,
 ) -> Callable[[str, Any], Identity]:
     """
     Return what makes the identity of each new connection of a listener.
@@ -325,7 +315,6 @@ def make_identity(
         settings: the listener's own settings (``settings.for_listener``).
         listener: its name and security protocol.
         owner_of: owners of delegation tokens by their id; None refuses such tokens.
-        raw_tokens: see ``Identity``.
 
     Returns:
         A function of the client's address and its ``ssl.SSLObject`` (None without TLS).
@@ -350,6 +339,6 @@ def make_identity(
                 settings.sasl_oauthbearer_sub_claim_name,
                 owner_of,
             )
-        return Identity(builder, context, observer, raw_tokens=raw_tokens)
+        return Identity(builder, context, observer)
 
     return identity

@@ -126,6 +126,8 @@ def _plan(api: apis.Api, version: int) -> Plan:
     )
 
 
+RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, True, False, NO_FIELD, "SaslToken")
+"""A bare SASL token after a handshake of version 0: no header says what it is."""
 _MAX_VERSION: Final = 64
 """Far above any Kafka API's newest version; what is above is refused as malformed."""
 

@@ -18,6 +18,8 @@ from headgate.wire.throttle import patch_throttle, read_throttle
 
 MAX_ANSWER_BYTES: Final = 268_435_456
 """Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
+MAX_RAW_ANSWER_BYTES: Final = 1_048_576
+"""Largest answer to a bare SASL token: far above what any mechanism says."""
 SMALL_ANSWER_BYTES: Final = 65_536
 """A Fetch answer up to this size keeps its node endpoints, rewritten, when it came in whole."""
 OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
@@ -35,6 +37,9 @@ class Replies(Requests):
     __slots__ = ()
 
     def _feed_broker(self, data: memoryview, now_ms: int) -> None:
+        if self._raw:
+            self._feed_raw_answer(data, now_ms)
+            return
         out = self.to_client
         end = len(data)
         run = pos = 0
@@ -155,6 +160,31 @@ class Replies(Requests):
         if pos < end:
             self._answer_head = bytes(data[pos:])
 
+    def _feed_raw_answer(self, data: memoryview, now_ms: int) -> None:
+        """Collect the answer to a bare SASL token; a broker refuses by closing instead."""
+        taken = self._answer_taken
+        if taken is None:
+            taken = self._answer_taken = bytearray()
+        taken += data
+        if len(taken) < 4:
+            return
+        end = INT.unpack_from(taken)[0] + 4
+        if not 4 <= end <= MAX_RAW_ANSWER_BYTES:
+            raise RemoteProtocolError(
+                f"an answer of {end - 4} bytes to a SASL token", reason="upstream-oversized"
+            )
+        if len(taken) < end:
+            return
+        self._answer_taken = None
+        if not self._inflight or len(taken) > end:
+            raise RemoteProtocolError("a SASL answer to no token", reason="upstream-unexpected")
+        self._inflight.popleft()
+        before = self.identity.principal
+        self.identity.raw_response(taken)
+        self._identified(before)
+        self.to_client.append(taken)
+        self._sent(0, now_ms)
+
     def _emptied(
         self, head: memoryview, correlation_id: int, plan: Plan, throttle: int, upstream: int
     ) -> bytes:
@@ -226,6 +256,11 @@ class Replies(Requests):
         """Let the identity see a broker's answer to SASL; only a success makes a principal."""
         before = self.identity.principal
         self.identity.response(plan.key, plan.version, frame)
+        self._identified(before)
+
+    def _identified(self, before: str) -> None:
+        """Go by what the identity has become."""
+        self._raw = self.identity.raw
         if self.identity.authenticated and not self._known:
             self._known = True
             self._max_bytes = self.max_request_bytes

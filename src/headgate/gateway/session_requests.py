@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.commands import Ask, ResumeClient
 from headgate.gateway.mute import MuteEvent, MuteState
-from headgate.gateway.plans import Kind, Plan
+from headgate.gateway.plans import RAW_TOKEN, Kind, Plan
 from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, SessionState
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, produce, share
@@ -92,6 +92,9 @@ class Requests(SessionState):
             self._head = b""
             owned = True
             end = len(data)
+        if self._raw and not self._blocked:
+            self._feed_token(data[pos:], now_ms, owned=owned)
+            return
 
         while pos < end:
             if self._blocked:
@@ -181,6 +184,26 @@ class Requests(SessionState):
             self._head = bytes(data[pos:])
             self.partial_since_ms = now_ms
 
+    def _feed_token(self, data: memoryview, now_ms: int, *, owned: bool) -> None:
+        """Take a bare SASL token: a length, then what only the mechanism understands."""
+        if len(data) < 4:
+            self._head = bytes(data)
+            self.partial_since_ms = now_ms
+            return
+        size = INT.unpack_from(data)[0]
+        if not 0 <= size <= self._max_bytes:
+            raise RemoteProtocolError(f"a SASL token of {size} bytes", reason="oversized")
+        end = size + 4
+        if len(data) < end:
+            self._taken = bytearray(data)
+            self._taken_plan = RAW_TOKEN
+            self._left = end - len(data)
+            self.partial_since_ms = now_ms
+            return
+        self._take(RAW_TOKEN, data[:end], now_ms)
+        if len(data) > end:
+            self._put_back(data[end:], owned=owned)
+
     def _must_wait(self, kind: Kind) -> bool:
         """Whether a request can't be taken before all earlier ones are answered."""
         if not self._inflight:
@@ -257,6 +280,13 @@ class Requests(SessionState):
 
     def _take(self, plan: Plan, frame: memoryview, now_ms: int) -> None:
         """Deal with a request that was collected whole."""
+        if plan is RAW_TOKEN:
+            self.requests += 1
+            self.identity.raw_request(frame)
+            self._block()
+            self.to_broker.append(frame)
+            self._inflight.append((0, plan, len(frame) - 4, self.context, None, None))
+            return
         _, version, correlation_id, client_id, body = parse_request_header(frame)
         kind = plan.kind
         if kind == Kind.PRODUCE:

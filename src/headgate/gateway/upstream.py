@@ -36,6 +36,7 @@ _METADATA_VERSION: Final = 8
 """The newest not flexible version; every broker since 2.3 has it."""
 _TOPICS_VERSION: Final = 12
 """Has topic ids; every broker since 3.1 has it."""
+_ASK_AGAIN_S: Final = 0.1
 _MOST_ANSWER_BYTES: Final = 268_435_456
 
 
@@ -239,14 +240,17 @@ async def discover(
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await metadata(connection, ())
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError) as error:
+                while not answer.brokers:  # it has just started, and will know itself soon
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                    answer = await metadata(connection, ())
+        except TimeoutError:
+            problems.append(f"{where} doesn't say within {timeout_ms} ms which brokers there are")
+            continue
+        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
             problems.append(f"{where} doesn't answer like a Kafka broker ({error!r})")
             continue
         finally:
             await connection.close()
         brokers = {int(b.node_id): HostPort(b.host, int(b.port)) for b in answer.brokers}
-        if not brokers:
-            problems.append(f"{where} knows no broker yet")
-            continue
         return Cluster(answer.cluster_id or "", brokers, int(answer.controller_id))
     raise UpstreamError("; ".join(problems) or "no upstream is given")

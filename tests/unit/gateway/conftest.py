@@ -94,6 +94,13 @@ class StillIdentity:
     authenticated: bool = True
     close_reason: str | None = None
     close_text: str = ""
+    raw: bool = False
+
+    def raw_request(self, frame: bytes) -> None:
+        return None
+
+    def raw_response(self, frame: bytes) -> None:
+        return None
 
     def request(self, key: int, version: int, frame: bytes, body: int) -> bytes | None:
         return None

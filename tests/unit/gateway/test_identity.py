@@ -164,20 +164,17 @@ def test_re_authentication_as_oneself_goes_on() -> None:
     assert (identity.principal, identity.authenticated) == ("alice", True)
 
 
-def test_raw_tokens_are_taken_only_where_the_session_can() -> None:
-    identity = make_identity(settings(), listener("SASL_PLAINTEXT"))("10.0.0.1", None)
-    answer = identity.request(*handshake(version=0))
-    assert answer is not None
-    assert sasl.handshake_response(answer)[0] == 35
-
-    make = make_identity(settings(), listener("SASL_PLAINTEXT"), raw_tokens=True)
+def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
+    make = make_identity(settings(), listener("SASL_PLAINTEXT"))
     identity = make("10.0.0.1", None)
     assert identity.request(*handshake(version=0)) is None
     handshake_ok(identity)
     assert identity.raw
     identity.raw_request(b"\0\0\0\x09\0alice\0pw")
+    assert identity.close_reason == "authentication-failed"  # should the broker close now
     identity.raw_response(b"\0\0\0\0")
     assert (identity.principal, identity.raw) == ("alice", False)
+    assert identity.close_reason is None
 
     identity = make("10.0.0.1", None)
     identity.request(*handshake(version=0))

@@ -1,0 +1,136 @@
+"""A session while its client authenticates with bare tokens (SaslHandshake version 0)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
+from headgate.gateway.sasl import MAX_TOKEN_BYTES, SaslObserver
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.testing.playbook import (
+    NOTHING,
+    Closed,
+    FromBroker,
+    FromClient,
+    Mute,
+    Ready,
+    ToBroker,
+    ToClient,
+)
+
+from .conftest import Setup, answer, beaten, frame, heartbeat, produce, produced, request, string
+
+Make = Callable[..., Setup]
+PLAIN = frame(b"\0alice\0pw")
+YES = frame(b"")
+OFFERED = struct.pack(">hi", 0, 1) + string("PLAIN")
+FIRST = frame(b"n,,n=alice,r=mine")
+CHALLENGE = frame(b"r=mineyours,s=AAAA,i=4096")
+FINAL = frame(b"c=biws,r=mineyours,p=AAAA")
+PROVEN = frame(b"v=AAAA")
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 0) -> bytes:
+    return request(17, version, 1, string(mechanism))
+
+
+def identity(**options: Any) -> Identity:
+    context = AuthenticationContext("SASL", "SASL_PLAINTEXT", "10.0.0.1")
+    return Identity(DefaultPrincipalBuilder(), context, SaslObserver(**options))
+
+
+def begun(gateway: Make, mechanism: str = "PLAIN", pieces: int = 0, **quotas: Any) -> Setup:
+    """A session whose handshake of version 0 is over."""
+    setup = gateway(identity=identity(), **quotas)
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(handshake(mechanism), pieces) << ToBroker(handshake(mechanism))
+    told = answer(1, OFFERED)
+    play >> FromBroker(told) << ToClient(told) << NOTHING
+    return setup
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+def test_bare_tokens_pass_until_the_broker_says_yes(gateway: Make, pieces: int) -> None:
+    setup = begun(gateway, "SCRAM-SHA-256", pieces)
+    play, session = setup.play, setup.session
+    play >> FromClient(FIRST, pieces) << ToBroker(FIRST)
+    play >> FromBroker(CHALLENGE, pieces) << ToClient(CHALLENGE)
+    assert not session.identity.authenticated
+    play >> FromClient(FINAL, pieces) << ToBroker(FINAL)
+    play >> FromBroker(PROVEN, pieces) << ToClient(PROVEN)
+    assert (session.identity.principal, session.identity.authenticated) == ("alice", True)
+    play >> FromClient(heartbeat(2), pieces) << ToBroker()
+    play >> FromBroker(beaten(2)) << ToClient(beaten(2)) << NOTHING
+    assert session.at_rest
+
+
+def test_the_principals_quotas_hold_from_the_first_request(gateway: Make) -> None:
+    play = begun(gateway, quotas={QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}).play
+    play >> FromClient(PLAIN) << ToBroker(PLAIN)
+    play >> FromBroker(YES) << ToClient(YES) << NOTHING
+    play >> FromClient(produce(11_000, 2)) << ToBroker()
+    play >> FromBroker(produced(2)) << ToClient(produced(2, 1_000)) << Mute(1_000)
+
+
+def test_what_a_client_sends_too_early_waits_its_turn(gateway: Make) -> None:
+    setup = gateway(identity=identity())
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(handshake() + PLAIN + heartbeat(2)) << ToBroker(handshake())
+    told = answer(1, OFFERED)
+    play >> FromBroker(told) << ToBroker(PLAIN) << ToClient(told)
+    play >> FromBroker(YES) << ToBroker(heartbeat(2)) << ToClient(YES)
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (struct.pack(">i", MAX_TOKEN_BYTES + 1), "oversized"),
+        (struct.pack(">i", -1), "oversized"),
+        (frame(b"no name in here"), "unreadable"),
+        (heartbeat(2), "unreadable"),
+    ],
+)
+def test_a_bare_token_that_cant_be_one_closes(gateway: Make, token: bytes, reason: str) -> None:
+    begun(gateway).play >> FromClient(token) << Closed(reason)
+
+
+def test_a_token_in_small_pieces_is_kept_once(gateway: Make) -> None:
+    setup = begun(gateway)
+    session = setup.session
+    setup.play >> FromClient(struct.pack(">i", MAX_TOKEN_BYTES)) << NOTHING
+    for _ in range(100):
+        setup.play >> FromClient(bytes(5_000), 500) << NOTHING
+    assert session.partial_since_ms
+    assert (session.held_bytes, len(session._head)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (struct.pack(">i", 2**30), "upstream-oversized"),
+        (struct.pack(">i", -5), "upstream-oversized"),
+        (YES + YES, "upstream-unexpected"),
+    ],
+)
+def test_an_answer_that_cant_be_one_closes(gateway: Make, told: bytes, reason: str) -> None:
+    play = begun(gateway).play
+    play >> FromClient(PLAIN) << ToBroker(PLAIN)
+    play >> FromBroker(told) << Closed(reason)
+
+
+def test_an_answer_before_any_token_closes(gateway: Make) -> None:
+    begun(gateway).play >> FromBroker(YES) << Closed("upstream-unexpected")
+
+
+def test_a_second_handshake_after_bare_tokens_closes(gateway: Make) -> None:
+    play = begun(gateway).play
+    play >> FromClient(PLAIN) << ToBroker(PLAIN)
+    play >> FromBroker(YES) << ToClient(YES)
+    play >> FromClient(handshake(version=1)) << Closed("sasl-state")
