@@ -4,17 +4,16 @@ Topic creations, deletions and growth: charged, and refused in the broker's plac
 A broker charges after it has validated a topic; a proxy can't wait for that, so it charges first
 and gives back what the broker then refused. Versions whose clients know error 89 get it for the
 topics over quota, and the others go on; older versions are told to wait.
+
+How many partitions a deleted topic has, or a new one gets that leaves it open, is asked of the
+cluster (``topics``). What it won't say is charged as one: as much as Kafka would at least.
 """
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError
-from headgate.gateway import upstream as up
-from headgate.gateway.log import get_logger
 from headgate.wire import apis
 from headgate.wire.messages import decode_request, decode_response, mutation
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
 
-log = get_logger("headgate.gateway")
+AT_LEAST: Final = 1
+"""Mutations a topic is charged whose partitions nobody can tell."""
 
 
 async def charge(
@@ -32,16 +32,16 @@ async def charge(
 ) -> None:
     """Charge a request topic by topic, refuse what is over quota, pass on the rest."""
     plan = ask.plan
-    current = await _counts(gateway, face, ask)
+    rules = front.rules
+    current, default = await _known(gateway, front, face, ask)
     asked = mutation.mutations(
         plan.key,
         plan.version,
         ask.frame,
         ask.body_offset,
         current=current.get,
-        default_partitions=1,
+        default_partitions=default,
     )
-    rules = front.rules
     now_ms = rules.clock()
     context = link.session.context
     quota = rules.mutation_quota(context, plan, now_ms)
@@ -49,7 +49,14 @@ async def charge(
     charged: dict[Any, int] = {}
     size: int | None = len(ask.frame)
     for topic, partitions in zip(asked.topics, asked.partitions, strict=True):
-        count = partitions or 0
+        if current.get(topic) == 0:
+            count = 0  # there is no such topic: the broker refuses it and charges nothing
+        elif partitions is None:
+            # Differs: a topic whose partitions the cluster won't tell counts as one mutation.
+            count = AT_LEAST
+            rules.meters.mutations_guessed += 1
+        else:
+            count = partitions
         try:
             quota.record(count, now_ms)
         except ApiError:
@@ -86,27 +93,15 @@ async def charge(
     link.forward(ask, frame, merge)
 
 
-async def _counts(gateway: GatewayState, face: ListenerFace, ask: Ask) -> dict[Any, int]:
-    """Ask the cluster how many partitions the named topics have, where that matters."""
-    if ask.plan.key == apis.CREATE_TOPICS:
-        return {}
+async def _known(
+    gateway: GatewayState, front: BrokerFront, face: ListenerFace, ask: Ask
+) -> tuple[dict[Any, int], int | None]:
+    """Find out how many partitions topics have, or get that leave it open, where that matters."""
     request = decode_request(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
-    names: list[str] = []
-    by_id = False
-    for topic in request.topics:
-        if topic.name is None:
-            by_id = True
-        else:
-            names.append(topic.name)
-    names.extend(getattr(request, "topic_names", ()))
-    try:
-        answer = await gateway.topics(face, None if by_id else names)
-    except (up.UpstreamError, OSError, asyncio.IncompleteReadError, TimeoutError) as error:
-        log.warning("partitions can't be counted", topics=", ".join(names), error=str(error))
-        return {}
-    counts: dict[Any, int] = {}
-    for topic in answer:
-        counts[topic[0]] = topic[2]
-        if isinstance(topic[1], uuid.UUID):
-            counts[topic[1]] = topic[2]
-    return counts
+    if ask.plan.key == apis.CREATE_TOPICS:
+        if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
+            return {}, await gateway.topics.default(front, face)
+        return {}, None
+    refs = [topic.topic_id if topic.name is None else topic.name for topic in request.topics]
+    refs.extend(getattr(request, "topic_names", ()))
+    return await gateway.topics.partitions(front, face, refs), None

@@ -12,30 +12,37 @@ import contextlib
 import io
 import ssl
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v8.response import MetadataResponse
-from kio.schema.metadata.v12.request import MetadataRequest as TopicsRequest
-from kio.schema.metadata.v12.request import MetadataRequestTopic as TopicsRequestTopic
-from kio.schema.metadata.v12.response import MetadataResponse as TopicsResponse
 from kio.serial import entity_reader, entity_writer
 
 from headgate.config.listeners import HostPort
 from headgate.config.settings import ClientSecurity
 from headgate.errors import HeadgateError, RemoteProtocolError
 from headgate.wire import apis
-from headgate.wire.header import build_request
-from headgate.wire.messages import sasl
+from headgate.wire.header import build_request, response_body_offset
+from headgate.wire.messages import api_versions as versions_message
+from headgate.wire.messages import configs, decode_response, encode_request, sasl
 from headgate.wire.sasl_client import HASHES, plain, scram
 
 CLIENT_ID: Final = "headgate"
 _METADATA_VERSION: Final = 8
 """The newest not flexible version; every broker since 2.3 has it."""
-_TOPICS_VERSION: Final = 12
-"""Has topic ids; every broker since 3.1 has it."""
+_TOPIC_VERSIONS: Final = (12, 10, 8)
+"""What topics are asked with."""
+_ASKS_IDS: Final = 12
+"""Metadata takes topic ids in its request; before, all topics are asked for."""
+_HAS_IDS: Final = 10
+"""Metadata answers with topic ids; DeleteTopics takes them since the same Kafka (2.8)."""
+_CONFIGS_VERSION: Final = 1
+"""Every broker from 1.1 to 4.x has it."""
+_ABSENT: Final = frozenset({3, 17, 100})
+"""UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID: there is no such topic."""
 _ASK_AGAIN_S: Final = 0.1
 _MOST_ANSWER_BYTES: Final = 268_435_456
 
@@ -70,9 +77,10 @@ class AdminConnection:
 
     async def ask(self, key: int, version: int, body: bytes) -> bytes:
         """Send a request and return the whole answer frame."""
-        return await self._send(build_request(key, version, 1, CLIENT_ID, body))
+        return await self.send(build_request(key, version, 1, CLIENT_ID, body))
 
-    async def _send(self, frame: bytes) -> bytes:
+    async def send(self, frame: bytes) -> bytes:
+        """Send a whole request frame and return the whole answer frame."""
         self._writer.write(frame)
         await self._writer.drain()
         head = await self._reader.readexactly(4)
@@ -187,35 +195,95 @@ async def metadata(connection: AdminConnection, topics: Sequence[str] | None) ->
     return response
 
 
+TopicRef = str | uuid.UUID
+"""A topic by name, or by id as DeleteTopics 6 may call it."""
+
+
 async def topic_partitions(
-    connection: AdminConnection, names: Sequence[str] | None
-) -> list[tuple[str, uuid.UUID, int]]:
+    connection: AdminConnection, refs: Collection[TopicRef]
+) -> dict[TopicRef, int]:
     """
-    Ask how many partitions topics have.
+    Ask how many partitions topics have, in the newest way the broker knows.
 
     Args:
         connection: to any broker.
-        names: topics; None: all.
+        refs: topics by name or id.
 
     Returns:
-        Name, id and partitions of each that exists.
+        Partitions by whatever each topic was called, and by its name and id; 0 where there is no
+        such topic; nothing for topics the cluster wouldn't tell of.
+
+    Raises:
+        UpstreamError: the broker has no version of Metadata that answers this.
     """
-    request = TopicsRequest(
-        topics=None
-        if names is None
-        else tuple(TopicsRequestTopic(name=name, topic_id=None) for name in names),
+    newest = (await api_versions(connection)).get(apis.METADATA, (0, 0))[1]
+    by_id = any(isinstance(ref, uuid.UUID) for ref in refs)
+    version = next(
+        (v for v in _TOPIC_VERSIONS if v <= newest and (v >= _HAS_IDS or not by_id)), None
+    )
+    if version is None:
+        raise UpstreamError(f"Metadata up to version {newest} knows no topic ids")
+    schema = import_module(f"kio.schema.metadata.v{version}.request")
+    answers = import_module(f"kio.schema.metadata.v{version}.response")
+    request = _topics_request(schema, version, None if by_id and version < _ASKS_IDS else refs)
+    buffer = io.BytesIO()
+    entity_writer(schema.MetadataRequest)(buffer, request)
+    frame = await connection.ask(apis.METADATA, version, buffer.getvalue())
+    at = response_body_offset(apis.METADATA, version, frame)
+    response, _ = entity_reader(answers.MetadataResponse)(frame, at)
+    counts: dict[TopicRef, int] = {}
+    for topic in response.topics:
+        names = [topic.name, getattr(topic, "topic_id", None)]
+        code = int(topic.error_code)
+        for ref in names:
+            if ref is None:
+                continue
+            if not code:
+                counts[ref] = len(topic.partitions)
+            elif code in _ABSENT:
+                counts[ref] = 0
+    return counts
+
+
+def _topics_request(schema: Any, version: int, refs: Collection[TopicRef] | None) -> Any:
+    """Build a Metadata request for these topics; None: for all."""
+    topics = None
+    if refs is not None:
+        made = schema.MetadataRequestTopic
+        topics = tuple(
+            (made(name=ref, topic_id=None) if version >= _HAS_IDS else made(name=ref))
+            if isinstance(ref, str)
+            else made(name=None, topic_id=ref)
+            for ref in refs
+        )
+    cluster = {"include_cluster_authorized_operations": False} if version < _ASKS_IDS else {}
+    return schema.MetadataRequest(
+        topics=topics,
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
+        **cluster,
     )
-    buffer = io.BytesIO()
-    entity_writer(TopicsRequest)(buffer, request)
-    frame = await connection.ask(apis.METADATA, _TOPICS_VERSION, buffer.getvalue())
-    response, _ = entity_reader(TopicsResponse)(frame, 9)
-    return [
-        (topic.name, topic.topic_id or uuid.UUID(int=0), len(topic.partitions))
-        for topic in response.topics
-        if not topic.error_code
-    ]
+
+
+async def api_versions(connection: AdminConnection) -> Mapping[int, tuple[int, int]]:
+    """Ask which versions of each API a broker has."""
+    frame = await connection.ask(apis.API_VERSIONS, 0, b"")
+    return versions_message.parse_response(frame, 0).ranges
+
+
+async def broker_config(connection: AdminConnection, broker_id: int, name: str) -> str | None:
+    """
+    Ask for one setting of the broker at the other end.
+
+    Returns:
+        Its value; None where it has none or wouldn't tell.
+    """
+    resource = configs.DescribeResource(configs.BROKER, str(broker_id), (name,))
+    request = configs.DescribeConfigsRequest((resource,))
+    frame = encode_request(apis.DESCRIBE_CONFIGS, _CONFIGS_VERSION, 1, CLIENT_ID, request)
+    answer = decode_response(apis.DESCRIBE_CONFIGS, _CONFIGS_VERSION, await connection.send(frame))
+    found = (c.value for result in answer.results for c in result.configs if c.name == name)
+    return next(found, None)
 
 
 async def discover(

@@ -109,6 +109,7 @@ class Meters:
         queue: muted channels by quota type.
         upstream_failures: by reason.
         usage_events, usage_dropped: of the journal.
+        mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.
         split_expired: whether cluster-wide splits are out of date.
@@ -118,7 +119,7 @@ class Meters:
         self.listeners: defaultdict[str, ListenerMeters] = defaultdict(ListenerMeters)
         self.queue: defaultdict[QuotaType, int] = defaultdict(int)
         self.upstream_failures: defaultdict[str, int] = defaultdict(int)
-        self.usage_events = self.usage_dropped = 0
+        self.usage_events = self.usage_dropped = self.mutations_guessed = 0
         self.store_up = True
         self.store_version = 0
         self.split_expired = False

@@ -212,6 +212,7 @@ def _meter_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
         yield "headgate_upstream_failures_total", (("reason", reason),), count
     yield "headgate_usage_events_total", (), meters.usage_events
     yield "headgate_usage_dropped_total", (), meters.usage_dropped
+    yield "headgate_mutations_guessed_total", (), meters.mutations_guessed
     yield "headgate_store_up", (), float(meters.store_up)
     yield "headgate_store_version", (), meters.store_version
     yield "headgate_split_expired", (), float(meters.split_expired)

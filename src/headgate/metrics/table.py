@@ -268,6 +268,13 @@ def _own() -> Iterator[Metric]:
         "Usage events given up because the journal couldn't be written.",
     )
     yield Metric(
+        "headgate_mutations_guessed_total",
+        COUNTER,
+        (),
+        "topics",
+        "Topics charged one controller mutation because nobody could tell how many partitions they have or get.",
+    )
+    yield Metric(
         "headgate_store_up",
         GAUGE,
         (),
