@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from headgate.config import Settings
 from headgate.embedded import EmbeddedKafka
@@ -41,8 +41,23 @@ def properties(tmp_path: Path, kafka: EmbeddedKafka, **more: str) -> dict[str, s
 
 
 def topic(bootstrap: str, name: str, partitions: int = 2) -> str:
+    """
+    Make a topic and wait until its leaders know that they lead.
+
+    Until then they refuse records, and a producer that isn't idempotent sends them again, after
+    others: their order is lost, as Kafka allows.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
+    ends = {TopicPartition(name, n): OffsetSpec.latest() for n in range(partitions)}
+
+    def led() -> bool:
+        try:
+            return all(f.result(60) is not None for f in admin.list_offsets(ends).values())
+        except KafkaException:
+            return False
+
+    wait_for(led, f"leaders of {name}", 60)
     return name
 
 
@@ -65,7 +80,7 @@ def send(bootstrap: str, name: str, count: int, size: int = 1_000, **config: Any
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     producer.poll(0.3)  # flush ends with the last record: its throttle may still be on the way
     assert not failed
     return told
@@ -82,7 +97,7 @@ def receive(bootstrap: str, name: str, count: int, group: str, **config: Any) ->
     )
     consumer.subscribe([name])
     found: list[bytes] = []
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while len(found) < count and time.monotonic() < until:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
@@ -96,7 +111,7 @@ def read_all(bootstrap: str, name: str, partitions: int, count: int) -> dict[int
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for n in range(partitions)])
     found: dict[int, list[bytes]] = {n: [] for n in range(partitions)}
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while sum(map(len, found.values())) < count and time.monotonic() < until:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
@@ -121,7 +136,7 @@ def set_quota(
     wait_for(lambda: gateway.gateway.table.version >= version, "the gateway to see the quota")
 
 
-def wait_for(happened: Any, what: str, seconds: float = 20) -> None:
+def wait_for(happened: Any, what: str, seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < until, f"waited in vain for {what}"

@@ -42,7 +42,7 @@ class Served:
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, rest = self.process.communicate(timeout=60)
+        _, rest = self.process.communicate(timeout=240)
         return self.process.returncode, "".join(self.lines) + rest
 
 
@@ -131,7 +131,14 @@ def test_reloads_on_sighup_and_a_file_with_mistakes_changes_nothing(
     [
         ({"listeners": "PLAINTEXT:/x"}, 2, "headgate.properties:1: listeners"),
         ({"headgate__upstream": "127.0.0.1:1"}, 1, "127.0.0.1:1 can't be reached"),
-        ({"headgate__store": "zookeeper://127.0.0.1:1/x"}, 1, "zookeeper"),
+        (
+            {
+                "headgate__store": "zookeeper://127.0.0.1:1/x",
+                "zookeeper__session__timeout__ms": "1000",
+            },
+            1,
+            "ZooKeeper 127.0.0.1:1/x can't be reached",
+        ),
     ],
 )
 def test_says_what_is_wrong_where_and_the_way_out(
@@ -145,7 +152,7 @@ def test_says_what_is_wrong_where_and_the_way_out(
 ) -> None:
     port = free_ports(2, consecutive=True)[0]
     served = serve(**{**common(tmp_path, kafka4, port), **wrong})
-    _, text = served.process.communicate(timeout=60)
+    _, text = served.process.communicate(timeout=240)
     assert served.process.returncode == status, text
     assert said in text
     assert "Traceback" not in text
@@ -158,7 +165,7 @@ def test_a_port_in_use_is_named(
         taken.bind(("127.0.0.1", free_port))
         taken.listen()
         served = serve(**common(tmp_path, kafka4, free_port))
-        _, text = served.process.communicate(timeout=60)
+        _, text = served.process.communicate(timeout=240)
     assert served.process.returncode == 1
     assert f"can't listen on 127.0.0.1:{free_port}" in text
     assert "Choose other ports" in text
@@ -170,7 +177,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(missing)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env={**os.environ},
     )
@@ -238,7 +245,7 @@ def test_a_process_per_broker_survives_the_loss_of_one(
         producer.produce(name, b"x", partition=partition)
     assert producer.flush(60) == 0
     process.send_signal(signal.SIGTERM)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=240)
     assert process.returncode == 0, rest
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from kazoo.client import KazooClient
 
 from contract.suite import Seen, alteration, errors, set_key
-from headgate.config import load_settings
+from headgate.config import Settings, load_settings
 from headgate.embedded import EmbeddedZooKeeper, free_ports
 from headgate.errors import StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -438,12 +438,13 @@ def test_a_killed_and_restarted_zookeeper_loses_nothing(
     home.close()
 
 
-def test_a_zookeeper_that_is_not_there_is_a_retriable_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("headgate.store.zk_client.CALL_TIMEOUT_S", 0.5)
+def test_a_zookeeper_that_is_not_there_is_a_retriable_error() -> None:
+    url = "zookeeper://127.0.0.1:1"
+    settings = Settings.from_properties(
+        {"headgate.store": url, "zookeeper.session.timeout.ms": "500"}
+    )
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:1 can't be reached") as raised:
-        open_store("zookeeper://127.0.0.1:1")
+        open_store(url, settings)
     assert raised.value.retriable
 
 

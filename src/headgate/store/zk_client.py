@@ -107,8 +107,9 @@ class ZkClient:
         )
         with self.translated():
             try:
-                # Not start(): it warns about a chroot that is missing, and we make it.
-                self._kazoo.start_async().wait(timeout=CALL_TIMEOUT_S)
+                # Not start(): it warns about a chroot that is missing, and we make it. The time is
+                # Kafka's: zookeeper.connection.timeout.ms is by default the session's.
+                self._kazoo.start_async().wait(timeout=timeout_ms / 1000)
                 if not self._kazoo.connected:
                     raise KazooTimeoutError("no connection")
                 if slash and chroot:
@@ -127,7 +128,7 @@ class ZkClient:
             hosts=servers, timeout=timeout_ms / 1000, **_tls(security), **_sasl(security)
         )
         try:
-            root.start(timeout=CALL_TIMEOUT_S)
+            root.start(timeout=timeout_ms / 1000)
             root.ensure_path(chroot, acl=self.acl(chroot))
         finally:
             root.stop()
