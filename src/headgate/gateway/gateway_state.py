@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +24,12 @@ from headgate.gateway.link import ReadBuffer
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
 from headgate.gateway.stream_splits import StreamedSplits
+from headgate.gateway.topics import Topics
 from headgate.metrics.samples import Sample, read_samples
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from headgate.config.settings import ClientSecurity, Settings
-    from headgate.gateway.front import ListenerFace
     from headgate.metrics.samples import BrokerView
     from headgate.store.base import QuotaStore
 
@@ -94,6 +92,7 @@ class GatewayState:
         self.unexposed: set[int] = set()
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.answers = Answers(self)
+        self.topics = Topics(self)
         self.ready = False
         self._books: dict[str, dict[int, tuple[str, int]]] = {}
         self._watches: list[Any] = []
@@ -192,27 +191,10 @@ class GatewayState:
         own = self.settings.for_listener(listener)
         return server_context(own.ssl, own.ssl_client_auth)
 
-    async def topics(
-        self, face: ListenerFace, names: Sequence[str] | None
-    ) -> list[tuple[str, uuid.UUID, int]]:
-        """Ask the upstream for topics' partitions (name, id, count); None: of all topics."""
-        protocol = self._upstream_protocol(face.name)
-        connection = await up.connect(
-            self._reachable(face),
-            replace(self._admin, security_protocol=protocol),
-            self._admin_tls(face.name, protocol),
-            face.settings.upstream_connect_timeout_ms,
-        )
-        try:
-            return await up.topic_partitions(connection, names)
-        finally:
-            await connection.close()
-
-    @staticmethod
-    def _reachable(face: ListenerFace) -> HostPort:
-        if face.upstream is None:
-            raise up.UpstreamError(f"listener {face.name} leads to no broker")
-        return face.upstream
+    def own_way(self, listener: str) -> tuple[SecurityProtocol, ClientSecurity, Any]:
+        """Return protocol, credentials and TLS of the gateway's own questions on a listener."""
+        protocol = self._upstream_protocol(listener)
+        return protocol, self._admin, self._admin_tls(listener, protocol)
 
     def exposed(self) -> list[int]:
         """Return the brokers of the cluster that have a port here, whoever fronts them."""
