@@ -20,18 +20,24 @@ __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
 
 QUOTA = 200_000
-CYCLE_S = 3
+WINDOW_S = 3
 """quota.window.num=3: two seconds' worth at once, then a pause; a cycle is three seconds."""
+CYCLES = 6
 
 
 class Saturating(threading.Thread):
-    """A producer that sends as fast as it may for a while."""
+    """
+    A producer that sends as fast as it may, and counts over whole cycles.
 
-    def __init__(self, bootstrap: str, name: str, client: str, seconds: float) -> None:
+    A cycle ends where the producer hears that it must pause. Counting begins at the end of the
+    first and ends at the end of the last, so it doesn't matter when either producer began.
+    """
+
+    def __init__(self, bootstrap: str, name: str, client: str) -> None:
         super().__init__(daemon=True)
-        self.bytes = 0
-        self.throttle_ms = 0
-        self._seconds = seconds
+        self.rate = self.throttled = 0.0
+        self._bytes = self._throttle_ms = 0
+        self._ends: list[tuple[float, int, int]] = []
         self._name = name
         self._producer = Producer(
             {
@@ -45,24 +51,32 @@ class Saturating(threading.Thread):
         )
 
     def _told(self, event: object) -> None:
-        self.throttle_ms += round(event.throttle_time * 1000)  # type: ignore[attr-defined]
+        ms = round(event.throttle_time * 1000)  # type: ignore[attr-defined]
+        self._throttle_ms += ms
+        if ms > 0:
+            self._ends.append((time.monotonic(), self._bytes, self._throttle_ms))
 
     def _delivered(self, error: object, message: object) -> None:
         if error is None:
-            self.bytes += 1_000
+            self._bytes += 1_000
 
     def run(self) -> None:
-        until = time.monotonic() + self._seconds
-        while time.monotonic() < until:
+        until = time.monotonic() + 40 * WINDOW_S
+        while not self._ends or time.monotonic() < self._ends[0][0] + CYCLES * WINDOW_S:
+            if time.monotonic() > until:
+                break
             try:
                 self._producer.produce(self._name, bytes(1_000), on_delivery=self._delivered)
             except BufferError:
                 self._producer.poll(0.01)
             self._producer.poll(0)
-        counted, throttled = self.bytes, self.throttle_ms
+        ends = list(self._ends)
         self._producer.purge()
         self._producer.flush(10)
-        self.bytes, self.throttle_ms = counted, throttled
+        if len(ends) > 1:
+            (began, first, before), (ended, last, after) = ends[0], ends[-1]
+            self.rate = (last - first) / (ended - began)
+            self.throttled = (after - before) / 1000 / (ended - began)
 
 
 def test_a_producer_fares_alike_at_a_broker_and_at_the_gateway(
@@ -70,8 +84,30 @@ def test_a_producer_fares_alike_at_a_broker_and_at_the_gateway(
     make_kafka: Callable[..., EmbeddedKafka],
     unique: Callable[[str], str],
 ) -> None:
-    kafka = make_kafka(brokers=1, extra_properties={"quota.window.num": "3"})
-    gateway = make_gateway(kafka, quota__window__num="3")
+    kafka = make_kafka(brokers=1, extra_properties={"quota.window.num": str(WINDOW_S)})
+    gateway = make_gateway(kafka, quota__window__num=str(WINDOW_S))
+    name = topic(kafka.bootstrap(), unique("oracle"), 1)
+    # On a busy machine one of the two may starve for a while: what a machine does happens once,
+    # what a gateway does happens again.
+    found = []
+    for _ in range(3):
+        broker, ours = compare(kafka, gateway, name, unique)
+        found.append((broker.rate, ours.rate, broker.throttled, ours.throttled))
+        # The bench holds longer runs to 2 % and 5 %.
+        if (
+            ours.rate == pytest.approx(broker.rate, rel=0.1)
+            and ours.rate == pytest.approx(QUOTA, rel=0.15)
+            and ours.throttled == pytest.approx(broker.throttled, rel=0.2)
+            and broker.throttled > 0
+        ):
+            return
+    raise AssertionError(f"rates and shares of time throttled, broker and gateway: {found}")
+
+
+def compare(
+    kafka: EmbeddedKafka, gateway: GatewayThread, name: str, unique: Callable[[str], str]
+) -> tuple[Saturating, Saturating]:
+    """Let one client send to the broker, which holds it, and one through the gateway."""
     direct, through = unique("direct"), unique("through")
     done = run_tool(
         "kafka.admin.ConfigCommand",
@@ -80,19 +116,12 @@ def test_a_producer_fares_alike_at_a_broker_and_at_the_gateway(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     set_quota(gateway, QuotaEntity.of(client_id=through), {PRODUCER: float(QUOTA)})
-    name = topic(kafka.bootstrap(), unique("oracle"), 1)
-    seconds = 6 * CYCLE_S
-    runs = [
-        Saturating(kafka.bootstrap(), name, direct, seconds),
-        Saturating(gateway.bootstrap("PLAINTEXT"), name, through, seconds),
-    ]
+    runs = (
+        Saturating(kafka.bootstrap(), name, direct),
+        Saturating(gateway.bootstrap("PLAINTEXT"), name, through),
+    )
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    broker, ours = runs
-    assert broker.throttle_ms > 0
-    # The bench holds longer runs to 2 % and 5 %; a cycle more or less is a sixth here.
-    assert ours.bytes == pytest.approx(broker.bytes, rel=0.17)
-    assert ours.throttle_ms == pytest.approx(broker.throttle_ms, rel=0.2)
-    assert ours.bytes / seconds == pytest.approx(QUOTA, rel=0.2)
+    return runs
