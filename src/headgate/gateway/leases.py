@@ -2,7 +2,8 @@
 Each broker is fronted by exactly one live worker: leases with fencing, and standbys that wait.
 
 A worker takes the lease of a broker before it opens the broker's ports, and renews it three times
-per ttl. One that can't have it is a standby: it asks again until the lease is free.
+per ttl. One that can't have it is a standby: it asks again until the lease is free, which it is at
+once if its holder is known to be dead (``instance``).
 
 When a worker loses its lease it stops fronting the broker at once. When the store can't be asked,
 nobody can take the lease from us, or we can't know: a worker that has seen a standby lately then
@@ -21,6 +22,7 @@ from headgate.errors import StoreError
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
+    from headgate.gateway.instance import Instance
     from headgate.store.base import Lease, QuotaStore
 
 log = get_logger("headgate.gateway")
@@ -38,7 +40,7 @@ class Leases:
     Args:
         store: where they are kept.
         prefix: of the leases' names; says which cluster is fronted.
-        owner: this worker's name.
+        instance: this worker's name, and the names of those known to be dead.
         ttl_ms: ``headgate.lease.ttl.ms``.
         on_thread: runs what may wait off the loop.
         on_lost: called with a broker that this worker must stop fronting.
@@ -49,7 +51,7 @@ class Leases:
         self,
         store: QuotaStore,
         prefix: str,
-        owner: str,
+        instance: Instance,
         ttl_ms: int,
         on_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         on_lost: Callable[[int], None],
@@ -57,7 +59,8 @@ class Leases:
     ) -> None:
         self._store = store
         self._prefix = prefix
-        self._owner = owner
+        self._instance = instance
+        self._owner = instance.owner
         self._ttl_ms = ttl_ms
         self._on_thread = on_thread
         self._on_lost = on_lost
@@ -84,10 +87,10 @@ class Leases:
             StoreError: the store can't be asked.
         """
         asked_at = self._monotonic()
+        name = f"{self._prefix}/broker/{broker_id}"
+
         lease = await self._on_thread(
-            lambda: self._store.lease(
-                f"{self._prefix}/broker/{broker_id}", self._owner, self._ttl_ms
-            )
+            lambda: self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
         )
         if lease is None:
             return False
@@ -196,3 +199,4 @@ class Leases:
             await self._stand_down()
         except StoreError as error:
             log.warning("standby lease not released", error=str(error))
+        self._instance.close()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError
 from headgate.gateway.following import Following
 from headgate.gateway.hangup import HangupWatch
+from headgate.gateway.instance import Instance
 from headgate.gateway.journal import open_journal, worker_name
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
@@ -89,7 +90,7 @@ class Gateway(Following):
                 self._leases = Leases(
                     store,
                     f"gateway/{cluster_id}",
-                    worker_name(self.settings),
+                    Instance(Path(self.settings.data_dir) / "workers", worker_name(self.settings)),
                     self.settings.lease_ttl_ms,
                     self.answers.on_thread,
                     self._lost,

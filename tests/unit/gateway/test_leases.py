@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.errors import StoreError
+from headgate.gateway.instance import Instance
 from headgate.gateway.leases import Leases
 
 
@@ -71,7 +72,8 @@ async def at_once(function: Callable[[], Any]) -> Any:
 
 
 def worker(store: FakeStore, name: str, lost: list[int]) -> Leases:
-    return Leases(store, "gateway/c", name, 9_000, at_once, lost.append, store.clock)  # type: ignore[arg-type]
+    instance = Instance(None, name)
+    return Leases(store, "gateway/c", instance, 9_000, at_once, lost.append, store.clock)  # type: ignore[arg-type]
 
 
 async def test_only_one_worker_has_a_brokers_lease() -> None:

@@ -1,0 +1,178 @@
+"""Workers' names: one live holder each; a dead one's lease is had at once, a live one's never."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.gateway.instance import Instance
+from headgate.store import open_store
+from headgate.store.base import Lease, QuotaStore
+
+AN_HOUR_MS = 3_600_000
+WORKER = """
+import sys, signal
+from pathlib import Path
+from headgate.gateway.instance import Instance
+from headgate.store import open_store
+folder = Path(sys.argv[1])
+instance = Instance(folder / "workers", "worker")
+store = open_store(f"sqlite:{folder / 'quotas.db'}")
+leases = [
+    instance.take(lambda owner: store.lease(f"broker/{n}", owner, 3_600_000)) for n in (1, 2)
+]
+print(*(lease and lease.epoch for lease in leases), flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
+    """``start()``: a worker process that takes what leases it can, and what it says of them."""
+    running: list[subprocess.Popen[str]] = []
+
+    def run() -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        running.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield run
+    for process in running:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[QuotaStore]:
+    with open_store(f"sqlite:{tmp_path / 'quotas.db'}") as opened:
+        yield opened
+
+
+def lease(store: QuotaStore, instance: Instance, broker: int = 1) -> Lease | None:
+    return instance.take(lambda owner: store.lease(f"broker/{broker}", owner, AN_HOUR_MS))
+
+
+def test_a_killed_worker_has_its_leases_back_at_once_under_new_epochs(
+    start: Callable[[], tuple[subprocess.Popen[str], str]],
+) -> None:
+    first, said = start()
+    assert said == "1 1"
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    _, said = start()
+    assert said == "2 2"  # the lease would have lasted for an hour
+
+
+def test_a_standby_inherits_every_lease_of_a_dead_worker_and_fences_it(
+    start: Callable[[], tuple[subprocess.Popen[str], str]], store: QuotaStore, tmp_path: Path
+) -> None:
+    active, said = start()
+    assert said == "1 1"
+    standby = Instance(tmp_path / "workers", "standby")
+    assert [lease(store, standby, n) for n in (1, 2)] == [None, None]
+    active.send_signal(signal.SIGKILL)
+    active.wait()
+    for broker in (1, 2):
+        taken = lease(store, standby, broker)
+        assert taken is not None
+        assert taken.epoch == 2
+    # What it has inherited, a third one can't.
+    third = Instance(tmp_path / "workers", "third")
+    assert [lease(store, third, n) for n in (1, 2)] == [None, None]
+    standby.close()
+    third.close()
+
+
+def test_a_worker_that_hangs_keeps_its_lease(
+    start: Callable[[], tuple[subprocess.Popen[str], str]], store: QuotaStore, tmp_path: Path
+) -> None:
+    hung, _ = start()
+    os.kill(hung.pid, signal.SIGSTOP)
+    other = Instance(tmp_path / "workers", "other")
+    assert lease(store, other) is None
+    _, said = start()
+    assert said == "None None"
+    other.close()
+
+
+def test_two_workers_named_alike_never_hold_one_lease(store: QuotaStore, tmp_path: Path) -> None:
+    one = Instance(tmp_path / "workers", "gateway")
+    two = Instance(tmp_path / "workers", "gateway")
+    nameless = Instance(None, "gateway")
+    assert len({one.owner, two.owner, nameless.owner}) == 3
+    assert lease(store, one) is not None
+    assert lease(store, two) is None
+    assert lease(store, nameless) is None
+    for each in (one, two):
+        each.close()
+
+
+def test_of_many_that_race_for_a_dead_workers_lease_one_gets_it(
+    store: QuotaStore, tmp_path: Path
+) -> None:
+    for _ in range(10):
+        dead = Instance(tmp_path / "workers", "dead")
+        before = lease(store, dead)
+        assert before is not None
+        rivals = [Instance(tmp_path / "workers", f"rival-{n}") for n in range(8)]
+        dead.close()  # what the kernel does when it ends
+        barrier = threading.Barrier(len(rivals))
+        taken: list[Lease] = []
+
+        def race(rival: Instance, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            found = lease(store, rival)
+            if found is not None:
+                taken.append(found)  # noqa: B023 - the threads end within the round
+
+        threads = [threading.Thread(target=race, args=(rival,)) for rival in rivals]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 1
+        assert taken[0].epoch > before.epoch
+        assert not before.renew()
+        taken[0].release()
+        for rival in rivals:
+            rival.close()
+
+
+def test_a_name_of_another_boot_or_host_proves_nothing(store: QuotaStore, tmp_path: Path) -> None:
+    folder = tmp_path / "workers"
+    elsewhere = Instance(folder, "gateway", boot="another-kernel")
+    assert lease(store, elsewhere) is not None
+    elsewhere.close()  # as seen through a network file system that doesn't share locks
+    here = Instance(folder, "gateway")
+    assert here.owner != elsewhere.owner
+    assert lease(store, here) is None
+    here.close()
+    unknown = Instance(folder, "gateway", boot="")
+    assert lease(store, unknown) is None
+
+
+def test_a_file_that_was_cut_short_or_a_folder_that_cant_be_made_costs_only_time(
+    store: QuotaStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "workers"
+    folder.mkdir()
+    (folder / "0.json").write_bytes(b'{"own')
+    one = Instance(folder, "gateway")
+    assert lease(store, one) is not None
+    one.close()
+    (tmp_path / "file").write_text("x")
+    two = Instance(tmp_path / "file" / "workers", "gateway")
+    assert lease(store, two) is None
+    assert lease(store, two, 2) is not None
