@@ -40,6 +40,12 @@ and the buckets of smooth pacing, splits and shares, whose bounds move::
     state = PacedState(num_keys, num_samples=1, window_ms=1000)   # together the burst
     throttle_ms = replay_paced(state, key, t_ms, amount, bound=bound, op=op, cap_ms=cap_ms)
 
+Several limits in one pass, decisions added up by group (what-if)::
+
+    sums = PlanSums(plans)
+    replay_plans(state, sums, head, t_ms, amount, key=key, group=group, bounds=bounds,
+                 plans=range(plans))
+
 Which key and which bound an event has::
 
     compiled = compile_quotas(table, PRODUCER, users, client_ids, rules=KAFKA_4)
@@ -55,10 +61,15 @@ distinct (user, client-id) and returns dense key codes, tags and bounds ready fo
 Idle keys lose their state as in Kafka: at ticks every 30 s from ``start_ms`` on, after an hour
 without a record. States are plain arrays: they pickle, and ``state.nbytes`` says their size.
 The first call compiles (0.5–1 s, then cached on disk); set NUMBA_CACHE_DIR where the package's
-directory can't be written.
+directory can't be written. Numba itself is loaded at the first use of a kernel, not before: half
+a second that a driver, which only plans, needn't wait.
 """
 
-from headgate.kernel.bucket import BucketState, replay_bucket
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from headgate.kernel.codes import (
     OP_BOUND,
     OP_MEASURE,
@@ -68,15 +79,45 @@ from headgate.kernel.codes import (
     OP_TOUCH,
     OP_UNRECORD,
 )
-from headgate.kernel.paced import PacedState, replay_paced
-from headgate.kernel.rate import RateState, replay_rate
-from headgate.kernel.resolution import (
-    CompiledQuotas,
-    ResolvedPairs,
-    compile_quotas,
-    resolve_codes,
-    resolve_pairs,
-)
+
+if TYPE_CHECKING:
+    from headgate.kernel.bucket import BucketState, replay_bucket
+    from headgate.kernel.paced import PacedState, replay_paced
+    from headgate.kernel.plans import PlanSums, replay_plans
+    from headgate.kernel.rate import RateState, replay_rate
+    from headgate.kernel.resolution import (
+        CompiledQuotas,
+        ResolvedPairs,
+        compile_quotas,
+        resolve_codes,
+        resolve_pairs,
+    )
+
+_ROOMS: Final = {
+    "BucketState": "bucket",
+    "CompiledQuotas": "resolution",
+    "PacedState": "paced",
+    "PlanSums": "plans",
+    "RateState": "rate",
+    "ResolvedPairs": "resolution",
+    "compile_quotas": "resolution",
+    "replay_bucket": "bucket",
+    "replay_paced": "paced",
+    "replay_plans": "plans",
+    "replay_rate": "rate",
+    "resolve_codes": "resolution",
+    "resolve_pairs": "resolution",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    globals()[name] = found
+    return found
+
 
 __all__ = [
     "OP_BOUND",
@@ -89,11 +130,13 @@ __all__ = [
     "BucketState",
     "CompiledQuotas",
     "PacedState",
+    "PlanSums",
     "RateState",
     "ResolvedPairs",
     "compile_quotas",
     "replay_bucket",
     "replay_paced",
+    "replay_plans",
     "replay_rate",
     "resolve_codes",
     "resolve_pairs",

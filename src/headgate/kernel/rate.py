@@ -14,21 +14,13 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, LONG_MAX, UNLIMITED
-from headgate.kernel.compiled import compiled, round_like_java
-from headgate.throttle.sensor import MOST_EXACT
+from headgate.kernel import rate_loop as loop
+from headgate.kernel.codes import EXPIRY_PERIOD_MS, LONG_MAX, UNLIMITED
+from headgate.kernel.rate_loop import BOUND, INEXACT, NEVER, QUICK, SIZE
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Columns of RateState.hot.
-_CURRENT, _SIZE, _START, _LAST, _OLDEST, _QUICK, _RECORD, _EDGE = range(8)
-# Columns of RateState.sums.
-_VALUE, _OTHERS, _BOUND, _INEXACT = range(4)
-_NEVER = -(1 << 62)
-_LIMIT = float(MOST_EXACT)
-_CERTAIN = 0.001 * (1.0 - 1e-12)
-"""Windows in ms times this, times the bound, is surely below what the exact division gives."""
 _NO_OPS = np.empty(0, np.uint8)
 _NO_FLOATS = np.empty(0, np.float64)
 _NO_INTS = np.empty(0, np.int64)
@@ -79,7 +71,7 @@ class RateState:
     @property
     def bound(self) -> Floats:
         """Each key's limit, as a view that may be written."""
-        view: Floats = self.sums[:, _BOUND]
+        view: Floats = self.sums[:, BOUND]
         return view
 
     @property
@@ -95,18 +87,23 @@ class RateState:
             return
         add = max(num_keys, min(2 * have, have + (1 << 20))) - have
         hot = np.zeros((add, 8), np.int64)
-        hot[:, _SIZE] = -1  # no sensor
-        hot[:, _QUICK] = _NEVER
+        hot[:, SIZE] = -1  # no sensor
+        hot[:, QUICK] = NEVER
         sums = np.zeros((add, 4), np.float64)
-        sums[:, _BOUND] = UNLIMITED
+        sums[:, BOUND] = UNLIMITED
         if self.num_samples > 1000:
-            sums[:, _INEXACT] = 1.0
+            sums[:, INEXACT] = 1.0
         slots = (add, self.num_samples + 1)
         self.hot = np.concatenate((self.hot, hot))
         self.sums = np.concatenate((self.sums, sums))
         self.starts = np.concatenate((self.starts, np.zeros(slots, np.int64)))
         self.lasts = np.concatenate((self.lasts, np.zeros(slots, np.int64)))
         self.values = np.concatenate((self.values, np.zeros(slots, np.float64)))
+
+    def copy_key(self, key: int, to: int) -> None:
+        """Let another key go on from where this one is."""
+        for array in (self.hot, self.sums, self.starts, self.lasts, self.values):
+            array[to] = array[key]
 
 
 @overload
@@ -173,7 +170,7 @@ def replay_rate(
     throttle = np.zeros(count, np.int64)
     rate = np.zeros(count, np.float64) if rates else _NO_FLOATS
     window = np.zeros(count, np.int64) if rates else _NO_INTS
-    _replay(
+    loop.replay(
         state.hot,
         state.sums,
         state.starts,
@@ -222,186 +219,3 @@ def batch(
     if count and not (keys.min() >= 0 and keys.max() < state.num_keys):
         raise ValueError(f"keys must be 0 to {state.num_keys - 1}; call grow() for more")
     return keys, times, amounts, ops, bounds
-
-
-@compiled
-def _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms):
-    """Purge and measure one key; return its sum and window, and ready its quick way."""
-    size = hot[k, _SIZE]
-    current = hot[k, _CURRENT]
-    if size == 0:
-        # Rate.windowSize asks for the oldest sample, which makes one where there is none.
-        size = 1
-        hot[k, _SIZE] = 1
-        hot[k, _START] = hot[k, _LAST] = now
-        starts[k, 0] = now
-        values[k, 0] = 0.0
-    lasts[k, current] = hot[k, _LAST]
-    values[k, current] = sums[k, _VALUE]
-    span = num_samples * window_ms
-    exact = sums[k, _INEXACT] == 0.0
-    oldest = starts[k, 0]
-    first = lasts[k, 0]
-    total = 0.0
-    for i in range(size):
-        if now - lasts[k, i] >= span:
-            starts[k, i] = now
-            lasts[k, i] = now
-            values[k, i] = 0.0
-        oldest = min(oldest, starts[k, i]) if i else starts[k, 0]
-        first = min(first, lasts[k, i]) if i else lasts[k, 0]
-        total += values[k, i]
-    hot[k, _START] = starts[k, current]
-    hot[k, _LAST] = lasts[k, current]
-    sums[k, _VALUE] = values[k, current]
-    if exact:
-        sums[k, _OTHERS] = total - values[k, current]
-    hot[k, _OLDEST] = oldest
-    elapsed = now - oldest
-    pad = (num_samples - 1) * window_ms
-    quick = np.int64(_NEVER)
-    if elapsed >= 0:
-        hot[k, _EDGE] = now - elapsed % window_ms
-        if exact:
-            quick = min(starts[k, current] + window_ms, first + span)
-            quick = min(quick, hot[k, _RECORD] + EXPIRY_MS)
-        if elapsed < pad:
-            elapsed = pad + elapsed % window_ms
-    else:
-        full = np.int64(np.int32(-((-elapsed) // window_ms)))
-        if full < num_samples - 1:
-            elapsed += (num_samples - 1 - full) * window_ms
-    hot[k, _QUICK] = quick
-    return total, max(elapsed, 1)
-
-
-@compiled
-def _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_ms):
-    """Record an amount the slow way: open a sample where needed, leave exact sums where needed."""
-    current = hot[k, _CURRENT]
-    if hot[k, _SIZE] == 0:
-        hot[k, _SIZE] = 1
-        hot[k, _START] = now
-        starts[k, 0] = now
-        values[k, 0] = 0.0
-        sums[k, _VALUE] = 0.0
-    elif now - hot[k, _START] >= window_ms:
-        values[k, current] = sums[k, _VALUE]
-        lasts[k, current] = hot[k, _LAST]
-        current = (current + 1) % (num_samples + 1)
-        if current >= hot[k, _SIZE]:
-            current = hot[k, _SIZE]
-            hot[k, _SIZE] = current + 1
-        starts[k, current] = now
-        values[k, current] = 0.0
-        hot[k, _CURRENT] = current
-        hot[k, _START] = now
-        sums[k, _VALUE] = 0.0
-    value = sums[k, _VALUE] + amount
-    if amount != np.floor(amount) or not -_LIMIT < value < _LIMIT:
-        sums[k, _INEXACT] = 1.0
-    sums[k, _VALUE] = value
-    hot[k, _LAST] = now
-    # Whatever isn't measured at once leaves the next measurement to settle anew.
-    hot[k, _QUICK] = _NEVER
-
-
-@compiled
-def _replay(
-    hot,
-    sums,
-    starts,
-    lasts,
-    values,
-    num_samples,
-    window_ms,
-    start_ms,
-    period_ms,
-    keys,
-    times,
-    amounts,
-    ops,
-    bounds,
-    cap_ms,
-    throttle,
-    rates,
-    windows,
-):
-    pad = (num_samples - 1) * window_ms
-    has_ops = len(ops) > 0
-    has_bounds = len(bounds) > 0
-    has_rates = len(rates) > 0
-    for i in range(len(keys)):
-        k = keys[i]
-        now = times[i]
-        amount = amounts[i]
-        if has_bounds:
-            sums[k, _BOUND] = bounds[i]
-        op = ops[i] if has_ops else np.uint8(0)
-        if op == 0 and hot[k, _LAST] <= now < hot[k, _QUICK] and amount == np.floor(amount):
-            value = sums[k, _VALUE] + amount
-            if 0.0 <= value < _LIMIT:
-                # Nothing but the current sample's sum changes; quick ends before any expiry.
-                sums[k, _VALUE] = value
-                hot[k, _LAST] = now
-                hot[k, _RECORD] = now
-                window = now - hot[k, _OLDEST]
-                if window < pad:
-                    edge = hot[k, _EDGE]
-                    if now < edge:  # a measurement in between was later
-                        edge = now - window % window_ms
-                    while now - edge >= window_ms:
-                        edge += window_ms
-                    hot[k, _EDGE] = edge
-                    window = pad + (now - edge)
-                elif window == 0:
-                    window = np.int64(1)
-                total = sums[k, _OTHERS] + value
-                bound = sums[k, _BOUND]
-                if not has_rates and total < bound * window * _CERTAIN:
-                    continue
-                rate = total / (window / 1000.0)
-                if has_rates:
-                    rates[i] = rate
-                    windows[i] = window
-                if not rate <= bound:
-                    ms = round_like_java((rate - bound) / bound * window)
-                    throttle[i] = min(ms, cap_ms)
-                continue
-        if op == 4:
-            sums[k, _BOUND] = amount if amount == amount else UNLIMITED
-            continue
-        size = hot[k, _SIZE]
-        if size >= 0 and now - hot[k, _RECORD] > EXPIRY_MS:
-            tick = now - (now - start_ms) % period_ms
-            if tick - hot[k, _RECORD] > EXPIRY_MS:
-                size = np.int64(-1)
-        if size < 0:
-            if op == 3:
-                hot[k, _SIZE] = -1
-                continue
-            hot[k, _CURRENT] = 0
-            hot[k, _SIZE] = 0
-            hot[k, _RECORD] = now
-            hot[k, _QUICK] = _NEVER
-            sums[k, _VALUE] = 0.0
-            sums[k, _OTHERS] = 0.0
-            sums[k, _INEXACT] = 1.0 if num_samples > 1000 else 0.0
-        if op == 6:
-            continue
-        if op != 3:
-            hot[k, _RECORD] = now
-            if op == 2:
-                amount = -amount
-            _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_ms)
-            if op != 0:
-                continue
-        total, window = _settle(hot, sums, starts, lasts, values, k, now, num_samples, window_ms)
-        rate = total / (window / 1000.0)
-        if has_rates:
-            rates[i] = rate
-            windows[i] = window
-        bound = sums[k, _BOUND]
-        if op == 0 and not rate <= bound:
-            ms = round_like_java((rate - bound) / bound * window)
-            throttle[i] = min(ms, cap_ms)
