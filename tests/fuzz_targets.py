@@ -252,7 +252,8 @@ def conversation(data: bytes) -> None:
     rules = Enforcement(_SETTINGS, 1, _START_MS, NO_JOURNAL)
     rules.load(_TABLES[data[0] % len(_TABLES)], _START_MS)
     context = AuthenticationContext("L", "SASL_PLAINTEXT" if data[1] & 1 else "PLAINTEXT", "::1")
-    observer = SaslObserver() if data[1] & 1 else None
+    owners = {"t": "owner"}
+    observer = SaslObserver(owner_of=owners.get) if data[1] & 1 else None
     session = Session(
         rules,
         _PLANS,
@@ -292,7 +293,9 @@ def conversation(data: bytes) -> None:
             session.wake(now)
         elif session._asked is not None:
             ask = session._asked
-            if number & 1:
+            if ask.token_id is not None:
+                session.resume(ask, now)
+            elif number & 1:
                 session.forward(ask, ask.frame)
             else:
                 # An answer of ours is never malformed.

@@ -27,7 +27,10 @@ KAFKA_3 = "3.9.2"
 @pytest.fixture(scope="session")
 def kafka4() -> Iterator[EmbeddedKafka]:
     """Kafka 4.3.1, KRaft, two brokers (ids 1 and 2), shared: don't kill it. Mark: kafka4."""
-    with EmbeddedKafka(version=KAFKA_4, brokers=2, request_log=True) as kafka:
+    tokens = {"delegation.token.secret.key": "shared"}
+    with EmbeddedKafka(
+        version=KAFKA_4, brokers=2, request_log=True, extra_properties=tokens
+    ) as kafka:
         yield kafka
 
 

@@ -73,7 +73,10 @@ class Answers:
     async def answer(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""
         try:
-            if ask.plan.kind == Kind.MUTATION:
+            if ask.token_id is not None:
+                await self.gateway.token_owners.find(ask.token_id, face)
+                link.resume(ask)
+            elif ask.plan.kind == Kind.MUTATION:
                 await mutations.charge(self.gateway, front, face, link, ask)
             elif ask.plan.kind == Kind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))

@@ -42,7 +42,8 @@ class Ask:
     A request that isn't simply relayed: answer it or say what to forward.
 
     The session takes nothing more from its client until ``Session.answer`` or
-    ``Session.forward`` was called with this very object.
+    ``Session.forward`` was called with this very object. Where the owner of a delegation token is
+    wanted, ``token_id``, it is ``Session.resume``.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class Ask:
     body_offset: int
     frame: bytes
     principal: str
+    token_id: str | None = None
 
 
 Command = WakeAt | PauseClient | ResumeClient | Close | Ask

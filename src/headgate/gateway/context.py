@@ -157,6 +157,10 @@ class Identity(Protocol):
         """See a bare token."""
         ...
 
+    def unknown_token(self, key: int, version: int, frame: Buffer, body: int) -> str | None:
+        """Return the id of the delegation token in a request, if its owner is to be found."""
+        ...
+
     def raw_response(self, frame: Buffer) -> None:
         """See the broker's answer to it."""
         ...

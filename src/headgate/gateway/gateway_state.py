@@ -24,6 +24,7 @@ from headgate.gateway.link import ReadBuffer
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
 from headgate.gateway.stream_splits import StreamedSplits
+from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.topics import Topics
 from headgate.metrics.samples import Sample, read_samples
 from headgate.quota.table import QuotaTable
@@ -93,6 +94,7 @@ class GatewayState:
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.answers = Answers(self)
         self.topics = Topics(self)
+        self.token_owners = TokenOwners(self, self._spawn)
         self.ready = False
         self._books: dict[str, dict[int, tuple[str, int]]] = {}
         self._watches: list[Any] = []
@@ -117,10 +119,11 @@ class GatewayState:
             "worker": worker_name(settings),
         }
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Say that a callback failed: its connection is lost, clients loop; so not every time."""

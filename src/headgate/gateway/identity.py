@@ -167,6 +167,28 @@ class Identity:
         """The SASL mechanism; None without SASL."""
         return None if self._observer is None else self._observer.mechanism
 
+    def unknown_token(self, key: int, version: int, frame: Buffer, body: int) -> str | None:
+        """
+        Return the id of the delegation token that a client comes with, if its owner isn't known.
+
+        Args:
+            key: 36; anything but a SaslAuthenticate or a bare token has none.
+            version: of the request.
+            frame: the request, or bare token, with its length prefix.
+            body: where its body, or the token, begins.
+
+        Raises:
+            RemoteProtocolError: it doesn't parse.
+        """
+        observer = self._observer
+        if observer is None or not observer.expects_name:
+            return None
+        if observer.raw:
+            return observer.unknown_token(bytes(frame[4:]))
+        if key != apis.SASL_AUTHENTICATE:
+            return None
+        return observer.unknown_token(message.parse_authenticate(frame, version, body))
+
     def request(self, key: int, version: int, frame: Buffer, body: int) -> bytes | None:
         """
         See a SaslHandshake or SaslAuthenticate on its way to the broker.

@@ -323,6 +323,11 @@ class Link:
         self.session.forward(ask, frame, merge)
         self.settle()
 
+    def resume(self, ask: Ask) -> None:
+        """Go on with a client whose token's owner was looked up."""
+        self.session.resume(ask, _wall_ns() // 1_000_000)
+        self.settle()
+
     def client_reading(self) -> None:
         """Read from the client unless the session or the broker's side is full."""
         transport = self.client.transport

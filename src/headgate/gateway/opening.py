@@ -167,7 +167,7 @@ class Opening(GatewayState):
             name,
             where,
             self._books[name],
-            make_identity(own, listener),
+            make_identity(own, listener, owner_of=self.token_owners.owner_of),
             self._server_tls(name, listener.protocol),
             self._upstream_tls(name, protocol),
             own,
@@ -244,7 +244,7 @@ class Opening(GatewayState):
             endpoint.name,
             asked.upstream if asked else None,
             {},
-            make_identity(own, listener),
+            make_identity(own, listener, owner_of=self.token_owners.owner_of),
             self._server_tls(endpoint.name, protocol),
             # The way to the broker is the asked listener's, whatever ours speaks to administrators.
             asked.upstream_tls if asked else None,

@@ -175,6 +175,26 @@ class SaslObserver:
         self._rounds = 0
         self.state = SaslState.CHOSEN
 
+    @property
+    def expects_name(self) -> bool:
+        """Whether the next token is a SCRAM client's first, the one with the name."""
+        return self.state is SaslState.CHOSEN and self._rounds == 0 and self.mechanism in SCRAM
+
+    def unknown_token(self, raw: bytes) -> str | None:
+        """
+        Return the id of the delegation token that a client names, if its owner isn't known yet.
+
+        Args:
+            raw: a SCRAM client's first message (``expects_name``).
+        """
+        if self._owner_of is None or len(raw) > MAX_NAME_BYTES:
+            return None
+        match = _CLIENT_FIRST.fullmatch(java_text(raw))
+        if match is None or not _is_token(match):
+            return None
+        name = scram_name(match["name"])
+        return name if name is not None and self._owner_of(name) is None else None
+
     def token(self, raw: bytes) -> None:
         """
         A client sent a token of its mechanism.
@@ -266,10 +286,7 @@ class SaslObserver:
                 "from username",
                 "authzid",
             )
-        extensions = dict(
-            pair.partition("=")[::2] for pair in match["extensions"].split(",") if pair
-        )
-        if extensions.get("tokenauth", "").lower() != "true":
+        if not _is_token(match):
             return name
         owner = None if self._owner_of is None else self._owner_of(name)
         if owner is None:
@@ -311,6 +328,13 @@ class SaslObserver:
 
     def _failed(self, message: str, reason: str) -> Refusal:
         return self._refuse(KafkaError.SASL_AUTHENTICATION_FAILED, message, reason)
+
+
+def _is_token(first: re.Match[str]) -> bool:
+    """Whether a SCRAM client's first message names a delegation token, not a user (KIP-48)."""
+    pairs: list[str] = first["extensions"].split(",")
+    extensions = {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+    return extensions.get("tokenauth", "").lower() == "true"
 
 
 def scram_name(text: str) -> str | None:

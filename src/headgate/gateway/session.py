@@ -104,6 +104,17 @@ class Session(Replies):
         self.to_client.append(frame)
         self._sent(throttle, now_ms)
 
+    def resume(self, ask: Ask, now_ms: int) -> None:
+        """The owner of a client's delegation token was looked up: let it pass, or refuse it."""
+        self.last_ms = now_ms
+        if self.closed is not None or self._asked is not ask:
+            return
+        self._asked = None
+        try:
+            self._authenticate(ask.plan, ask.correlation_id, ask.body_offset, ask.frame)
+        except RemoteProtocolError as error:
+            self._close(error.reason, f"from the client: {error}")
+
     def forward(
         self,
         ask: Ask,

@@ -282,10 +282,9 @@ class Requests(SessionState):
         """Deal with a request that was collected whole."""
         if plan is RAW_TOKEN:
             self.requests += 1
-            self.identity.raw_request(frame)
             self._block()
-            self.to_broker.append(frame)
-            self._inflight.append((0, plan, len(frame) - 4, self.context, None, None))
+            if not self._asks_for_owner(plan, 0, None, 4, frame):
+                self._authenticate(plan, 0, 4, frame)
             return
         _, version, correlation_id, client_id, body = parse_request_header(frame)
         kind = plan.kind
@@ -326,14 +325,10 @@ class Requests(SessionState):
             passed = frame if limit is None else share.cap_request(frame, version, body, limit)
             self.to_broker.append(passed)
         elif kind == Kind.SASL:
-            refusal = self.identity.request(plan.key, version, bytes(frame), body)
             self._block()
-            if refusal is not None:
-                self.to_client.append(refusal)
-                reason = self.identity.close_reason or "authentication-failed"
-                self._close(reason, self.identity.close_text)
-                return
-            self.to_broker.append(frame)
+            if not self._asks_for_owner(plan, correlation_id, client_id, body, frame):
+                self._authenticate(plan, correlation_id, body, frame)
+            return
         else:
             self._block()
             self._asked = Ask(
@@ -344,6 +339,34 @@ class Requests(SessionState):
         self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
         if self.context.limited:
             self._block()
+
+    def _asks_for_owner(
+        self, plan: Plan, correlation_id: int, client_id: str | None, body: int, frame: memoryview
+    ) -> bool:
+        """Have the owner of a delegation token looked up, if that is what a client came with."""
+        token_id = self.identity.unknown_token(plan.key, plan.version, frame, body)
+        if token_id is None:
+            return False
+        principal = self.identity.principal
+        self._asked = Ask(plan, correlation_id, client_id, body, bytes(frame), principal, token_id)
+        self.commands.append(self._asked)
+        return True
+
+    def _authenticate(
+        self, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes
+    ) -> None:
+        """Pass a SASL request or bare token on, unless the identity refuses it."""
+        if plan is RAW_TOKEN:
+            self.identity.raw_request(frame)
+        else:
+            refusal = self.identity.request(plan.key, plan.version, bytes(frame), body)
+            if refusal is not None:
+                self.to_client.append(refusal)
+                reason = self.identity.close_reason or "authentication-failed"
+                self._close(reason, self.identity.close_text)
+                return
+        self.to_broker.append(frame)
+        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
 
     def _sent(self, throttle: int, now_ms: int) -> None:
         """An answer is on its way: start its throttle, go on when nothing else is due."""

@@ -28,6 +28,7 @@ from headgate.wire import apis
 from headgate.wire.header import build_request, response_body_offset
 from headgate.wire.messages import api_versions as versions_message
 from headgate.wire.messages import configs, decode_response, encode_request, sasl
+from headgate.wire.messages.delegation import DescribeDelegationTokenRequest, DescribedToken
 from headgate.wire.sasl_client import HASHES, plain, scram
 
 CLIENT_ID: Final = "headgate"
@@ -41,6 +42,13 @@ _HAS_IDS: Final = 10
 """Metadata answers with topic ids; DeleteTopics takes them since the same Kafka (2.8)."""
 _CONFIGS_VERSION: Final = 1
 """Every broker from 1.1 to 4.x has it."""
+_TOKENS_VERSION: Final = 1
+"""Every broker from 1.1 to 4.x has it."""
+_TOKEN_ERRORS: Final = {
+    61: "the broker has no delegation tokens: its delegation.token.secret.key isn't set",
+    64: "the broker tells of delegation tokens only to who has logged in, not by a token itself",
+    65: "the gateway's own user isn't authorized to describe delegation tokens",
+}
 _ABSENT: Final = frozenset({3, 17, 100})
 """UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID: there is no such topic."""
 _ASK_AGAIN_S: Final = 0.1
@@ -269,6 +277,24 @@ async def api_versions(connection: AdminConnection) -> Mapping[int, tuple[int, i
     """Ask which versions of each API a broker has."""
     frame = await connection.ask(apis.API_VERSIONS, 0, b"")
     return versions_message.parse_response(frame, 0).ranges
+
+
+async def delegation_tokens(connection: AdminConnection) -> tuple[DescribedToken, ...]:
+    """
+    Ask for every delegation token that one may see, secrets included.
+
+    Raises:
+        UpstreamError: the broker doesn't tell; says why and the way out.
+    """
+    request = DescribeDelegationTokenRequest()
+    frame = encode_request(apis.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, 1, CLIENT_ID, request)
+    answer = decode_response(
+        apis.DESCRIBE_DELEGATION_TOKEN, _TOKENS_VERSION, await connection.send(frame)
+    )
+    if answer.error_code:
+        raise UpstreamError(_TOKEN_ERRORS.get(answer.error_code, f"error {answer.error_code}"))
+    tokens: tuple[DescribedToken, ...] = answer.tokens
+    return tokens
 
 
 async def broker_config(connection: AdminConnection, broker_id: int, name: str) -> str | None:

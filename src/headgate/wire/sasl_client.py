@@ -64,6 +64,7 @@ def scram(
     username: str,
     password: str,
     *,
+    token: bool = False,
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
 ) -> Exchange:
     """
@@ -73,17 +74,18 @@ def scram(
         mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
         username: the name, any text.
         password: the password, any text.
+        token: it is a delegation token: the name its id, the password its secret as base64.
         nonce: makes the client's nonce.
 
     Raises:
         RemoteProtocolError: the server's messages are malformed or its proof is wrong.
 
-    Source: RFC 5802; ScramSaslClient in Apache Kafka.
+    Source: RFC 5802; ScramSaslClient in Apache Kafka; KIP-48.
     """
     algorithm = HASHES[mechanism]
     name = username.replace("=", "=3D").replace(",", "=2C")
     mine = nonce()
-    bare = f"n={name},r={mine}"
+    bare = f"n={name},r={mine}" + (",tokenauth=true" if token else "")
     first = (yield f"n,,{bare}".encode()).decode("utf-8", "replace")
     fields = _fields(first)
     theirs = fields.get("r", "")

@@ -96,6 +96,9 @@ class StillIdentity:
     close_text: str = ""
     raw: bool = False
 
+    def unknown_token(self, key: int, version: int, frame: bytes, body: int) -> str | None:
+        return None
+
     def raw_request(self, frame: bytes) -> None:
         return None
 

@@ -171,6 +171,31 @@ def test_a_delegation_token_is_its_owners_or_refused() -> None:
     assert observer.name == "token-id"
 
 
+def test_only_a_tokens_first_message_makes_its_owner_be_looked_up() -> None:
+    first = b"n,,n=token-id,r=nonce,tokenauth=true"
+    observer = chosen("SCRAM-SHA-256", owner_of={"known": "alice"}.get)
+    assert observer.expects_name
+    assert observer.unknown_token(first) == "token-id"
+    assert observer.unknown_token(first.replace(b"true", b"TRUE")) == "token-id"
+    assert observer.unknown_token(first.replace(b"token-id", b"a=2Cb")) == "a,b"
+    for other in (
+        b"n,,n=known,r=nonce,tokenauth=true",
+        b"n,,n=token-id,r=nonce",
+        b"n,,n=token-id,r=nonce,tokenauth=false",
+        b"n,,n=bad=name,r=nonce,tokenauth=true",
+        b"no scram",
+        first.replace(b"token-id", b"x" * MAX_NAME_BYTES),
+    ):
+        assert observer.unknown_token(other) is None
+    # Without anybody to ask it is refused at once.
+    assert chosen("SCRAM-SHA-256").unknown_token(first) is None
+    assert not chosen("PLAIN").expects_name
+    observer = chosen("SCRAM-SHA-256", owner_of={"token-id": "alice"}.get)
+    observer.token(first)
+    observer.answered(0, b"r=nonceyours,s=AAAA,i=4096")
+    assert not observer.expects_name
+
+
 def test_a_jwts_claim_is_the_name() -> None:
     observer = chosen("OAUTHBEARER")
     observer.token(bearer(jwt(sub="alice", azp="app")))

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from headgate.gateway.commands import Ask
 from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
 from headgate.gateway.sasl import MAX_TOKEN_BYTES, SaslObserver
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.testing.playbook import (
     NOTHING,
+    START_MS,
     Closed,
     FromBroker,
     FromClient,
@@ -22,6 +24,7 @@ from headgate.testing.playbook import (
     ToBroker,
     ToClient,
 )
+from headgate.wire.messages import sasl
 
 from .conftest import Setup, answer, beaten, frame, heartbeat, produce, produced, request, string
 
@@ -127,6 +130,44 @@ def test_an_answer_that_cant_be_one_closes(gateway: Make, told: bytes, reason: s
 
 def test_an_answer_before_any_token_closes(gateway: Make) -> None:
     begun(gateway).play >> FromBroker(YES) << Closed("upstream-unexpected")
+
+
+TOKEN = b"n,,n=token-id,r=mine,tokenauth=true"
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_delegation_token_waits_until_its_owner_is_known(
+    gateway: Make, version: int, known: bool
+) -> None:
+    owners: dict[str, str] = {}
+    setup = gateway(identity=identity(owner_of=owners.get))
+    play, session = setup.play, setup.session
+    said = frame(TOKEN) if not version else request(36, 1, 2, frame(TOKEN))
+    play >> Ready() << NOTHING
+    play >> FromClient(handshake("SCRAM-SHA-256", version)) << ToBroker()
+    told = answer(1, OFFERED)
+    play >> FromBroker(told) << ToClient(told) << NOTHING
+    session.client_data(memoryview(bytearray(said + heartbeat(3))), START_MS)
+    (ask,) = session.commands
+    session.commands.clear()
+    assert isinstance(ask, Ask)
+    assert (ask.token_id, session.to_broker) == ("token-id", [])
+    if not known:
+        session.resume(ask, START_MS)
+        assert session.closed is not None
+        assert session.closed.reason == "delegation-token"
+        assert session.to_broker == []
+        # A bare token has no answer that could say why.
+        refusals = [sasl.authenticate_response(bytes(said), 1) for said in session.to_client]
+        assert [error for error, *_ in refusals] == ([58] if version else [])
+        return
+    owners["token-id"] = "alice"
+    session.resume(ask, START_MS)
+    assert b"".join(session.to_broker) == said
+    session.to_broker.clear()
+    session.resume(ask, START_MS)  # nothing is asked any more
+    assert session.to_broker == []
 
 
 def test_a_second_handshake_after_bare_tokens_closes(gateway: Make) -> None:

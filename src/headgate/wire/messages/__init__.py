@@ -23,10 +23,18 @@ from headgate.wire.header import (
     is_flexible,
     response_body_offset,
 )
-from headgate.wire.messages import api_versions, configs, mutation, quotas, sasl, transactions
+from headgate.wire.messages import (
+    api_versions,
+    configs,
+    delegation,
+    mutation,
+    quotas,
+    sasl,
+    transactions,
+)
 from headgate.wire.schema import Struct
 
-_MODULES: Final = (api_versions, configs, mutation, quotas, sasl, transactions)
+_MODULES: Final = (api_versions, configs, delegation, mutation, quotas, sasl, transactions)
 REQUESTS: Final[Mapping[int, Struct[Any]]] = {k: s for m in _MODULES for k, s in m.REQUESTS.items()}
 RESPONSES: Final[Mapping[int, Struct[Any]]] = {
     k: s for m in _MODULES for k, s in m.RESPONSES.items()
