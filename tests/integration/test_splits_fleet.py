@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from headgate.pipeline.split_topic import SplitWriter
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.quota.table import QuotaTable
+from headgate.testing.splits_fleet import Fleet, Phase
 from headgate.usage.splits import Split, encode
 
 from .gateway_kit import make_gateway, set_quota, wait_for
@@ -108,3 +110,39 @@ def test_a_rounds_splits_are_in_force_at_a_gateway_and_an_older_writers_are_not(
     newer.write([Split("alice", "", PRODUCER_BPS.name, 1, before - 1.0, newer.epoch, 2**42, 1)])
     wait_for(lambda: bound(1) == before - 1.0, "the newer writer's next split")
     assert bound(2) == pytest.approx(9000.0 - before)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_tenant_keeps_to_its_cluster_wide_quota_while_its_load_moves(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        quota = fleet.quota
+        loads = ({1: 1.2 * quota, 2: 0.2 * quota, 3: 0.1 * quota}, {3: 1.5 * quota})
+        measured = fleet.run([Phase(76, load) for load in loads])
+        for events in (measured.charged, measured.acknowledged):
+            settled = measured.settled(events)
+            assert len(settled) >= 10
+            assert min(settled) >= 0.95
+            assert max(measured.crossing(events)) <= 1.05
+
+        # The stream ends: quota / brokers again, and everybody says so.
+        gateways = [f"gateway-{broker}" for broker in fleet.ids]
+        fleet.kill_splits()
+        for name in gateways:
+            fleet.wait_for(name, "splits of cluster-wide quotas have expired")
+        assert fleet.page("/readyz").startswith("ready\nsplits of cluster-wide quotas expired")
+        assert 'headgate_split_expired{broker="1"} 1' in fleet.page("/metrics")
+        fallen = fleet.run([Phase(12, {3: 1.5 * quota})])
+        begin, end = fallen.phases[-1]
+        late = [a for t, b, a in fallen.charged if b == 3 and begin + 4_000 <= t < end]
+        assert sum(late) / (end - begin - 4_000) * 1000 == pytest.approx(quota / 3, rel=0.1)
+        assert not [b for t, b, _ in fallen.charged if b != 3 and begin + 4_000 <= t < end]
+
+        # A new one takes over with a higher epoch.
+        before = max(split.epoch for _, split in fleet.measured.splits)
+        fleet.start_splits()
+        for name in gateways:
+            fleet.wait_for(name, "splits of cluster-wide quotas are in force", 2)
+        assert fleet.page("/readyz") == "ready\n"
+        fleet.run([Phase(12, {3: 1.5 * quota})])
+        assert fleet.measured.splits[-1][1].epoch > before

@@ -8,6 +8,7 @@ import argparse
 import signal
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -34,7 +35,16 @@ def splits_parser() -> argparse.ArgumentParser:
         "that gateways with headgate.splits=stream follow. If it stops, splits expire and "
         "quota / brokers counts.",
     )
-    made.add_argument("--topic", required=True, metavar="NAME", help="the journals' topic")
+    source = made.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--topic", metavar="NAME", help="the journals' topic (headgate.usage=kafka:NAME)"
+    )
+    source.add_argument(
+        "--journals",
+        nargs="+",
+        metavar="DIR",
+        help="journal directories of all gateways (headgate.usage=files:DIR), read as they grow",
+    )
     made.add_argument(
         "--splits-topic", default="__headgate_splits", metavar="NAME", help="where splits go"
     )
@@ -89,11 +99,15 @@ def splits_stream(arguments: argparse.Namespace) -> None:
         brokers = tuple(int(b) for b in (arguments.brokers or "").split(",") if b)
     except ValueError as exc:
         raise ConfigError(f"--brokers {arguments.brokers}: write ids such as 1,2,3") from exc
+    for directory in arguments.journals or ():
+        if not Path(directory).is_dir():
+            raise ConfigError(f"--journals {directory} is no directory")
     read_quotas(arguments)  # a mistake shows before anything starts
     console = Console(stderr=True)
     brokers = brokers or split_topic.brokers_of(config)
     console.print(
-        f"splits: {arguments.topic} -> {arguments.splits_topic}, brokers "
+        f"splits: {arguments.topic or ', '.join(arguments.journals)} -> "
+        f"{arguments.splits_topic}, brokers "
         f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms",
         highlight=False,
     )
@@ -131,6 +145,9 @@ def splits_stream(arguments: argparse.Namespace) -> None:
 def _messages(
     spark: SparkSession, arguments: argparse.Namespace, config: dict[str, str]
 ) -> DataFrame:
+    from headgate.pipeline.journal_tail import follow_journals
     from headgate.pipeline.topic import follow_topic
 
+    if arguments.journals:
+        return follow_journals(spark, arguments.journals)
     return follow_topic(spark, arguments.topic, config, begin="latest", ticks=True)

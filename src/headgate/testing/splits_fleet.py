@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,7 +191,7 @@ class Fleet:
             self._serve(kafka, broker, port, store_url)
         self.start_splits(store_url)
         for broker in self.ids:
-            self._wait_for(f"gateway-{broker}", "ready")
+            self.wait_for(f"gateway-{broker}", "ready")
         for work in (self._watch_splits, self._watch_usage, self._watch_rounds):
             self._thread(work)
         for broker in self.ids:
@@ -224,6 +225,8 @@ class Fleet:
 
     def start_splits(self, store: str | None = None) -> None:
         """Start `headgate splits`, and wait for its first round."""
+        log = self.folder / "splits.log"
+        rounds = self.said("splits").count('"round"') if log.exists() else 0
         url = store or f"sqlite:{self.folder / 'quotas.db'}"
         # Its answer is told to the gateways within half a second; batches are a second long.
         lag = str(self.batch_ms + 500)
@@ -232,7 +235,7 @@ class Fleet:
             "--kafka-config", f"bootstrap.servers={self._upstream}",
             "--period-ms", str(self.period_ms), "--master", "local[2]",
         )  # fmt: skip
-        self._wait_for("splits", '"round"')
+        self.wait_for("splits", '"round"', rounds + 1)
 
     def kill_splits(self) -> None:
         """End `headgate splits` as kill -9 does."""
@@ -256,9 +259,21 @@ class Fleet:
         """Return what a process has written so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _wait_for(self, name: str, text: str) -> None:
+    def page(self, path: str) -> str:
+        """Return what the gateway of the first broker shows at a path, /readyz or /metrics."""
+        address = f"http://127.0.0.1:{self.http_port}{path}"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def wait_for(self, name: str, text: str, times: int = 1) -> None:
+        """
+        Wait until a process has written a text so many times.
+
+        Raises:
+            RuntimeError: it ended, or didn't within three minutes.
+        """
         until = time.monotonic() + _START_S
-        while text not in self.said(name):
+        while self.said(name).count(text) < times:
             if time.monotonic() > until or self._processes[name].poll() is not None:
                 raise RuntimeError(f"{name} never said {text!r}:\n{self.said(name)[-3000:]}")
             time.sleep(0.1)
