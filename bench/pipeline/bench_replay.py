@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cpu import tree_cpu
+from cpu import tree_cpu, tree_used
 
 QUOTA = 100_000.0
 
@@ -54,6 +54,7 @@ def polars(folder: str) -> dict[str, float]:
         "throttle_ms": int(out["ms"].sum()),
         "cpu_s": tree_cpu() - cpu,
         "wall_s": time.perf_counter() - wall,
+        "driver_mb": tree_used()["driver"].peak_mb,
     }
 
 
@@ -84,13 +85,18 @@ def headgate(folder: str, plans: int) -> dict[str, float]:
         return int(row[0]), int(row[1])
 
     run(splits[:1])  # the session's and the workers' first steps
-    cpu, wall = tree_cpu(), time.perf_counter()
+    before, wall = tree_used(), time.perf_counter()
     events, ms = run(splits)
+    wall = time.perf_counter() - wall
+    used = tree_used()
+    parts = {f"{k}_cpu_s": u.cpu_s - before[k].cpu_s for k, u in used.items()}
     return {
         "events": events,
         "throttle_ms": ms,
-        "cpu_s": tree_cpu() - cpu,
-        "wall_s": time.perf_counter() - wall,
+        "cpu_s": sum(parts.values()),
+        "wall_s": wall,
+        **parts,
+        **{f"{k}_mb": u.peak_mb for k, u in used.items()},
     }
 
 
@@ -99,6 +105,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--plans", type=int, default=1)
     parser.add_argument("--one", choices=("polars", "headgate"))
+    parser.add_argument("--only", choices=("polars", "headgate"), help="leave the other out")
     arguments = parser.parse_args()
     if arguments.one:
         found = (
@@ -109,7 +116,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     results = {}
-    for name in ("polars", "headgate"):
+    for name in (arguments.only,) if arguments.only else ("polars", "headgate"):
         argv = [sys.executable, __file__, arguments.folder, "--one", name]
         argv += ["--plans", str(arguments.plans)]
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -119,6 +126,11 @@ def main() -> None:
             f"{name:9} {r['events']:>11,} events  {r['cpu_s']:6.1f} CPU-s  {r['wall_s']:6.1f} s"
             f"  {r['events'] / r['wall_s'] / 1e6:5.2f} M/s  {r['throttle_ms']:,} ms throttled"
         )
+        told = [f"{k[:-6]} {v:.1f} CPU-s" for k, v in r.items() if k.endswith("_cpu_s")]
+        told += [f"{k[:-3]} {v:.0f} MB" for k, v in r.items() if k.endswith("_mb")]
+        print("         ", ", ".join(told))
+    if arguments.only:
+        return
     a, b = results["polars"], results["headgate"]
     if (a["events"], a["throttle_ms"]) != (b["events"], b["throttle_ms"]):
         sys.exit("the two differ")
