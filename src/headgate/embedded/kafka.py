@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -256,6 +258,8 @@ class EmbeddedKafka:
             self._launch(broker)
         for broker in self._ids:
             self._wait(broker)
+        for broker in self._ids:
+            self._wait(broker, knows=self._ids)
         took = time.monotonic() - started
         self._progress(f"Kafka {self.version}: {len(self._ids)} brokers ready in {took:.1f} s")
 
@@ -456,16 +460,54 @@ class EmbeddedKafka:
             keep_open=() if self._lock is None else (self._lock,),
         )
 
-    def _wait(self, broker: int) -> None:
+    def _wait(self, broker: int, knows: Iterable[int] = ()) -> None:
+        """Wait until a broker serves, and tells clients of itself and of those in ``knows``."""
         child = self._children[broker]
         ports = self._ports[broker]
-        # 4.x prints this when the controller has let the broker in; 3.9 when it has registered.
+        # 4.x prints this when the controller has let the broker in; 3.9 when it has registered. By
+        # then it needn't have heard of any broker: for a moment it tells clients of none.
         mark = "Kafka Server started" if self.kraft else "started (kafka.server.KafkaServer)"
+        told = {broker, *knows}
         child.wait_until(
-            lambda: mark in child.log_text() and accepts(ports.plaintext) and accepts(ports.sasl),
+            lambda: (
+                mark in child.log_text()
+                and accepts(ports.sasl)
+                and told <= brokers_told(ports.plaintext)
+            ),
             timeout_s=_READY_TIMEOUT_S,
             progress=self._progress,
         )
+
+
+def brokers_told(port: int) -> set[int]:
+    """
+    Ask a broker on loopback for the brokers it knows.
+
+    Args:
+        port: of its PLAINTEXT listener.
+
+    Returns:
+        Their ids; none where it doesn't answer within 5 s.
+    """
+    body = struct.pack(">hhihiBBB", 3, 8, 1, -1, 0, 0, 0, 0)  # Metadata 8 of no topic
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+            sock.sendall(struct.pack(">i", len(body)) + body)
+            with sock.makefile("rb") as answers:
+                (size,) = struct.unpack(">i", answers.read(4))
+                answer = answers.read(size)
+        _, _, count = struct.unpack_from(">iii", answer)
+        at = 12
+        ids = set()
+        for _ in range(count):
+            broker, length = struct.unpack_from(">ih", answer, at)
+            ids.add(broker)
+            at += 6 + length + 4
+            (rack,) = struct.unpack_from(">h", answer, at)
+            at += 2 + max(rack, 0)
+        return ids
+    except (OSError, struct.error):
+        return set()
 
 
 def print_progress(text: str) -> None:

@@ -17,8 +17,10 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
@@ -218,9 +220,13 @@ class Child:
             _guard.tell(f"- {self.pid}\n")
 
 
+_CLAIMS = 128
+_claims: deque[int] = deque()
+
+
 def free_ports(count: int = 1, *, consecutive: bool = False) -> list[int]:
     """
-    Return loopback ports that nothing listens on.
+    Return loopback ports that nothing listens on and no other process was given just now.
 
     Args:
         count: how many.
@@ -236,11 +242,37 @@ def free_ports(count: int = 1, *, consecutive: bool = False) -> list[int]:
     for _ in range(1_000):
         start = random.choice(_PORTS)
         wanted = range(start, start + (count if consecutive else 1))
-        if wanted.stop <= _PORTS.stop and all(p not in chosen and _is_free(p) for p in wanted):
-            chosen.extend(wanted)
+        if wanted.stop > _PORTS.stop or not all(map(_is_free, wanted)):
+            continue
+        claims = [claim for port in wanted if (claim := _claim(port)) is not None]
+        _claims.extend(claims)
+        while len(_claims) > _CLAIMS:
+            os.close(_claims.popleft())
+        if len(claims) < len(wanted):
+            continue
+        chosen.extend(wanted)
         if len(chosen) >= count:
             return chosen
     raise EmbeddedError(f"no {count} free ports on loopback between {_PORTS.start}, {_PORTS.stop}")
+
+
+def _claim(port: int) -> int | None:
+    """
+    Claim a port before whoever it's for can listen, which for a broker is seconds later.
+
+    The claim is a name in Linux's abstract namespace, which is all processes' and goes with its
+    socket; this process keeps its latest ones.
+
+    Returns:
+        Descriptor of what holds the claim; None if somebody has it already.
+    """
+    with socket.socket(socket.AF_UNIX) as claim:
+        if sys.platform == "linux":
+            try:
+                claim.bind(f"\0headgate-port-{port}")
+            except OSError:
+                return None
+        return claim.detach()
 
 
 def _is_free(port: int) -> bool:

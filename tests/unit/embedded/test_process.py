@@ -145,6 +145,24 @@ def test_free_ports_are_free_distinct_and_outside_the_ephemeral_range() -> None:
     assert row == list(range(row[0], row[0] + 5))
 
 
+def test_a_port_given_to_one_process_is_not_given_to_another_before_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = free_ports(2, consecutive=True)
+    monkeypatch.setattr("headgate.embedded.process._PORTS", range(first, second + 1))
+    other = (
+        "from headgate.embedded import process\n"
+        f"process._PORTS = range({first}, {second + 1})\n"
+        "print(process.free_ports())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", other], capture_output=True, text=True, check=False
+    )
+    assert f"no 1 free ports on loopback between {first}" in done.stderr
+    with pytest.raises(EmbeddedError, match="no 1 free ports"):
+        free_ports()
+
+
 def test_accepts_tells_a_listening_port_from_a_silent_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
