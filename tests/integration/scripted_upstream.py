@@ -31,6 +31,7 @@ class Upstream:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = 0
+        self.others: dict[int, int] = {}  # ports of brokers beside this one, by their ids
         self.connections = 0
         self.produced = 0
         self.correlations: list[int] = []  # of the produce requests that came
@@ -70,8 +71,12 @@ class Upstream:
                 frame = await reader.readexactly(size)
                 key, _, correlation = struct.unpack_from(">hhi", frame)
                 if key == 3:
-                    body = struct.pack(">ii", 0, 1) + struct.pack(">i", 1) + b"\0\x09127.0.0.1"
-                    body += struct.pack(">ih", self.port, -1) + b"\0\1c"
+                    brokers = {1: self.port} | self.others
+                    body = struct.pack(">ii", 0, len(brokers))
+                    for broker, port in brokers.items():
+                        body += struct.pack(">i", broker) + b"\0\x09127.0.0.1"
+                        body += struct.pack(">ih", port, -1)
+                    body += b"\0\1c"
                     body += struct.pack(">iii", 1, 0, -(2**31))
                 elif key == 0:
                     self.produced += 1

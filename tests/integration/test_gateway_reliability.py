@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 import trustme
 
+from headgate.embedded.process import accepts
 from headgate.errors import StoreError
 from headgate.gateway import GatewayThread
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -279,3 +283,96 @@ def test_while_the_store_is_away_the_last_quotas_stay_and_the_gateway_says_so(
     wait_for(store_up, "the gateway to see the store again")
     gateway.stop(0)
     plain.close()
+
+
+# --- Ten thousand idle clients
+
+DIAL = """
+import resource, socket, struct, sys
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+ports = list(map(int, sys.argv[1:]))
+VERSIONS = struct.pack(">ihhih", 10, 18, 0, 9, -1)
+socks = []
+for line in sys.stdin:
+    for _ in range(int(line)):
+        n = len(socks)
+        sock = socket.create_connection(
+            ("127.0.0.1", ports[n % len(ports)]), 60, (f"127.0.0.{2 + n % 50}", 0)
+        )
+        sock.sendall(VERSIONS)
+        assert sock.recv(100)
+        socks.append(sock)
+    print(len(socks), flush=True)
+"""
+KB_EACH = 10
+"""The stated memory of an idle connection: 100 MB for ten thousand of them; 6 are measured."""
+
+
+def rss_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_idle_connections_take_the_memory_stated_and_give_back_what_they_hold(
+    tmp_path: Path, free_ports: Callable[..., list[int]], count: int
+) -> None:
+    """``headgate serve`` as shipped, a process per broker: each has two descriptors a client."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    ports = free_ports(2, consecutive=True)
+    config = tmp_path / "headgate.properties"
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        one, two = stack.enter_context(Upstream()), stack.enter_context(Upstream())
+        one.others, two.others = {2: two.port}, {2: two.port, 1: one.port}
+        config.write_text(
+            f"listeners=PLAINTEXT://127.0.0.1:{ports[0]}\n"
+            f"headgate.upstream=127.0.0.1:{one.port},127.0.0.1:{two.port}\n"
+            f"headgate.broker.id.min=1\nheadgate.broker.id.max=2\nheadgate.data.dir={tmp_path}\n"
+        )
+        serve = [sys.executable, "-m", "headgate.cli.main", "serve", "--process-per-broker"]
+        with (tmp_path / "serve.log").open("wb") as log:
+            gateway = subprocess.Popen([*serve, "--config", str(config)], stderr=log)
+        stack.callback(gateway.wait)
+        stack.callback(gateway.terminate)
+        wait_for(lambda: all(map(accepts, ports)), "both workers to serve", 120)
+        children = Path(f"/proc/{gateway.pid}/task/{gateway.pid}/children")
+        workers = [int(pid) for pid in children.read_text().split()]
+        assert len(workers) == 2
+        dialer = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", DIAL, *map(str, ports)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(dialer.kill)
+
+        def dial(more: int) -> None:
+            assert dialer.stdin is not None
+            assert dialer.stdout is not None
+            dialer.stdin.write(f"{more}\n")
+            dialer.stdin.flush()
+            assert dialer.stdout.readline(), "a connection failed"
+
+        dial(100)  # what the first ones bring with them isn't each one's
+        memory, files = sum(map(rss_kb, workers)), sum(map(descriptors, workers))
+        dial(count)
+        used = sum(map(rss_kb, workers)) - memory
+        assert sum(map(descriptors, workers)) >= files + 2 * count
+        print(f"{count} idle connections: {used / count:.1f} KB each")
+        assert used <= KB_EACH * count
+        with socket.create_connection(("127.0.0.1", ports[0]), 60) as lone:
+            lone.sendall(produce(300))
+            assert read_answer(lone)[4:8] == struct.pack(">i", 1)
+        dialer.kill()
+        wait_for(
+            lambda: sum(map(descriptors, workers)) <= files, "what they held to be given back", 120
+        )

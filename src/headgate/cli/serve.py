@@ -169,6 +169,7 @@ def serve(
     Raises:
         HeadgateError: the start failed; says where and the way out.
     """
+    _allow_files()
     try:
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -189,6 +190,15 @@ def serve(
             arguments["table"] = load_snapshot(settings)
             arguments["reopen"] = lambda: open_store(settings.store, settings)
         return _run(settings, store, arguments, config, supervisor_fd)
+
+
+def _allow_files() -> None:
+    """Raise the limit of open files to what the system allows, as Java does: two a client."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, Any]:
