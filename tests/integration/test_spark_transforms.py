@@ -255,6 +255,10 @@ def test_storms_are_runs_of_seconds_above_threshold_and_habit(spark: SparkSessio
     busy = [did(s, "alice", "x", P, requests=3000) for s in range(20)]
     burst = [did(s, "bob", "y", P, requests=20) for s in range(20)]
     burst += [did(30, "bob", "y", P, requests=2500), did(31, "eve", "", P, producer_ids=500)]
+    # What a Produce held isn't new; what was charged or given out is: the larger, not the sum.
+    burst += [did(40, "eve", "", "producer_ids_rate", amount=300.0, producer_ids=900)]
+    given = did(40, "eve", "", "", requests=0, producer_ids=400)
+    burst.append({**given, "quota_type": None})
     activity = frame(spark, ACTIVITY, [*busy, *burst])
     found = storms.storms()(activity, seen)
     assert same_schema(found, schema.STORMS)
@@ -264,7 +268,7 @@ def test_storms_are_runs_of_seconds_above_threshold_and_habit(spark: SparkSessio
         [
             ("connection", "{ip=10.0.0.1}", S + 10_000, S + 15_000, 120, 60.0, per_ip, 10.0),
             ("connection", "{ip=10.0.0.1}", S + 60_000, S + 61_000, 30, 30.0, per_ip, 10.0),
-            ("producer_id", "{user=eve}", S + 31_000, S + 32_000, 500, 500.0, ids, 10.0),
+            ("producer_id", "{user=eve}", S + 40_000, S + 41_000, 400, 400.0, ids, 10.0),
             ("request", "{user=bob, client-id=y}", S + 30_000, S + 31_000, 2500, 2500.0, R, None),
         ]
     )
@@ -315,4 +319,7 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         "1,000 now"
     )
     assert by_action["set {user=bob}"]["recommended"] == 6.0
-    assert by_action["split {user=alice, client-id=big}"]["recommended"] == 2300.0
+    split = by_action["split {user=alice, client-id=big}"]
+    assert split["recommended"] == 2300.0
+    assert split["throttle_time_ms_current"] == alice["throttle_time_ms_current"]
+    assert split["throttle_time_ms_recommended"] == 0

@@ -23,6 +23,7 @@ from headgate.cli.pipeline_reading import (
     write_bad_lines,
 )
 from headgate.errors import ConfigError
+from headgate.pipeline.advice import BYTES, TYPES, Advice
 
 
 def main_recommend(argv: Sequence[str]) -> int:
@@ -38,24 +39,34 @@ def main_recommend(argv: Sequence[str]) -> int:
     group.add_argument(
         "--horizon-days", type=int, default=30, metavar="N", help="carry growth on; default: 30"
     )
+    group.add_argument(
+        "--quota-types",
+        metavar="TYPES",
+        default=",".join(BYTES),
+        help=f"comma-separated, of {', '.join(TYPES)}; default: the two byte rates. Of a broker's "
+        "log the others are lower bounds, and can't be replayed",
+    )
     add_windows(made)
     return command("recommend", _recommend, argv, made)
 
 
 def _recommend(arguments: argparse.Namespace) -> None:
     from headgate.pipeline import recommend, schema
-    from headgate.pipeline.advice import Advice
 
     if not 0 < arguments.percentile <= 100:
         raise ConfigError("--percentile is between 0 and 100")
     if arguments.headroom <= 0:
         raise ConfigError("--headroom is a factor above 0")
+    types = tuple(t for t in arguments.quota_types.split(",") if t)
+    if not types or not set(types) <= set(TYPES):
+        raise ConfigError(f"--quota-types {arguments.quota_types}: choose of {', '.join(TYPES)}")
     with opened(arguments, "recommend") as on:
         run = on.run
         advice = Advice(
             percentile=arguments.percentile / 100,
             headroom=arguments.headroom,
             horizon_days=arguments.horizon_days,
+            types=types,
             window_s=max(1, (arguments.quota_window_num - 1) * arguments.quota_window_size_seconds),
         )
         emitted = read_activity(on).persist()
@@ -75,7 +86,16 @@ def _recommend(arguments: argparse.Namespace) -> None:
         run.write_summary()
         closing_table(
             f"{len(rows)} recommendations",
-            ("quota type", "entity", "action", "current", "recommended", "why"),
+            (
+                "quota type",
+                "entity",
+                "action",
+                "current",
+                "recommended",
+                "throttled s",
+                "then",
+                "why",
+            ),
             [
                 (
                     r["quota_type"],
@@ -83,9 +103,21 @@ def _recommend(arguments: argparse.Namespace) -> None:
                     r["action"],
                     number(r["current"]),
                     "-" if r["recommended"] is None else number(r["recommended"]),
+                    _seconds(r["throttle_time_ms_current"]),
+                    _seconds(r["throttle_time_ms_recommended"]),
                     r["reason"],
                 )
                 for r in rows[:50]
             ],
         )
+        if len(rows) > 50:
+            print(f"{len(rows) - 50} more are in table recommend.")
+        print(
+            "throttled s: of all whom a row concerns, in this data, by the current quotas; then: "
+            "with the recommended ones (each kind of action tried by itself)."
+        )
         print_bad_lines(on)
+
+
+def _seconds(ms: int | None) -> str:
+    return "-" if ms is None else number(ms / 1000)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.kernel.codes import OP_NO_CHECK, OP_RECORD, OP_UNRECORD
+from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
 from headgate.pipeline.api_names import api_name
 from headgate.pipeline.filesplits import Split, filesystem
 from headgate.pipeline.worker import EMITTED_ACTIVITY, EMITTED_REQUESTS
@@ -23,7 +23,7 @@ from headgate.usage.files import JournalFile, parse_name
 # Requests that are charged to a quota of their own; their request_percentage charge is a second
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
 _OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
-_CHARGES: Final = ("record", "norecord", "unrecord")
+_CHARGES: Final = ("record", "norecord", "unrecord", "strict", "told", "bound")
 _BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 
@@ -49,20 +49,29 @@ def batches_of(path: str) -> Iterator[Any]:
             yield from files.complete_batches(source)
 
 
-def starts_of(path: str) -> dict[int, int]:
+def starts_of(path: str) -> dict[int, tuple[int, int]]:
     """
-    Return broker -> seq of the start events at the head of a file.
+    Return broker -> (seq, epoch ms) of the start events at the head of a file.
 
     A worker's process begins a file, and starts its brokers there; the head is enough.
     """
     for batch in batches_of(path):
-        kinds, brokers = batch["kind"].to_pylist(), batch["broker_id"].to_pylist()
-        return {
-            -1 if b is None else b: s
-            for k, b, s in zip(kinds, brokers, batch["seq"].to_pylist(), strict=True)
-            if k == "start"
-        }
+        starts: dict[int, tuple[int, int]] = {}
+        _start(batch, starts)
+        return starts
     return {}
+
+
+def _start(events: Any, starts: dict[int, tuple[int, int]]) -> None:
+    """Note the start events among some events."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    started = events.filter(pc.equal(events["kind"].cast(pa.string()), "start"))
+    for broker, seq, t_ms in zip(
+        *(started[n].to_pylist() for n in ("broker_id", "seq", "t_ms")), strict=True
+    ):
+        starts[-1 if broker is None else broker] = (seq, int(t_ms))
 
 
 def request_batches(split: Split) -> Iterator[Any]:
@@ -86,23 +95,26 @@ def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = events["kind"].cast(pa.string())
-    for row in events.filter(pc.equal(kind, "start")).select(["broker_id", "seq"]).to_pylist():
-        starts[-1 if row["broker_id"] is None else row["broker_id"]] = row["seq"]
-    events = events.filter(pc.is_in(kind, pa.array(_CHARGES)))
+    _start(events, starts)
+    events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
     n = events.num_rows
     kind = events["kind"].cast(pa.string())
+    is_bound, told = pc.equal(kind, "bound"), pc.equal(kind, "told")
     quota_type = events["quota_type"].cast(pa.string())
     amount = pc.fill_null(events["amount"], 0.0)
     unrecord = pc.equal(kind, "unrecord")
     # What was taken back is given as a positive amount, or as a negative one.
     signed = pc.if_else(unrecord, pc.negate(pc.abs(amount)), amount)
     # Charges to limits of other units (bps, shares) and to producer ids are of the same request.
-    in_bytes = pc.is_in(quota_type, pa.array(_BYTES))
+    in_bytes = pc.and_(pc.is_in(quota_type, pa.array(_BYTES)), pc.invert(is_bound))
     own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
     of_time = pc.and_(pc.equal(quota_type, "request_percentage"), pc.invert(own))
-    first = pc.or_(in_bytes, pc.or_(of_time, pc.equal(quota_type, "controller_mutation_rate")))
-    second = pc.invert(first)
+    # A request may create many topics; its first one's event has its size.
+    of_topics = pc.equal(quota_type, "controller_mutation_rate")
+    has_rule = pc.is_valid(events["rule"])
+    of_first = pc.and_(of_topics, pc.or_(pc.is_valid(events["bytes"]), pc.invert(has_rule)))
+    first = pc.or_(in_bytes, pc.or_(of_time, of_first))
+    second = pc.or_(pc.invert(first), pc.or_(is_bound, told))
     # A charge without a decision (network thread time) belongs to a request counted before.
     silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
     is_request = pc.invert(pc.or_(pc.or_(second, silent), pc.or_(unrecord, pc.less(amount, 0.0))))
@@ -110,9 +122,17 @@ def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
     # Without a quota of the type nothing was charged: there's no sensor to replay.
     charged = pc.not_equal(kind, "norecord")
     op = pc.if_else(unrecord, OP_UNRECORD, pc.if_else(silent, OP_NO_CHECK, OP_RECORD))
-    generations = [starts.get(-1 if b is None else b, 0) for b in events["broker_id"].to_pylist()]
+    strict = pc.equal(kind, "strict")
+    op = pc.if_else(strict, OP_STRICT, pc.if_else(is_bound, OP_BOUND, op))
+    asked = pc.if_else(is_bound, events["value"], amount)
+    # A refused mutation was asked for, not charged.
+    refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
+    signed = pc.if_else(pc.or_(refused, is_bound), 0.0, signed)
+    generations = [
+        starts.get(-1 if b is None else b, (0, 0)) for b in events["broker_id"].to_pylist()
+    ]
     workers = [
-        f"{w}/{g}" for w, g in zip(events["worker_id"].to_pylist(), generations, strict=True)
+        f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
     ]
     nothing = pa.nulls(n, pa.string())
     columns = {
@@ -139,16 +159,25 @@ def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
         "client_ip": events["client_ip"],
         "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
         "source": pa.repeat(pa.scalar("journal"), n),
+        "event": kind,
         "worker_id": pa.array(workers, pa.string()),
         "seq": events["seq"],
         "file": pa.repeat(pa.scalar(split.path), n),
-        "kind": pa.repeat(pa.scalar("request"), n),
+        "kind": pc.if_else(is_bound, "bound", "request"),
         "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), nothing),
         "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), nothing),
-        "own_quota": pc.if_else(charged, events["bound"], pa.nulls(n, pa.float64())),
+        "own_quota": pc.if_else(
+            is_bound,
+            events["value"],
+            pc.if_else(charged, events["bound"], pa.nulls(n, pa.float64())),
+        ),
         "op": op.cast(pa.int32()),
         "num_samples": events["num_samples"],
         "window_ms": events["window_ms"].cast(pa.int32()),
+        "rule": events["rule"].cast(pa.string()),
+        "max_throttle_ms": events["max_throttle_ms"],
+        "start_ms": pa.array([t for _, t in generations], pa.int64()),
+        "asked": pc.if_else(pc.or_(strict, is_bound), asked, pa.nulls(n, pa.float64())),
     }
     arrays = [
         columns[f.name] if f.name in columns else pa.nulls(n, f.type)
@@ -171,8 +200,35 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
         table = pa.Table.from_batches([batch])
         if connections:
             _see(table, seen)
+            parts.append(_given(table))
         parts.append(_sums(_requests(table, split, starts)))
-    rows: list[dict[str, Any]] = [
+    rows = _sights(seen)
+    rows.append({"kind": "stat", "file": split.path, "lines": events, "input_bytes": size})
+    for part in parts:
+        yield from part.to_batches()
+    yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
+
+
+def sums_of_events(raw: bytes, split: Split, *, connections: bool = False) -> Iterator[Any]:
+    """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
+    import pyarrow as pa
+
+    from headgate.usage.topic import decode
+
+    seen: dict[tuple[Any, ...], float] = {}
+    for batch in decode(raw):
+        table = pa.Table.from_batches([batch])
+        if connections:
+            _see(table, seen)
+            yield from _given(table).to_batches()
+        yield from _sums(_requests(table, split, {})).to_batches()
+    if seen:
+        yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
+
+
+def _sights(seen: dict[tuple[Any, ...], float]) -> list[dict[str, Any]]:
+    """Return first sights of connections as rows of EMITTED_ACTIVITY."""
+    return [
         {
             "kind": "connection",
             "broker_id": broker,
@@ -183,20 +239,17 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
         }
         for (broker, listener, connection, ip), first in seen.items()
     ]
-    rows.append({"kind": "stat", "file": split.path, "lines": events, "input_bytes": size})
-    for part in parts:
-        yield from part.to_batches()
-    yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
 
 
-def sums_of_events(raw: bytes, split: Split) -> Iterator[Any]:
-    """Yield the sums by second of one message of a journal's topic: EMITTED_ACTIVITY."""
+def sums_of_rows(batch: Any) -> Iterator[Any]:
+    """Yield the sums by second of a table's rows that came from a journal: EMITTED_ACTIVITY."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    from headgate.usage.topic import decode
-
-    for batch in decode(raw):
-        yield from _sums(_requests(pa.Table.from_batches([batch]), split, {})).to_batches()
+    table = pa.Table.from_batches([batch])
+    mine = table.filter(pc.equal(table["source"], "journal"))
+    if mine.num_rows:
+        yield from _sums(mine).to_batches()
 
 
 _KEYS: Final = (
@@ -213,6 +266,22 @@ _KEYS: Final = (
 )
 
 
+def counted_ms(requests: Any) -> Any:
+    """
+    Return the throttle time to count with each row, ms.
+
+    A request's mutations are decided one by one, and it's told once (event ``told``).
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    one_by_one = pc.and_(
+        pc.equal(requests["quota_type"], "controller_mutation_rate"),
+        pc.is_in(requests["event"], pa.array(["record", "strict"])),
+    )
+    return pc.if_else(one_by_one, 0, requests["decided_throttle_time_ms"])
+
+
 def _sums(requests: Any) -> Any:
     """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
     import pyarrow as pa
@@ -221,7 +290,8 @@ def _sums(requests: Any) -> Any:
     from headgate.quota.entity import quota_id
     from headgate.throttle.java import UNLIMITED
 
-    told = requests["decided_throttle_time_ms"]
+    requests = requests.filter(pc.equal(requests["kind"], "request"))
+    told = counted_ms(requests)
     is_time = pc.equal(requests["quota_type"], "request_percentage")
     whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
     limit = requests["own_quota"]
@@ -269,6 +339,31 @@ def _sums(requests: Any) -> Any:
     columns["kind"] = pa.repeat(pa.scalar("activity"), n)
     arrays = [
         columns[f.name].cast(f.type) if f.name in columns else pa.nulls(n, f.type)
+        for f in EMITTED_ACTIVITY.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+
+
+def _given(events: Any) -> Any:
+    """Count the producer ids that brokers gave out, by second: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = ["broker_id", "listener", "principal", "client_id"]
+    given = events.filter(pc.equal(events["kind"].cast(pa.string()), "producer_id"))
+    second = pc.multiply(pc.floor(pc.divide(given["t_ms"], 1000.0)), 1000.0).cast(pa.int64())
+    counted = (
+        given.select([*names, "producer_ids"])
+        .append_column("second_ms", second)
+        .group_by([*names, "second_ms"])
+        .aggregate([("producer_ids", "sum")])
+    )
+    columns = {n: counted[n] for n in (*names, "second_ms")}
+    columns["producer_ids"] = counted["producer_ids_sum"]
+    columns["is_charged"] = pa.repeat(pa.scalar(True), counted.num_rows)
+    columns["kind"] = pa.repeat(pa.scalar("activity"), counted.num_rows)
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(counted.num_rows, f.type)
         for f in EMITTED_ACTIVITY.arrow
     ]
     return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)

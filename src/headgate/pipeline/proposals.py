@@ -7,16 +7,28 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.pipeline.advice import Advice, Observed, Proposal, entity_of, figure, round_up
+from headgate.pipeline.advice import (
+    UNITS,
+    Advice,
+    Observed,
+    Proposal,
+    entity_of,
+    figure,
+    number,
+    round_up,
+)
 from headgate.pipeline.quotas import KEY_OF_TYPE
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.table import QuotaTable
+
+# (quota type, user tag, client tag) to the (principal, client-id, use) that share it.
+Sharers = Mapping[tuple[str, str, str], Sequence[tuple[str, str, float]]]
 
 
 def propose(
     observed: Iterable[Observed],
     current: QuotaTable,
-    shares: Mapping[tuple[str, str, str], Sequence[tuple[str, str, int]]],
+    sharers: Sharers,
     dead: Iterable[tuple[str, QuotaEntity, float]],
     advice: Advice,
 ) -> list[Proposal]:
@@ -26,13 +38,13 @@ def propose(
     Args:
         observed: what each quota-id used.
         current: the quotas in force.
-        shares: (type, user tag, client tag) to the (principal, client-id, bytes) that share it.
+        sharers: who shares each quota-id.
         dead: (type, entity, value) of quotas that nobody matched.
         advice: how figures are made.
     """
     seen = sorted(observed, key=lambda o: (o.quota_type, o.user, o.client_id))
     proposals = [_single(o, current, advice) for o in seen]
-    proposals += _splits(seen, shares, advice)
+    proposals += _splits(seen, sharers, advice)
     proposals += _merges(seen, current, advice)
     proposals += _defaults(seen, current, advice)
     proposals += [
@@ -42,7 +54,7 @@ def propose(
             "remove",
             value,
             None,
-            f"nobody in this data was bound by {value:,.0f} of {entity}",
+            f"nobody in this data was bound by {number(value)} of {entity}",
         )
         for quota_type, entity, value in dead
     ]
@@ -56,11 +68,11 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
     growth = ""
     if seen.growth_per_day > 0:
         growth = f", grown {seen.growth_per_day:.1%} a day over {advice.horizon_days} days"
-    now = "no limit now" if seen.current is None else f"{seen.current:,.0f} now"
+    now = "no limit now" if seen.current is None else f"{number(seen.current)} now"
     reason = (
-        f"{advice.percentile:.0%} of the time at most {seen.percentile:,.0f} B/s over "
-        f"{advice.window_s} s (peak {seen.peak:,.0f}){growth}, times {advice.headroom:g}, "
-        f"rounded up: {value:,.0f}; {now}"
+        f"{advice.percentile:.0%} of the time at most {number(seen.percentile)} "
+        f"{UNITS[seen.quota_type][0]} over {advice.window_s} s (peak {number(seen.peak)}){growth}, "
+        f"times {advice.headroom:g}, rounded up: {number(value)}; {now}"
     )
     key = KEY_OF_TYPE[seen.quota_type]
     action = "keep" if near else "set"
@@ -80,22 +92,19 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
     )
 
 
-def _splits(
-    seen: Sequence[Observed],
-    shares: Mapping[tuple[str, str, str], Sequence[tuple[str, str, int]]],
-    advice: Advice,
-) -> list[Proposal]:
+def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[Proposal]:
     """Propose an own quota for a client that takes most of one it shares."""
     found = []
     for o in seen:
         sharers = shares.get((o.quota_type, o.user, o.client_id), ())
-        total = sum(b for _, _, b in sharers)
+        total = sum(used for _, _, used in sharers)
         if len(sharers) < 2 or not total or o.current is None or o.peak <= o.current:
             continue
         principal, client_id, most = max(sharers, key=lambda s: (s[2], s[0], s[1]))
-        if most / total < advice.split_share or not client_id:
+        # Only a user's own clients can be told apart by name: anybody may claim a client-id.
+        if most / total < advice.split_share or not client_id or o.quota_type not in _BY_CLIENT:
             continue
-        value = round_up(figure(o, advice) * most / total)
+        value = round_up(figure(o, advice) * most / total, UNITS[o.quota_type][1])
         found.append(
             Proposal(
                 o.quota_type,
@@ -103,8 +112,9 @@ def _splits(
                 "split",
                 o.current,
                 value,
-                f"{client_id} takes {most / total:.0%} of the bytes that {len(sharers)} clients "
-                f"share under {o.current:,.0f}, and the peak exceeds it: give it its own",
+                f"{client_id} takes {most / total:.0%} of what {len(sharers)} clients share under "
+                f"{number(o.current)}, and their peak of {number(o.peak)} exceeds it: its own "
+                f"part of {number(figure(o, advice))} is {number(value)}",
                 o.percentile,
                 o.peak,
                 o.growth_per_day,
@@ -112,6 +122,10 @@ def _splits(
             )
         )
     return found
+
+
+# Producer ids are counted by user alone (KIP-936).
+_BY_CLIENT = frozenset(UNITS) - {"producer_ids_rate"}
 
 
 def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> list[Proposal]:
@@ -127,7 +141,7 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
         peak = sum(o.peak for o in mine)
         if len(mine) < 2 or peak > max(limits):
             continue
-        value = round_up(sum(figure(o, advice) for o in mine))
+        value = round_up(sum(figure(o, advice) for o in mine), UNITS[quota_type][1])
         found.append(
             Proposal(
                 quota_type,
@@ -135,12 +149,14 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
                 "merge",
                 sum(limits),
                 value,
-                f"{len(mine)} clients have quotas of {sum(limits):,.0f} together; even the sum of "
-                f"their peaks ({peak:,.0f}) is within the largest one",
+                f"{len(mine)} clients have quotas of {number(sum(limits))} together; even the sum "
+                f"of their peaks ({number(peak)}) is within the largest one: one quota of "
+                f"{number(value)}, the sum of their figures, serves them all",
                 sum(o.percentile for o in mine),
                 peak,
                 0.0,
                 tuple((o.user, o.client_id) for o in mine),
+                tuple(entity_of(o.user, o.client_id) for o in mine),
             )
         )
     return found
@@ -158,8 +174,8 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
             names["user"] = DEFAULT
         if client:
             names["client-id"] = DEFAULT
-        entity = QuotaEntity(names)
-        if not names or current.get(entity, KEY_OF_TYPE[quota_type]) is not None:
+        entity, key = QuotaEntity(names), KEY_OF_TYPE[quota_type]
+        if not names or current.get(entity, key) is not None:
             continue
         values = sorted(v for v, _ in mine)
         middle = values[len(values) // 2]
@@ -171,6 +187,9 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
         if len(alike) < 3 or len(alike) * 2 < len(mine):
             continue
         value = max(v for v, _ in alike)
+        named = [entity_of(o.user, o.client_id) for _, o in alike]
+        own = tuple(e for e in named if current.get(e, key) is not None)
+        instead = f", in place of {len(own)} quotas of their own" if own else ""
         found.append(
             Proposal(
                 quota_type,
@@ -178,12 +197,13 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
                 "default",
                 None,
                 value,
-                f"{len(alike)} of {len(mine)} need between {min(v for v, _ in alike):,.0f} and "
-                f"{value:,.0f}: a default of {value:,.0f} serves them all",
+                f"{len(alike)} of {len(mine)} need between {number(min(v for v, _ in alike))} and "
+                f"{number(value)}: a default of {number(value)} serves them all{instead}",
                 max(o.percentile for _, o in alike),
                 max(o.peak for _, o in alike),
                 0.0,
                 tuple((o.user, o.client_id) for _, o in alike),
+                own,
             )
         )
     return found

@@ -2,31 +2,36 @@
 Propose a quota per entity from what was used, and say what it would have throttled.
 
 The figure is a percentile of the rate over the quota window (the busiest broker's, as limits hold
-per broker), times growth up to a horizon, times headroom, rounded up to two digits. What it would
-have throttled comes from replaying the same data under it. Beside single values it looks for
-entities better merged, split, given a default, or removed.
+per broker), times growth up to a horizon, times headroom, rounded up to two digits. Beside single
+values it looks for entities better merged, split, given a default, or removed. What each would
+have throttled comes from replaying the same data: all single values under one plan, and each other
+kind of action under a plan of its own, all in one pass.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.pipeline import schema
-from headgate.pipeline.advice import TYPES, Advice, Observed, Proposal
+from headgate.pipeline.advice import BYTES, Advice, Observed, Proposal
 from headgate.pipeline.effective import effective
-from headgate.pipeline.pack import PackOptions
-from headgate.pipeline.proposals import propose
+from headgate.pipeline.packed import PackOptions
+from headgate.pipeline.proposals import Sharers, propose
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.usage import DAY_MS, resolve, usage
 from headgate.pipeline.what_if import options_of, what_if_packed
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, parse_entity
+from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
+from headgate.quota.precedence import Resolver
+from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_TAGS = ("quota_type", "quota_user", "quota_client_id")
 
 
 def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
@@ -34,41 +39,42 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
     Measure what each quota-id used: usage -> one row per (quota_type, quota-id), busiest broker.
 
     Returns:
-        quota_type, quota_user, quota_client_id, percentile, peak (bytes/s over the window), quota,
-        days (with use), growth_per_day (relative, from a line through the logarithm of daily
-        bytes; 0 with fewer than three days).
+        quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
+        quota, days (with use), growth_per_day (relative, from a line through the logarithm of
+        daily use; 0 with fewer than three days).
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    tags = ("quota_type", "quota_user", "quota_client_id")
-
     def transform(frame: DataFrame) -> DataFrame:
-        mine = frame.where(F.col("quota_type").isin(*TYPES))
+        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", used)
         reach = advice.window_s * 1000 - 1
-        window = Window.partitionBy(*tags, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
-        rate = F.sum("bytes").over(window) / float(advice.window_s)
+        window = (
+            Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
+        )
+        rate = F.sum("used").over(window) / float(advice.window_s)
         of_broker = (
             mine.withColumn("rate", rate)
-            .groupBy(*tags, "broker_id")
+            .groupBy(*_TAGS, "broker_id")
             .agg(
                 F.percentile("rate", F.lit(advice.percentile)).alias("percentile"),
                 F.max("rate").alias("peak"),
                 F.max_by("quota", "second_ms").alias("quota"),
             )
         )
-        busiest = of_broker.groupBy(*tags).agg(
+        busiest = of_broker.groupBy(*_TAGS).agg(
             F.max("percentile").alias("percentile"),
             F.max("peak").alias("peak"),
             F.max("quota").alias("quota"),
         )
-        daily = mine.groupBy(*tags, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
-            F.sum("bytes").alias("bytes")
+        daily = mine.groupBy(*_TAGS, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
+            F.sum("used").alias("used")
         )
-        slope = F.regr_slope(F.log(F.col("bytes")), F.col("day"))
+        slope = F.regr_slope(F.log(F.col("used")), F.col("day"))
         growth = (
-            daily.where(F.col("bytes") > 0)
-            .groupBy(*tags)
+            daily.where(F.col("used") > 0)
+            .groupBy(*_TAGS)
             .agg(F.count(F.lit(1)).alias("days"), (F.exp(slope) - 1.0).alias("growth"))
             .withColumn(
                 "growth_per_day",
@@ -76,48 +82,97 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             )
             .drop("growth")
         )
-        return busiest.join(growth, [*tags], "left").na.fill({"days": 0, "growth_per_day": 0.0})
+        # Without use (fetches that were all throttled, say) there is nothing to go by.
+        joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
+        return joined.na.fill({"days": 0, "growth_per_day": 0.0})
 
     return transform
 
 
-def plan_of(proposals: Iterable[Proposal], current: Quotas) -> Quotas:
-    """Return the quotas with every single proposal (set) in force, named ``recommended``."""
-    table, _ = current.tables[-1].apply(
-        QuotaAlteration(p.entity, (Op(KEY_OF_TYPE[p.quota_type], p.recommended),))
-        for p in proposals
-        if p.action == "set"
-    )
-    return Quotas.of(table, "recommended")
-
-
-def rows_of(
-    proposals: Iterable[Proposal],
-    throttled: Mapping[tuple[str, str, str, str], tuple[int, int]],
-    advice: Advice,
-) -> list[tuple[Any, ...]]:
+def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
     """
-    Return RECOMMEND rows.
+    Return the quotas with an unlimited one for every user, of each type that has none at all.
+
+    Where no quota of a type is in force, Kafka tells clients apart by client-id, which anybody may
+    claim; with it, use is seen by user.
+    """
+    table = current.tables[-1]
+    bare = [KEY_OF_TYPE[t] for t in types if not table.for_key(KEY_OF_TYPE[t])]
+    ops = tuple(Op(key, UNLIMITED) for key in bare)
+    every = tuple(
+        t.apply([QuotaAlteration(QuotaEntity.of(user=DEFAULT), ops)])[0] if ops else t
+        for t in current.tables
+    )
+    return replace(current, tables=every)
+
+
+def plans_of(proposals: Iterable[Proposal], current: Quotas) -> list[Quotas]:
+    """
+    Return the plans that proposals are tried in, each named after ``Proposal.plan``.
+
+    Removals change nothing that anybody is bound by, and have none.
+    """
+    by_plan: dict[str, list[Proposal]] = {"recommended": []}
+    for p in proposals:
+        if p.action not in ("keep", "remove"):
+            by_plan.setdefault(p.plan, []).append(p)
+    plans = []
+    for name, mine in by_plan.items():
+        alterations = []
+        for p in mine:
+            key = KEY_OF_TYPE[p.quota_type]
+            alterations += [QuotaAlteration(e, (Op(key, None),)) for e in p.instead]
+            alterations.append(QuotaAlteration(p.entity, (Op(key, p.recommended),)))
+        table, _ = current.tables[-1].apply(alterations)
+        plans.append(Quotas.of(table, name))
+    return plans
+
+
+# (plan, quota type, user tag, client tag) to (requests throttled, throttle time in ms).
+Throttled = Mapping[tuple[str, str, str, str], tuple[int, int]]
+
+
+class Tried:
+    """
+    What plans throttled, looked up by proposal.
 
     Args:
-        proposals: what to say.
-        throttled: (plan, quota_type, user tag, client tag) to (requests throttled, ms), for plans
-            ``current`` and ``recommended``.
-        advice: how figures were made.
+        plans: those tried, the current quotas first.
+        throttled: their sums.
+        sharers: who shares each quota-id of the current ones.
     """
+
+    def __init__(self, plans: Sequence[Quotas], throttled: Throttled, sharers: Sharers) -> None:
+        self._resolvers = {p.name: Resolver(p.tables[-1]) for p in plans}
+        self._throttled = throttled
+        self._sharers = sharers
+        self._types = {quota_type for _, quota_type, _, _ in throttled}
+
+    def of(self, proposal: Proposal, plan: str) -> tuple[int | None, int | None]:
+        """
+        Return requests throttled and ms, of all whom a proposal concerns, under a plan.
+
+        None where the data doesn't hold what a replay of the type needs.
+        """
+        if not proposal.tags:
+            return 0, 0
+        if proposal.quota_type not in self._types:
+            return None, None
+        key = KEY_OF_TYPE[proposal.quota_type]
+        tags = set()
+        for user, client in proposal.tags:
+            who = self._sharers.get((proposal.quota_type, user, client)) or [(user, client, 0.0)]
+            tags |= {self._resolvers[plan](name, cid, key).tags for name, cid, _ in who}
+        sums = [self._throttled.get((plan, proposal.quota_type, *t), (0, 0)) for t in tags]
+        return sum(n for n, _ in sums), sum(ms for _, ms in sums)
+
+
+def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list[tuple[Any, ...]]:
+    """Return RECOMMEND rows."""
     rows = []
     for p in proposals:
         user, client = p.entity.user, p.entity.client_id
-        sums = {
-            plan: [
-                sum(throttled.get((plan, p.quota_type, *tags), (0, 0))[i] for tags in p.tags)
-                for i in (0, 1)
-            ]
-            for plan in ("current", "recommended")
-        }
-        # Only single values are replayed; other proposals report what is, not what would be.
-        replayed = p.action in ("set", "keep")
-        would = sums["recommended"] if replayed else [None, None]
+        after = (0, 0) if p.action == "remove" else tried.of(p, p.plan)
         rows.append(
             (
                 p.quota_type,
@@ -133,8 +188,8 @@ def rows_of(
                 p.peak,
                 p.growth_per_day,
                 advice.headroom,
-                *sums["current"],
-                *would,
+                *tried.of(p, "current"),
+                *after,
                 p.reason,
             )
         )
@@ -162,11 +217,14 @@ def recommend(
     from pyspark.sql import functions as F
 
     how = advice or Advice()
-    tags = ("quota_type", "quota_user", "quota_client_id")
 
     def transform(activity: DataFrame) -> DataFrame:
-        spark = activity.sparkSession
-        seen = activity.transform(usage(quotas)).transform(observe(how)).collect()
+        charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
+        users = charged.select("principal").distinct().limit(2).count()
+        # Where nobody logs in, client-ids are all there is to tell clients apart.
+        current = scaffold(quotas, how.types) if users > 1 else quotas
+        current = replace(current, name="current")
+        seen = activity.transform(usage(current)).transform(observe(how)).collect()
         observed = [
             Observed(
                 r["quota_type"],
@@ -176,21 +234,21 @@ def recommend(
                 r["peak"],
                 r["growth_per_day"],
                 r["days"],
-                r["quota"],
+                r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
             )
             for r in seen
         ]
-        shares: dict[tuple[str, str, str], list[tuple[str, str, int]]] = defaultdict(list)
-        sharers = (
-            activity.where(F.col("is_charged") & F.col("quota_type").isin(*TYPES))
-            .transform(resolve(quotas))
-            .groupBy(*tags, "principal", "client_id")
-            .agg(F.sum("bytes").alias("bytes"))
-        )
-        for r in sharers.collect():
+        sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
+        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+        for r in (
+            charged.transform(resolve(current))
+            .groupBy(*_TAGS, "principal", "client_id")
+            .agg(F.sum(used).alias("used"))
+            .collect()
+        ):
             at = (r["quota_type"], r["quota_user"], r["quota_client_id"])
-            shares[at].append((r["principal"] or "", r["client_id"] or "", r["bytes"]))
-        keys = {str(KEY_OF_TYPE[t]): t for t in TYPES}
+            sharers[at].append((r["principal"] or "", r["client_id"] or "", float(r["used"] or 0)))
+        keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
         dead = [
             (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
             for r in activity.transform(effective(quotas))
@@ -198,14 +256,13 @@ def recommend(
             .orderBy("quota_key", "source")
             .collect()
         ]
-        proposals = propose(observed, quotas.tables[-1], shares, dead, how)
-        current = replace(quotas, name="current")
-        plans = (current, plan_of(proposals, current))
+        proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
+        plans = [current, *plans_of(proposals, current)]
         options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
         sums = (
             pack(options)
             .transform(what_if_packed(options))
-            .groupBy("plan", *tags)
+            .groupBy("plan", *_TAGS)
             .agg(F.sum("throttled_requests").alias("n"), F.sum("throttle_time_ms").alias("ms"))
             .collect()
         )
@@ -213,7 +270,7 @@ def recommend(
             (r["plan"], r["quota_type"], r["quota_user"], r["quota_client_id"]): (r["n"], r["ms"])
             for r in sums
         }
-        rows = rows_of(proposals, throttled, how)
-        return spark.createDataFrame(rows, schema.RECOMMEND.struct)
+        rows = rows_of(proposals, Tried(plans, throttled, sharers), how)
+        return activity.sparkSession.createDataFrame(rows, schema.RECOMMEND.struct)
 
     return transform

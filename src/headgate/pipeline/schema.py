@@ -167,6 +167,13 @@ REQUESTS: Final = _table(
     ("client_ip", "string", "peer address"),
     ("decided_throttle_time_ms", "long", "throttle time of this row's own quota, ms (journals)"),
     ("source", "string", "log or journal"),
+    (
+        "event",
+        "string",
+        "of a journal: record (charged, then checked), strict (checked, then charged unless "
+        "refused), norecord (no quota of the type), unrecord (taken back), told (what a request "
+        "was told of its mutations' decisions); null from logs",
+    ),
     ("worker_id", "string", "gateway worker (journals)"),
     ("seq", "long", "order within the source: byte offset in the file, or the journal's seq"),
     ("file", "string", "file (or topic-partition) it was read from"),
@@ -277,14 +284,28 @@ RECOMMEND: Final = _table(
     ("action", "string", "set, keep, default, split, merge or remove"),
     ("current", "double", "limit in force per broker; null = unlimited"),
     ("recommended", "double", "limit per broker to set; null where the action sets none"),
-    ("observed_percentile", "double", "the chosen percentile of the rate over the quota window"),
+    (
+        "observed_percentile",
+        "double",
+        "the chosen percentile of the rate over the quota window, in the type's unit per second",
+    ),
     ("observed_peak", "double", "the highest rate over the quota window"),
     ("growth_per_day", "double", "relative growth of daily use used in the figure, 0.01 = 1 %/day"),
     ("headroom", "double", "factor applied on top, 1.2 = 20 %"),
-    ("throttled_requests_current", "long", "requests throttled in this data by the current limit"),
-    ("throttle_time_ms_current", "long", "throttle time in this data by the current limit, ms"),
-    ("throttled_requests_recommended", "long", "requests throttled by the recommended limit"),
-    ("throttle_time_ms_recommended", "long", "throttle time by the recommended limit, ms"),
+    (
+        "throttled_requests_current",
+        "long",
+        "requests of all whom the row concerns that the current quotas throttle in this data; "
+        "null where it can't be replayed",
+    ),
+    ("throttle_time_ms_current", "long", "their throttle time, ms"),
+    (
+        "throttled_requests_recommended",
+        "long",
+        "the same with the row's advice taken: all values set and kept together, each other kind "
+        "of action by itself",
+    ),
+    ("throttle_time_ms_recommended", "long", "their throttle time, ms"),
     ("reason", "string", "one line that explains the numbers"),
 )
 

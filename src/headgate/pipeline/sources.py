@@ -89,7 +89,13 @@ def activity(requests: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
-    told = F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
+    # A request's mutations are decided one by one, and it's told once: journal.counted_ms.
+    one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
+        "record", "strict"
+    )
+    told = F.when(F.coalesce(one_by_one, F.lit(False)), 0).otherwise(
+        F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
+    )
     is_time = F.col("quota_type") == "request_percentage"
     of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
     request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)

@@ -205,6 +205,7 @@ def test_a_row_of_a_journal(journal: Path) -> None:
         "client_ip": "10.0.0.9",
         "decided_throttle_time_ms": row["throttle_time_ms"],
         "source": "journal",
+        "event": "record",
         "worker_id": "w-1/1",
         "seq": 202,
         "file": splits[0].path,

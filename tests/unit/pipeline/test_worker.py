@@ -83,6 +83,7 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
         "client_ip": "127.0.0.1",
         "decided_throttle_time_ms": None,
         "source": "log",
+        "event": None,
         "worker_id": None,
         "seq": row["seq"],
         "file": str(DATA / "public.log.gz"),
