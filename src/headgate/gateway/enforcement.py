@@ -277,6 +277,18 @@ class Enforcement:
         """Charge a request's time only."""
         return self._request_and(session, context, plan, size, upstream_ms, now_ms, UNCHARGED)
 
+    def producer_id(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        size: int,
+        upstream_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Write down that a broker gave out a producer id; KIP-936 charges its first Produce."""
+        self.journal.producer_id(session, context, plan, now_ms, size, upstream_ms)
+
     def _request_and(
         self,
         session: SessionState,

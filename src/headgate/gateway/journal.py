@@ -130,6 +130,17 @@ class Journal:
     ) -> None:
         """A connection was accepted, after a delay or not."""
 
+    def producer_id(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        size: int,
+        upstream_ms: int,
+    ) -> None:
+        """A broker gave out a producer id; nothing is charged for it."""
+
     @property
     def events(self) -> tuple[int, int]:
         """Events written and dropped so far."""
@@ -361,6 +372,19 @@ class UsageJournal(Journal):
             "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
         )
         self._append((origin, t_ms, 1.0, None, throttle_ms, None, None, None, None, None))
+
+    def producer_id(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        size: int,
+        upstream_ms: int,
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._make(session, context, plan, "producer_id", "producer_ids_rate", "", "")
+        self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
 
     def _make(
         self,

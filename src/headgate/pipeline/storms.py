@@ -25,7 +25,8 @@ class Thresholds:
 
     Args:
         connections_per_s: new connections of an address on a listener and broker.
-        producer_ids_per_s: new producer ids of a user on a broker.
+        producer_ids_per_s: new producer ids of a user on a broker (InitProducerId, or the first
+            Produce with an id).
         requests_per_s: requests of a client on a broker.
         factor: times the source's own median second.
         gap_s: storm seconds this close are one storm.
@@ -85,10 +86,23 @@ def storms(
             .where(F.col("count") > 0)
         )
 
+    def ids_by_second(activity: DataFrame) -> DataFrame:
+        # A journal says which ids brokers gave out (no quota type), and which new ones were charged
+        # with a Produce: mostly the same, so the larger counts.
+        of_quota = F.col("quota_type") == "producer_ids_rate"
+        given = F.sum(F.when(F.col("quota_type").isNull(), F.col("producer_ids")))
+        charged = F.sum(F.when(of_quota, F.col("amount"))).cast("long")
+        return (
+            activity.where(F.col("is_charged"))
+            .groupBy("broker_id", "principal", "second_ms")
+            .agg(F.greatest(given, charged).alias("count"))
+            .where(F.col("count") > 0)
+        )
+
     def transform(activity: DataFrame, connections: DataFrame) -> DataFrame:
         from pyspark.sql import Window
 
-        ids = by_second(activity, "producer_ids", "principal")
+        ids = ids_by_second(activity)
         requests = by_second(activity, "requests", "principal", "client_id")
         ips = ("client_ip", "listener")
         every = (

@@ -24,7 +24,8 @@ from headgate.quota.key import KEYS
 #: norecord: a decision without a charge. unrecord: a charge taken back. expire: a sensor is gone.
 #: connection: a connection was accepted. strict: checked, then charged unless refused (tokens were
 #: below zero). told: what a request was told of decisions written before. bound: the limit of a
-#: pacing bucket moved. New words go to the end.
+#: pacing bucket moved. producer_id: a broker gave out a producer id (InitProducerId), which charges
+#: nobody. New words go to the end.
 KINDS: Final = (
     "start",
     "quota",
@@ -36,6 +37,7 @@ KINDS: Final = (
     "strict",
     "told",
     "bound",
+    "producer_id",
 )
 #: How a sensor decides. sampled: Kafka's rate over windows. bucket: Kafka's token bucket of
 #: num_samples x window_ms. paced: a bucket whose bound may move (smooth pacing, splits, shares).
