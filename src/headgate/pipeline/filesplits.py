@@ -9,7 +9,6 @@ owner whatever the cuts. Compressed files are one piece each. Paths are local, o
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,118 +226,11 @@ def _head(path: str) -> tuple[bytes, str]:
         head: bytes = file.read(65536)
     for magic, name in _COMPRESSION:
         if head.startswith(magic):
-            pieces = _decompressed(system, inner, name)
+            from headgate.pipeline.chunks import decompressed
+
+            pieces = decompressed(system, inner, name)
             try:
                 return next(pieces, b""), name
             except OSError:
                 return b"", name
     return head, ""
-
-
-def _decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
-    """
-    Yield the text of a compressed file.
-
-    Raises:
-        OSError: where the stream ends early or is broken, after all that came before it (gzip),
-            or nearly all (others, whose streams give whole blocks).
-    """
-    if compression != "gzip":
-        with system.open_input_stream(inner, compression=compression) as stream:
-            while data := stream.read(65536):
-                yield data
-        return
-    with system.open_input_stream(inner, compression=None) as stream:
-        unzip, fed = zlib.decompressobj(31), b""
-        while data := fed or stream.read(1 << 20):
-            try:
-                text = unzip.decompress(data)
-            except zlib.error as exc:
-                raise OSError(str(exc)) from exc
-            if text:
-                yield text
-            fed = unzip.unused_data.lstrip(b"\0")
-            if unzip.eof:  # another member may follow
-                unzip = zlib.decompressobj(31)
-                fed = fed or stream.read(1 << 20).lstrip(b"\0")
-                if not fed:
-                    return
-        msg = "the gzip stream ends early"
-        raise OSError(msg)
-
-
-def read_lines(split: Split) -> Iterator[tuple[int, list[bytes]]]:
-    """
-    Yield the lines that ``split`` owns, in chunks of (byte offset of the first line, lines).
-
-    Raises:
-        OSError: if the file can't be read, or its compressed stream ends early; lines before
-            that are yielded first.
-    """
-    system, inner = filesystem(split.path)
-    if split.compression:
-        yield from _chunks(_decompressed(system, inner, split.compression))
-        return
-    with system.open_input_file(inner) as file:
-        yield from _range(file, split.start, split.end)
-
-
-def _chunks(pieces: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the lines of a stream; the last one need not end in a newline."""
-    rest, offset = b"", 0
-    failure: OSError | None = None
-    while failure is None:
-        data = []
-        length = 0
-        try:
-            while length < SPLIT_BYTES // 8:
-                data.append(next(pieces))
-                length += len(data[-1])
-        except StopIteration:
-            if not data:
-                break
-        except OSError as exc:
-            failure = exc
-        lines = b"".join([rest, *data]).split(b"\n")
-        rest = lines.pop()
-        if len(rest) > MAX_LINE_BYTES:
-            lines.append(rest)
-            rest = b""
-        if lines:
-            yield offset, lines
-            offset += sum(map(len, lines)) + len(lines)
-    if rest:
-        yield offset, [rest]
-    if failure is not None:
-        raise failure
-
-
-def _range(file: Any, start: int, end: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the lines that begin in [start, end)."""
-    begin = max(start - 1, 0)
-    file.seek(begin)
-    data: bytes = file.read(end - begin)
-    if start > 0:  # the line that is under way at `start` belongs to the piece before
-        newline = data.find(b"\n")
-        if newline < 0:
-            return
-        data = data[newline + 1 :]
-        begin += newline + 1
-    if not data:
-        return
-    parts = [data]
-    length = len(data)
-    while not parts[-1].endswith(b"\n"):  # finish the last line, which runs on past `end`
-        more: bytes = file.read(65536)
-        if not more:
-            break
-        newline = more.find(b"\n")
-        parts.append(more if newline < 0 else more[: newline + 1])
-        length += len(parts[-1])
-        if newline >= 0 or length > MAX_LINE_BYTES + (end - start):
-            break
-    lines = b"".join(parts).split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if lines:
-        yield begin, lines

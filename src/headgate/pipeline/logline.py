@@ -79,6 +79,11 @@ _BROKERS_OWN: Final = frozenset(
 )
 
 
+def is_brokers_own(api_name: str, version: int) -> bool:
+    """Say whether only brokers and controllers send it, so that no client quota counts it."""
+    return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
+
+
 class _Header(msgspec.Struct, gc=False):
     requestApiKey: int
     requestApiVersion: int
@@ -204,10 +209,6 @@ _DECODERS: Final[dict[bytes, Any]] = {
 }
 # RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
 _START: Final = b'{"isForwarded":'
-# The whole beginning of a produce request that wasn't forwarded, and the stock layout's end.
-_FAST: Final = b'{"isForwarded":false,"requestHeader":{"requestApiKey":0,'
-_FAST_END: Final = b"}} (kafka.request.logger)"
-_FAST_END_LEN: Final = len(_FAST_END) - 2
 _KEY: Final = b'"requestApiKey":'
 _KEY_LEN: Final = len(_KEY)
 _MARK: Final = b"Completed request:"
@@ -228,82 +229,6 @@ class LineParser:
     def __init__(self, zone: tzinfo = UTC, *, nanos: bool = False, file: str = "") -> None:
         self._stamps = StampReader(zone, nanos=nanos, file=file)
         self._names: dict[str, str] = {}
-
-    def add_produce(self, line: bytes, broker: int | None, sums: dict[Any, list[Any]]) -> bool:
-        """
-        Add a produce request of the stock layout to sums by second; the way most lines go.
-
-        Does what ``parse`` and ``worker.Sums.add`` do, written out, at half their price.
-
-        Args:
-            line: any line.
-            broker: who wrote it.
-            sums: as ``worker.Sums`` keeps them.
-
-        Returns:
-            False, and nothing is done, if the line isn't one of these.
-        """
-        start = line.find(_FAST)
-        if start < 0 or not line.endswith(_FAST_END):
-            return False
-        log_ms = self._stamps.remembered(line)
-        if log_ms is None:
-            return False
-        try:
-            request = _PRODUCE.decode(line[start:-_FAST_END_LEN])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
-        header = request.requestHeader
-        version = header.requestApiVersion
-        principal = self._names.get(request.principal)
-        if principal is None or not 9 <= version <= sizes.NEWEST_PRODUCE:
-            return False
-        body = request.request
-        topics = body.topicData
-        client = header.clientId or ""
-        bytes_ = 0
-        if len(topics) == 1 and body.transactionalId is None:
-            partitions = topics[0].partitionData
-            if len(partitions) == 1:
-                size = partitions[0].recordsSizeInBytes
-                if size is not None:
-                    # produce_bytes for one topic and partition: 11 + 1 + 6 + 1 + (1 + 1) + 5 + 1
-                    name = topics[0].name
-                    bytes_ = 27 + len(client) + size + sizes.varint_bytes(size + 1)
-                    if version >= 13 or name is None:
-                        bytes_ += 16
-                    elif name.isascii() and len(name) < 127:
-                        bytes_ += 1 + len(name)
-                    else:
-                        bytes_ = 0
-                    if not client.isascii():
-                        bytes_ = 0
-        if not bytes_:
-            bytes_ = sizes.produce_bytes(
-                version,
-                client,
-                body.transactionalId,
-                [(t.name, [p.recordsSizeInBytes for p in t.partitionData]) for t in topics],
-            )
-        record_ms = log_ms - request.sendTimeMs - request.responseQueueTimeMs
-        key = (broker, request.listener, principal, client, PRODUCE, True, record_ms // 1000.0)
-        ns = int(request.localTimeMs * 1e6 + 0.5)
-        throttle = request.throttleTimeMs
-        total = sums.get(key)
-        if total is None:
-            over = 1 if throttle > 0 else 0
-            sums[key] = [1, bytes_, 0, float(bytes_), ns, throttle, over, throttle]
-            return True
-        total[0] += 1
-        total[1] += bytes_
-        total[3] += bytes_
-        total[4] += ns
-        if throttle > 0:
-            total[5] += throttle
-            total[6] += 1
-            if throttle > total[7]:
-                total[7] = throttle
-        return True
 
     def parse(self, line: bytes) -> LogRow | None:
         """
@@ -377,8 +302,7 @@ class LineParser:
                 throttle = max(throttle, line.response.throttleTimeMs)
         else:
             quota_type, amount = REQUEST, line.localTimeMs / 10.0
-            if api in _BROKERS_OWN or (api == "ADD_PARTITIONS_TO_TXN" and version >= 4):
-                charged = False
+            charged = charged and not is_brokers_own(api, version)
         return LogRow(
             log_ms - line.sendTimeMs - line.responseQueueTimeMs,
             line.listener,

@@ -96,13 +96,16 @@ class StampReader:
                 return second + self._fraction_ms(fraction)
         return self._read_any(prefix)
 
-    def remembered(self, line: bytes) -> float | None:
-        """Return the stamp of a stock line whose second was read before; None if it isn't one."""
-        second = self._seconds.get(line[1:20])
-        if second is None or line[24:25] != b"]" or self._nanos:
-            return None
-        fraction = line[21:24]
-        return second + int(fraction) if fraction.isdigit() else None
+    def second(self, stamp: bytes) -> float | None:
+        """Return the epoch ms of a stock stamp's 19 bytes (up to its second); None for others."""
+        if stamp not in self._seconds:
+            if stamp[13:14] != b":" or stamp[16:17] != b":":
+                return None
+            try:
+                self._read_any(b"[" + stamp + b"]")
+            except StampError:
+                return None
+        return self._seconds.get(stamp)
 
     def _read_any(self, prefix: bytes) -> float:
         found = None
@@ -168,6 +171,11 @@ class StampReader:
             unit = {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
             value += int(found["f"]) / 10.0 ** len(found["f"]) * unit
         return value
+
+
+def has_stamp(text: bytes) -> bool:
+    """Say whether a time of day stands in ``text``."""
+    return _STAMP.search(text) is not None
 
 
 def sniff_nanos(head: bytes) -> bool:

@@ -1,0 +1,43 @@
+"""
+Where the scan leaves what lines hold: numbers of columns, of kinds, and of what went wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Columns of whole numbers, by line.
+OFFSET: Final = 0
+STAMP_NAME: Final = 1
+MIDDLE_NAME: Final = 2
+API_NAME: Final = 3
+LISTENER_NAME: Final = 4
+PRINCIPAL_NAME: Final = 5
+CLIENT_NAME: Final = 6
+CONNECTION_NAME: Final = 7
+KIND: Final = 8
+VERSION: Final = 9
+FORWARDED: Final = 10
+BYTES: Final = 11
+EXACT: Final = 12
+FOLLOWER: Final = 13
+THROTTLE: Final = 14
+INTS: Final = 15
+# Columns of doubles.
+FRACTION: Final = 0
+LOCAL: Final = 1
+QUEUE: Final = 2
+SEND: Final = 3
+DOUBLES: Final = 4
+# Kinds.
+OTHER: Final = 0
+PRODUCE: Final = 1
+FETCH: Final = 2
+# What a call found: where it stopped, lines taken, lines given back, lines in all.
+STOPPED: Final = 0
+TAKEN: Final = 1
+GIVEN: Final = 2
+LINES: Final = 3
+# What went wrong with a line: it isn't vouched for; there's no more room for names.
+REFUSED: Final = -1
+FULL: Final = -2
