@@ -4,14 +4,35 @@ Who a request is charged to, and what a session needs to know of the rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from headgate.gateway.headroom import Headroom
     from headgate.gateway.plans import Plan
     from headgate.gateway.rewrite import AddressBook
     from headgate.gateway.session_state import SessionState
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.wire.fields import Buffer
+
+
+class Limits(NamedTuple):
+    """
+    What finite quotas are in force for a principal and client id.
+
+    Attributes:
+        any: any at all.
+        requests: of request time, which every request is charged.
+        produces: of anything a produce request is charged besides.
+        fetches: of anything a fetch is charged besides.
+    """
+
+    any: bool
+    requests: bool
+    produces: bool
+    fetches: bool
+
+
+UNLIMITED: Final = Limits(False, False, False, False)
 
 
 class Context:
@@ -21,17 +42,44 @@ class Context:
     Args:
         principal: name of the principal, raw.
         client_id: as the client claims it, raw.
-        limited: some finite quota applies: one request in flight, as in Kafka.
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
+        limits: what may throttle it.
+        headroom: of its produce quota, if nothing else throttles what it produces.
+
+    Attributes:
+        limited: some finite quota applies.
+        alone: any request may be throttled by its time: one in flight, as in Kafka.
+        fetches_alone: so may a fetch by the size of its answer, which nobody knows before.
+        produces_alone: so may a produce request, and its headroom isn't known.
     """
 
-    __slots__ = ("client_id", "exempt", "limited", "principal")
+    __slots__ = (
+        "alone",
+        "client_id",
+        "exempt",
+        "fetches_alone",
+        "headroom",
+        "limited",
+        "principal",
+        "produces_alone",
+    )
 
-    def __init__(self, principal: str, client_id: str, limited: bool, exempt: bool) -> None:
+    def __init__(
+        self,
+        principal: str,
+        client_id: str,
+        exempt: bool,
+        limits: Limits,
+        headroom: Headroom | None = None,
+    ) -> None:
         self.principal = principal
         self.client_id = client_id
-        self.limited = limited
         self.exempt = exempt
+        self.limited = limits.any
+        self.alone = limits.requests
+        self.fetches_alone = limits.requests or limits.fetches
+        self.produces_alone = headroom is None and (limits.requests or limits.produces)
+        self.headroom = headroom
 
 
 class SessionRules(Protocol):

@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
-from headgate.gateway.context import Context
+from headgate.gateway.context import UNLIMITED, Context
+from headgate.gateway.headroom import Headroom
 from headgate.gateway.journal import NO_JOURNAL, Journal
 from headgate.gateway.managers import Managers, sensors_of
 from headgate.gateway.plans import Kind
@@ -93,6 +95,8 @@ class Enforcement:
         self._record_fetch = self.managers.fetch.record
         self._record_request = self.managers.request.record_ns
         self._contexts: dict[tuple[str, str], Context] = {}
+        # Kept by contexts, and those by sessions and requests in flight.
+        self._headrooms: WeakValueDictionary[tuple[str, str], Headroom] = WeakValueDictionary()
         journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
@@ -129,6 +133,8 @@ class Enforcement:
         self.counts_mutations = managers.mutation.enabled and MUTATION in managers.active
         self.counts_producer_ids = managers.producer_ids.enabled
         self._contexts.clear()
+        for headroom in list(self._headrooms.values()):
+            headroom.quota_changed()
         self.epoch += 1
 
     def context(self, principal: str, client_id: str) -> Context:
@@ -136,12 +142,24 @@ class Enforcement:
         found = self._contexts.get((principal, client_id))
         if found is None:
             exempt = principal in self._exempt
-            limited = not exempt and self.managers.limits(principal, client_id)
+            limits = UNLIMITED if exempt else self.managers.limits(principal, client_id)
+            headroom = self._headroom(principal, client_id) if limits.produces else None
             if len(self._contexts) >= _MOST_CONTEXTS:
                 self._contexts.clear()
-            found = Context(principal, client_id, limited, exempt)
+            found = Context(principal, client_id, exempt, limits, headroom)
             self._contexts[principal, client_id] = found
         return found
+
+    def _headroom(self, principal: str, client_id: str) -> Headroom | None:
+        """Return the headroom of a quota-id, one for all that share it."""
+        tags = self.managers.headroom_tags(principal, client_id)
+        if tags is None or (self._exempt and not tags[0]):
+            return None  # what exempt principals produce under a client id counts, unannounced
+        headroom = self._headrooms.get(tags)
+        if headroom is None:
+            headroom = Headroom(partial(self.managers.spare, tags))
+            self._headrooms[tags] = headroom
+        return headroom
 
     # --- charges ----------------------------------------------------------------------------
 

@@ -377,6 +377,7 @@ class Link:
         self.closed = reason
         if self.session.closed is None:
             self.session.closed = Close(reason, detail)
+            self.session.abandon()
         self._hangup.forget(self)
         for task in self.tasks:
             task.cancel()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headgate.gateway.context import Limits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -25,7 +26,7 @@ from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
@@ -41,6 +42,10 @@ _BEYOND_KAFKA: Final = frozenset(
     {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
 )
 """What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
+
+
+_PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
+_FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
 class ByteManager(Protocol):
@@ -161,13 +166,39 @@ class Managers:
         """Whether there is a cluster-wide quota to be split."""
         return self.produce_bps.enabled or self.fetch_bps.enabled
 
-    def limits(self, principal: str, client_id: str) -> bool:
-        """Whether a finite limit is in force for a principal and client id."""
-        return any(
-            manager.enabled and manager.bound(manager.tags(principal, client_id)) < UNLIMITED
+    def limits(self, principal: str, client_id: str) -> Limits:
+        """Return what finite limits are in force for a principal and client id."""
+        finite = {
+            key
             for key, manager in self.by_key.items()
             if key in self.active
+            and manager.enabled
+            and manager.bound(manager.tags(principal, client_id)) < UNLIMITED
+        }
+        return Limits(
+            bool(finite), REQUEST in finite, bool(finite & _PRODUCING), bool(finite & _FETCHING)
         )
+
+    def headroom_tags(self, principal: str, client_id: str) -> Tags | None:
+        """
+        Return the quota-id that alone decides whether a produce request is throttled.
+
+        None where something else may, or where its headroom can't be told beforehand.
+        """
+        if (
+            self.produce_active
+            or self.producer_ids.enabled
+            or PRODUCER not in self.active
+            or not isinstance(self.produce, ClientQuotaManager)
+        ):
+            return None
+        tags = self.produce.tags(principal, client_id)
+        return tags if self.produce.bound(tags) < UNLIMITED else None
+
+    def spare(self, tags: Tags) -> int:
+        """Return what a quota-id may still produce before anything of it is throttled."""
+        manager = self.produce
+        return manager.spare(tags) if isinstance(manager, ClientQuotaManager) else 0
 
     def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
         """Return the most bytes a fetch may ask for; infinite where nothing limits it."""

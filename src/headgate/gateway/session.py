@@ -10,10 +10,11 @@ need nothing in between leave as one slice. A frame is collected only when its p
 (``plans.py``). Slices in ``to_broker`` and ``to_client`` are good until the next call; what is
 kept longer is copied.
 
-When the client waits. A connection under a finite quota has one request in flight, as in Kafka,
-and after a throttled answer stays muted (``mute.py``). What arrives meanwhile is held, up to
-``HELD_BYTES``; then the shell is told to read no more. Connections without any finite quota are
-pipelined freely.
+When the client waits. A request that may be throttled is alone in flight, as in Kafka, and after
+a throttled answer the connection stays muted (``mute.py``). What arrives meanwhile is held, up to
+``HELD_BYTES``; then the shell is told to read no more. What no quota can throttle, whenever it is
+charged, is pipelined freely: requests that are charged nothing, all of a connection without any
+finite quota, and as much of what is produced as there is ``headroom`` for.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ class Session(Replies):
 
     def wake(self, now_ms: int) -> None:
         """The time of a ``WakeAt`` has come; harmless when it hasn't."""
-        if self.closed is not None or not self.throttled_until_ms:
+        if self.closed is not None:
+            return
+        if not self.throttled_until_ms:
+            if self._awaited is not None:
+                self._maybe_go_on(now_ms)
             return
         if now_ms < self.throttled_until_ms:
             self.commands.append(WakeAt(self.throttled_until_ms))

@@ -218,6 +218,8 @@ class Replies(Requests):
                 upstream = 0
             else:
                 upstream = read_throttle(key, version, answer)
+            if context.headroom is not None:
+                self._released(context.headroom, size)
             throttle = self.rules.produce(
                 self, context, plan, size, producer_ids, upstream, True, now_ms
             )

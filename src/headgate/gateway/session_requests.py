@@ -8,7 +8,8 @@ import struct
 from typing import Final, NoReturn
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.commands import Ask, ResumeClient
+from headgate.gateway.commands import Ask, ResumeClient, WakeAt
+from headgate.gateway.headroom import ALONE, EARLY, WAIT, Headroom
 from headgate.gateway.mute import MuteEvent, MuteState
 from headgate.gateway.plans import RAW_TOKEN, Kind, Plan
 from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, SessionState
@@ -47,6 +48,7 @@ class Requests(SessionState):
             if not self.mute.try_unmute():
                 return
             self._blocked = False
+            self._stop_waiting()
             if not self._held:
                 break
             held = self._held.popleft()
@@ -65,6 +67,7 @@ class Requests(SessionState):
     def _feed_client(self, data: memoryview, now_ms: int, *, owned: bool) -> None:
         """Go through bytes frame by frame; everything before ``run`` is dealt with."""
         out = self.to_broker
+        inflight = self._inflight
         end = len(data)
         run = pos = 0
         if self._left:
@@ -84,7 +87,7 @@ class Requests(SessionState):
                 out.append(data)
                 return
             self.partial_since_ms = 0
-            if taken is None and (self._silent or self.context.limited):
+            if taken is None and (self._silent or self._alone):
                 self._request_in(now_ms)
         elif self._head:
             self.partial_since_ms = 0
@@ -126,15 +129,19 @@ class Requests(SessionState):
             if raw != self._client_raw or self.rules.epoch != self._epoch:
                 self._new_context(raw)
             kind = plan.kind
-            if len(self._inflight) >= MAX_IN_FLIGHT:
+            waiting = len(inflight)
+            if not waiting:
+                self.asked_ms = now_ms
+            elif waiting >= MAX_IN_FLIGHT:
                 if run < pos:
                     out.append(data[run:pos])
                 self._barrier = self._blocked = True
                 self._put_back(data[pos:], owned=owned)
                 return
-            self.requests += 1
             if not self._known and kind not in _BEFORE_LOGIN:
                 self._refuse(key_version)
+            context = self.context
+            alone = context.alone
             if kind:
                 if self._must_wait(kind):
                     if run < pos:
@@ -143,6 +150,7 @@ class Requests(SessionState):
                     self._put_back(data[pos:], owned=owned)
                     return
                 if self._must_take(plan):
+                    self.requests += 1
                     if run < pos:
                         out.append(data[run:pos])
                     if avail < frame_bytes:
@@ -156,27 +164,53 @@ class Requests(SessionState):
                     pos = run
                     continue
                 if kind == Kind.FETCH:
-                    limit = self.rules.fetch_limit(self.context, now_ms)
+                    limit = self.rules.fetch_limit(context, now_ms)
                     if limit is not None:
                         view = data[pos : pos + min(avail, frame_bytes)]
                         body = parse_request_header(view)[4]
                         fetch.cap_request(view, plan.version, body, limit)
                         if self.rules.empties_fetches and plan.version >= 7:
                             self._session_of(view, plan.version, body)
+                    alone = context.fetches_alone
                 elif kind == Kind.PRODUCE:
                     view = data[pos : pos + min(avail, frame_bytes)]
-                    if not _acks(view, plan.version, header):
+                    silent = not _acks(view, plan.version, header)
+                    headroom = context.headroom
+                    way = EARLY
+                    if headroom is not None:
+                        way = headroom.admit(size)
+                    elif context.produces_alone:
+                        alone = True
+                        way = ALONE
+                    # Without an answer it is charged at once, so what is in flight comes first.
+                    if way == WAIT or (silent and waiting and way == ALONE):
+                        if run < pos:
+                            out.append(data[run:pos])
+                        self._barrier = self._blocked = True
+                        if headroom is not None:
+                            self._await(headroom, size, way, now_ms)
+                        self._put_back(data[pos:], owned=owned)
+                        return
+                    if way == ALONE:
+                        alone = True
+                    if silent:
                         self._silent = size
+                        self._silent_way = way
                         self._taken_plan = plan
+                    else:
+                        self._lone = way == ALONE and headroom is not None
+            self.requests += 1
             if not self._silent:
-                self._inflight.append((correlation_id, plan, size, self.context, None, None))
+                inflight.append((correlation_id, plan, size, context, None, None))
             pos += frame_bytes
             if pos > end:
                 self._left = pos - end
+                self._alone = alone
                 self.partial_since_ms = now_ms
                 out.append(data[run:])
                 return
-            if self._silent or self.context.limited:
+            if self._silent or alone:
+                self._alone = alone
                 self._request_in(now_ms)
         if run < pos:
             out.append(data[run:pos])
@@ -203,6 +237,16 @@ class Requests(SessionState):
         self._take(RAW_TOKEN, data[:end], now_ms)
         if len(data) > end:
             self._put_back(data[end:], owned=owned)
+
+    def _await(self, headroom: Headroom, size: int, way: int, now_ms: int) -> None:
+        """Let a request that might be throttled wait for what is in flight."""
+        if way != WAIT:
+            headroom.release(size, way)
+            return
+        headroom.waiting += 1
+        self._awaited = headroom
+        if not self._inflight:
+            self.commands.append(WakeAt(now_ms + 1))  # other connections' early ones
 
     def _must_wait(self, kind: Kind) -> bool:
         """Whether a request can't be taken before all earlier ones are answered."""
@@ -265,11 +309,16 @@ class Requests(SessionState):
         """A complete request has been passed on, of a limited client or one without an answer."""
         size = self._silent
         if not size:
+            self._alone = False
             if self._inflight:  # else it was answered before it was all in: no broker does that
                 self._block()
             return
         self._silent = 0
+        self._alone = False
         assert self._taken_plan is not None
+        headroom = self.context.headroom
+        if headroom is not None:
+            headroom.release(size, self._silent_way)
         throttle = self.rules.produce(
             self, self.context, self._taken_plan, size, None, 0, False, now_ms
         )
@@ -371,6 +420,7 @@ class Requests(SessionState):
     def _sent(self, throttle: int, now_ms: int) -> None:
         """An answer is on its way: start its throttle, go on when nothing else is due."""
         self._network_due = self.rules.counts_requests
+        self.asked_ms = now_ms  # a broker begins with a request when the one before is answered
         if throttle:
             self._start_throttle(throttle, now_ms)
         if not self._blocked:

@@ -12,13 +12,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.gateway.commands import Ask, Close, Command, PauseClient, WakeAt
+from headgate.gateway.headroom import ALONE, EARLY
 from headgate.gateway.mute import ChannelMute, MuteEvent, MuteState
-from headgate.gateway.plans import Plan
+from headgate.gateway.plans import Kind, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.context import Context, Face, Identity, SessionRules
+    from headgate.gateway.headroom import Headroom
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.wire.messages import fetch
 
@@ -56,11 +58,13 @@ class SessionState:
     """
 
     __slots__ = (
+        "_alone",
         "_answer_head",
         "_answer_left",
         "_answer_taken",
         "_answer_throttle",
         "_asked",
+        "_awaited",
         "_barrier",
         "_blocked",
         "_client_raw",
@@ -74,6 +78,7 @@ class SessionState:
         "_inflight",
         "_known",
         "_left",
+        "_lone",
         "_lost_session",
         "_masker",
         "_max_bytes",
@@ -83,6 +88,7 @@ class SessionState:
         "_plans",
         "_raw",
         "_silent",
+        "_silent_way",
         "_taken",
         "_taken_plan",
         "asked_ms",
@@ -168,6 +174,10 @@ class SessionState:
         self._taken: bytearray | None = None
         self._taken_plan: Plan | None = None
         self._silent = 0  # bytes of a request that gets no answer (acks=0)
+        self._silent_way = EARLY  # how its headroom admitted it
+        self._alone = False  # nothing follows the request being read until it is answered
+        self._lone = False  # the last request in flight was admitted ALONE by its headroom
+        self._awaited: Headroom | None = None  # where early requests of others are waited for
         # The same for the answer being read.
         self._answer_head = b""
         self._answer_left = 0
@@ -260,3 +270,28 @@ class SessionState:
     def _close(self, reason: str, detail: str) -> None:
         self.closed = Close(reason, detail)
         self.commands.append(self.closed)
+        self.abandon()
+
+    def _released(self, headroom: Headroom, size: int) -> None:
+        """A produce request that was admitted is charged now, or never will be."""
+        way = EARLY
+        if self._lone and not self._inflight:
+            self._lone = False
+            way = ALONE
+        headroom.release(size, way)
+
+    def _stop_waiting(self) -> None:
+        if self._awaited is not None:
+            self._awaited.waiting -= 1
+            self._awaited = None
+
+    def abandon(self) -> None:
+        """The conversation is over: what is in flight will never be charged."""
+        self._stop_waiting()
+        if self._silent and self.context.headroom is not None:
+            self.context.headroom.release(self._silent, self._silent_way)
+        self._silent = 0
+        while self._inflight:
+            _, plan, size, context, _, _ = self._inflight.popleft()
+            if plan.kind == Kind.PRODUCE and context.headroom is not None:
+                self._released(context.headroom, size)

@@ -10,6 +10,8 @@ Source: kafka.server.ClientQuotaManager; DESIGN section 3.
 
 from __future__ import annotations
 
+from typing import Final
+
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import DOUBLE_MAX, LONG_MAX
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
@@ -22,6 +24,8 @@ from headgate.throttle.registry import (
 from headgate.throttle.sensor import MOST_EXACT, SampledRate, throttle_time_ms
 
 _new = tuple.__new__
+_BELOW_ROUNDING: Final = 1 - 1e-12
+"""Far more than what doubles lose in a rate, far less than a byte of any sum that is exact."""
 
 
 class RateSensor(SampledRate):
@@ -196,6 +200,27 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         if limit is None:
             return DOUBLE_MAX
         return limit * (self.num_samples - 1) * (self.window_ms / 1000.0)
+
+    def spare(self, tags: Tags) -> int:
+        """
+        Return what can be charged from now on before anything of a quota-id is throttled.
+
+        Whenever it is charged: a rate is measured over (N - 1) windows at least, less than one
+        fewer where the clock steps back, and samples only ever leave the sum. Never too much,
+        and 0 where it isn't known.
+
+        Args:
+            tags: the quota-id charged.
+        """
+        sensor = self._sensors.get(tags)
+        charged: float = 0
+        if sensor is not None:
+            if not sensor.exact:
+                return 0
+            charged = sensor.others + sensor.value
+        shortest_s = (self.num_samples - 2) * self.window_ms / 1000.0
+        most = min(self._overrides.bound(tags) * shortest_s * _BELOW_ROUNDING, MOST_EXACT)
+        return max(int(most - charged), 0)
 
     def measure(self, tags: Tags, now_ms: int) -> tuple[float, int] | None:
         """

@@ -172,6 +172,11 @@ class SampledRate:
                 elapsed = _padded(elapsed, self.num_samples, window)
         return total / ((elapsed if elapsed > 1 else 1) / 1000.0), elapsed if elapsed > 1 else 1
 
+    @property
+    def exact(self) -> bool:
+        """Whether all amounts were whole numbers: ``others`` and ``value`` are the sum."""
+        return self._exact
+
     def peek(self, now_ms: int) -> tuple[float, int]:
         """
         Return what :meth:`charge` of None would, and change nothing.

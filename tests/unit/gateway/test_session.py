@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from headgate.gateway.mute import MuteState
-from headgate.gateway.session import HELD_BYTES, MAX_IN_FLIGHT
+from headgate.gateway.plans import build_plans
+from headgate.gateway.session import HELD_BYTES, MAX_IN_FLIGHT, Session
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.testing.playbook import (
+    ANY,
     NOTHING,
     After,
     Closed,
@@ -21,6 +23,7 @@ from headgate.testing.playbook import (
     FromClient,
     Mute,
     Pause,
+    Playbook,
     Ready,
     Resume,
     ToBroker,
@@ -29,6 +32,8 @@ from headgate.testing.playbook import (
 
 from .conftest import (
     Setup,
+    StillFace,
+    StillIdentity,
     answer,
     beaten,
     fetch,
@@ -68,13 +73,77 @@ def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
     assert play.session.in_flight == 2
 
 
-def test_a_client_under_a_finite_quota_has_one_request_in_flight(gateway: Make) -> None:
-    play = gateway({ALICE: {PRODUCER: 1e9}}).play
-    one, two = produce(100, 1), produce(100, 2)
+@pytest.mark.parametrize(
+    ("quota", "said", "told"),
+    [
+        (REQUEST, heartbeat, beaten),  # any request's time may be too long
+        (REQUEST, produce, produced),
+        (CONSUMER, fetch, fetched),  # nobody knows how large the answer will be
+        (PRODUCER, produce, produced),  # 12,000 bytes in 9 s are more than 1,000 B/s
+    ],
+)
+def test_a_request_that_may_be_throttled_is_alone_in_flight(
+    gateway: Make, quota: QuotaKey, said: Any, told: Any
+) -> None:
+    play = gateway({ALICE: {quota: 1_000.0}}).play
+    one = produce(10_000, 1) if said is produce else said(1)
+    two = heartbeat(2) if said is heartbeat else produce(2_000, 2)
+    answered = told(100, 1) if told is fetched else told(1)
     play >> Ready() << NOTHING
-    play >> FromClient(one + two) << ToBroker(one) << NOTHING
+    play >> FromClient(one + two) << ToBroker(ANY) << NOTHING
     assert play.session.mute.state is MuteState.MUTED_AND_RESPONSE_PENDING
-    play >> FromBroker(produced(1)) << ToBroker(two) << ToClient(produced(1)) << NOTHING
+    play >> FromBroker(answered) << ToBroker(two) << ToClient(answered) << NOTHING
+
+
+def test_requests_that_no_quota_can_throttle_are_pipelined(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0, CONSUMER: 1_000.0}}).play
+    early = heartbeat(1) + produce(4_000, 2) + produce(4_999, 3) + heartbeat(4)
+    late = produce(60, 5)  # 9,000 bytes are sure to pass, whatever the clock does
+    play >> Ready() << NOTHING
+    play >> FromClient(early + late + heartbeat(6)) << ToBroker(early) << NOTHING
+    play >> FromBroker(beaten(1) + produced(2)) << ToClient() << NOTHING
+    play >> FromBroker(produced(3)) << ToClient() << NOTHING
+    play >> FromBroker(beaten(4)) << ToBroker(late) << ToClient() << NOTHING
+    play >> FromBroker(produced(5)) << ToBroker(heartbeat(6)) << ToClient(produced(5))
+
+
+def test_what_another_connection_has_in_flight_counts(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play = setup.play
+    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other >> Ready() << NOTHING
+    play >> Ready() << NOTHING
+    other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
+    play >> FromClient(produce(3_000, 1)) << Mute(1)  # 11,000 in all might be too many
+    play >> After(1) << Mute(1)
+    # While somebody waits nobody goes early, however little it is.
+    other >> FromClient(produce(100, 3)) << NOTHING
+    other >> FromBroker(produced(1)) << ToClient()
+    play >> After(1) << Mute(1)
+    other >> FromBroker(produced(2)) << ToBroker(produce(100, 3)) << ToClient()
+    play >> After(1) << ToBroker(produce(3_000, 1)) << NOTHING
+    # 11,000 bytes over 10.003 s, then 100 more.
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 997)) << Mute(997)
+    other >> FromBroker(produced(3)) << ToClient(produced(3, 1_100)) << Mute(1_100)
+
+
+def test_what_a_closed_connection_had_in_flight_counts_no_more(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play = setup.play
+    others = [
+        Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+        for _ in range(2)
+    ]
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(8_000, 1) + produce(500, 2)[:300]) << ToBroker()
+    others[0] >> Ready() << NOTHING
+    others[0] >> FromClient(produce(600, 1)) << Mute(1)
+    play >> FromBroker(b"\0\0\0\0\0\0\0\0") << Closed("upstream-malformed")
+    others[1] >> Ready() << NOTHING
+    others[0] >> After(1) << ToBroker()
+    others[1] >> FromClient(produce(8_000, 1) + produce(300, 2)) << ToBroker() << NOTHING
+    others[0] >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
+    assert others[1].session.in_flight == 2
 
 
 def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
@@ -172,11 +241,11 @@ def test_a_client_that_is_never_answered_is_held_at_a_bound(gateway: Make) -> No
 
 
 def test_lifting_a_quota_lets_a_client_pipeline_again(gateway: Make) -> None:
-    setup = gateway({ALICE: {PRODUCER: 1e9}})
+    setup = gateway({ALICE: {REQUEST: 1e9}})
     play = setup.play
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker(heartbeat(1))
-    _change(setup, {ALICE: {PRODUCER: 1e9}}, {})
+    _change(setup, {ALICE: {REQUEST: 1e9}}, {})
     play >> FromBroker(beaten(1)) << ToBroker(heartbeat(2)) << ToClient(beaten(1))
     play >> FromClient(heartbeat(3)) << ToBroker(heartbeat(3))
 
@@ -239,7 +308,7 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
 
 
 def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
-    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    play = gateway({ALICE: {PRODUCER: 1_000.0, REQUEST: 1e9}}).play
     one = produce(11_000, 1)
     many = b"".join(heartbeat(n) for n in range(2, 10_000))
     play >> Ready() << NOTHING

@@ -6,9 +6,12 @@ import struct
 from typing import Any
 
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from headgate.config import Settings
+from headgate.gateway.commands import Close
 from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.mute import MuteState
 from headgate.gateway.plans import build_plans
@@ -137,12 +140,16 @@ def test_no_request_of_whatever_api_and_no_answer_does_more_than_close(
 @given(
     st.lists(st.tuples(KINDS, st.integers(0, 9_000)), min_size=1, max_size=30),
     st.integers(1, 20_000),
+    st.booleans(),
 )
-def test_under_a_quota_one_request_is_in_flight_and_none_is_lost(
-    turns: list[tuple[str, int]], bound: int
+def test_under_a_quota_no_request_is_lost(
+    turns: list[tuple[str, int]], bound: int, by_time: bool
 ) -> None:
     pairs = [exchange(kind, n, size) for n, (kind, size) in enumerate(turns)]
-    made = session({QuotaEntity.of(user="alice"): {PRODUCER: float(bound), CONSUMER: float(bound)}})
+    quotas = {PRODUCER: float(bound), CONSUMER: float(bound)}
+    if by_time:
+        quotas[REQUEST] = 1e9
+    made = session({QuotaEntity.of(user="alice"): quotas})
     now = START_MS
     for asked, _ in pairs:
         made.client_data(memoryview(bytearray(asked)), now)
@@ -157,11 +164,133 @@ def test_under_a_quota_one_request_is_in_flight_and_none_is_lost(
         assert len(passed) >= len(asked)
         passed = passed[len(asked) :]
         if told:
-            assert made.in_flight == 1
-            assert not passed
+            if by_time:
+                assert made.in_flight == 1
+                assert not passed
             made.broker_data(memoryview(bytearray(told)), now)
             assert take(made.to_client)[4:8] == told[4:8]
             passed += take(made.to_broker)
+            if made.throttled_until_ms > now:
+                assert made.in_flight == 0
     assert made.in_flight == 0
     assert made.held_bytes == 0
     assert made.mute.state in (MuteState.NOT_MUTED, MuteState.MUTED_AND_THROTTLED)
+
+
+def throttle_in(told: bytes) -> int:
+    """What a Produce v7 answer tells."""
+    told_ms: int = struct.unpack(">i", told[-4:])[0]
+    return told_ms
+
+
+SIZES = st.one_of(st.integers(60, 900), st.integers(60, 30_000))
+
+
+@given(
+    st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 1_200)), min_size=1, max_size=60),
+    st.integers(50, 5_000),
+)
+def test_going_early_changes_no_decision(turns: list[tuple[int, bool, int]], bound: int) -> None:
+    """Alone in flight or not: every request is told the same, at the same time."""
+
+    def decisions(quotas: dict[Any, float]) -> list[tuple[int, int, int]]:
+        made = session({QuotaEntity.of(user="alice"): quotas})
+        now, found = START_MS, []
+        for number, (size, _, _) in enumerate(turns):
+            made.client_data(memoryview(bytearray(produce(size, number))), now)
+        for number, (_, wait, step) in enumerate(turns):
+            if made.throttled_until_ms:
+                now = max(now, made.throttled_until_ms)
+                made.wake(now)
+            assert made.in_flight
+            now += step * wait
+            made.broker_data(memoryview(bytearray(produced(number))), now)
+            found.append((number, throttle_in(take(made.to_client)), now))
+        return found
+
+    assert decisions({PRODUCER: float(bound)}) == decisions({PRODUCER: float(bound), REQUEST: 1e9})
+
+
+CROWDED = st.one_of(st.integers(500, 4_000), SIZES)
+
+
+class Crowd(RuleBasedStateMachine):
+    """Connections of one quota-id, answered in whatever order on a clock that may step back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules = Enforcement(SETTINGS, 1, START_MS)
+        quotas = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
+        self.rules.load(QuotaTable.of(quotas), START_MS)
+        self.now = START_MS
+        self.number = 0
+        self.sessions = [
+            Session(self.rules, PLANS, StillIdentity("alice"), StillFace()) for _ in range(3)
+        ]
+        self.asked: dict[Session, list[int]] = {made: [] for made in self.sessions}
+        for made in self.sessions:
+            made.upstream_ready(self.now)
+
+    def passed(self) -> None:
+        for made in self.sessions:
+            said = take(made.to_broker)
+            while said:
+                size, _, correlation = struct.unpack_from(">iIi", said)
+                made_acks = struct.unpack_from(">h", said, 19)[0]
+                if made_acks:
+                    self.asked[made].append(correlation)
+                said = said[4 + size :]
+            made.commands.clear()
+
+    @rule(which=st.integers(0, 2), size=CROWDED, acks=st.sampled_from([0, -1, -1, -1]))
+    def ask(self, which: int, size: int, acks: int) -> None:
+        self.number += 1
+        made = self.sessions[which]
+        made.client_data(memoryview(bytearray(produce(size, self.number, acks))), self.now)
+        self.passed()
+
+    @rule(which=st.integers(0, 2))
+    def tell(self, which: int) -> None:
+        made = self.sessions[which]
+        if self.asked[made]:
+            correlation = self.asked[made].pop(0)
+            made.broker_data(memoryview(bytearray(produced(correlation))), self.now)
+            if throttle_in(take(made.to_client)):
+                assert made.in_flight == 0
+            self.passed()
+
+    @rule(step=st.one_of(st.integers(-1_500, 1_500), st.integers(0, 30_000)))
+    def go_on(self, step: int) -> None:
+        self.now += step
+        for made in self.sessions:
+            made.wake(self.now)
+        self.passed()
+
+    @rule(which=st.integers(0, 2))
+    def hang_up(self, which: int) -> None:
+        old = self.sessions[which]
+        old.closed = Close("client-gone", "")
+        old.abandon()
+        made = Session(self.rules, PLANS, StillIdentity("alice"), StillFace())
+        made.upstream_ready(self.now)
+        self.sessions[which] = made
+        del self.asked[old]
+        self.asked[made] = []
+
+    def teardown(self) -> None:
+        """All that was asked is answered at last, and nothing stays reserved."""
+        for _ in range(10_000):
+            waiting = [made for made in self.sessions if self.asked[made] or made.held_bytes]
+            if not waiting:
+                break
+            for which in range(3):
+                self.tell(which)
+            self.go_on(1_000)
+        assert not any(made.held_bytes or made.in_flight for made in self.sessions)
+        headroom = self.sessions[0].rules.context("alice", "app").headroom
+        assert headroom is not None
+        assert (headroom.early, headroom.waiting, headroom._pledged) == (0, 0, 0)
+
+
+TestCrowd = Crowd.TestCase
+TestCrowd.settings = hypothesis_settings(max_examples=60, stateful_step_count=60, deadline=None)
