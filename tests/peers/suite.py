@@ -3,10 +3,11 @@ Run kafka-python's own integration tests at a real broker and at a gateway befor
 
 The tests come from its source package, fetched by pip and held to the hashes in requirements/;
 aiokafka's source package has none. Each of the two runs has a fresh Kafka of the kind the suite
-starts for itself: one KRaft node with id 0, an authorizer, four partitions for new topics, a
-plaintext, a SASL and a TLS listener. The gateway is a ``headgate serve`` of its own process with
-its default settings. A test that doesn't pass is tried again, on both sides alike: the suite has
-second-sharp deadlines, and a loaded machine misses one now and then.
+starts for itself: one node with id 0, an authorizer, four partitions for new topics, a plaintext,
+a SASL and a TLS listener; 4.3 in KRaft mode, 3.9 with ZooKeeper. The gateway is a ``headgate
+serve`` of its own process with its default settings. A test that doesn't pass is tried again, on
+both sides alike: the suite has second-sharp deadlines, and a loaded machine misses one now and
+then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tarfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from headgate.embedded import EmbeddedKafka, free_ports
+from headgate.embedded.kafka import brokers_told
+from headgate.embedded.process import accepts
 from headgate.embedded.properties import as_text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -36,9 +39,9 @@ TESTS: Final = ROOT / "tests"
 CACHE: Final = ROOT / ".cache" / "peers"
 PINS: Final = ROOT / "requirements" / "dev.txt"
 PACKAGE: Final = "kafka-python"
-KAFKA: Final = "4.3.1"
+VERSIONS: Final = ("4.3.1", "3.9.2")
 TRIES: Final = 3
-SERVE_TIMEOUT_S: Final = 120
+START_TIMEOUT_S: Final = 180.0
 
 # What the suite's repository has and its source package leaves out.
 _MISSING: Final = {
@@ -61,6 +64,11 @@ class Outcome:
     result: str
     tries: int = 1
     text: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether the test failed, or its fixtures did."""
+        return self.result in ("failed", "error")
 
 
 Outcomes = dict[str, Outcome]
@@ -131,10 +139,11 @@ class PeerKafka(EmbeddedKafka):
 
     Args:
         folder: for data and key material.
+        version: of Kafka.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "kafka", version=KAFKA)
+    def __init__(self, folder: Path, version: str) -> None:
+        super().__init__(folder / "kafka", version=version)
         self.ssl_dir = folder / "ssl"
         self.ssl_dir.mkdir(parents=True)
         self._ssl_port = free_ports(1)[0]
@@ -160,6 +169,13 @@ class PeerKafka(EmbeddedKafka):
             self.ssl_dir,
         )
 
+    def _wait(self, broker: int, knows: Iterable[int] = ()) -> None:
+        ports = self._ports[broker]
+        self._child(broker).wait_until(
+            lambda: accepts(self._ssl_port) and brokers_told(ports.plaintext) == {0},
+            timeout_s=START_TIMEOUT_S,
+        )
+
     def _write_settings(self, broker: int) -> None:
         super()._write_settings(broker)
         ports = self._ports[broker]
@@ -167,11 +183,21 @@ class PeerKafka(EmbeddedKafka):
             f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl},"
             f"SSL://127.0.0.1:{self._ssl_port}"
         )
-        more = {
-            "node.id": "0",
-            "controller.quorum.voters": f"0@127.0.0.1:{ports.controller}",
-            "listeners": f"{open_to_clients},CONTROLLER://127.0.0.1:{ports.controller}",
-            "advertised.listeners": open_to_clients,
+        if self.kraft:
+            mode = {
+                "node.id": "0",
+                "controller.quorum.voters": f"0@127.0.0.1:{ports.controller}",
+                "listeners": f"{open_to_clients},CONTROLLER://127.0.0.1:{ports.controller}",
+                "advertised.listeners": open_to_clients,
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            }
+        else:
+            mode = {
+                "broker.id": "0",
+                "listeners": open_to_clients,
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            }
+        more = mode | {
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"
             ),
@@ -179,25 +205,27 @@ class PeerKafka(EmbeddedKafka):
             "ssl.keystore.location": str(self.ssl_dir / "server.pem"),
             "num.partitions": "4",
             "group.min.session.timeout.ms": "1000",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
         }
+        settings = self._folder(broker) / "server.properties"
+        lines = settings.read_text().splitlines(keepends=True)
+        # The suite looks at advertised.listeners: its 3.9 brokers leave them to the default.
+        kept = [line for line in lines if not line.startswith("advertised.listeners=")]
         # In a properties file the later line counts.
-        with (self._folder(broker) / "server.properties").open("a") as settings:
-            settings.write(as_text(more))
+        settings.write_text("".join(kept) + as_text(more))
 
 
 @contextlib.contextmanager
-def at_broker(folder: Path) -> Iterator[Place]:
+def at_broker(folder: Path, version: str) -> Iterator[Place]:
     """Start a Kafka; the suite goes straight to it."""
-    with PeerKafka(folder) as kafka:
+    with PeerKafka(folder, version) as kafka:
         yield kafka.place
 
 
 @contextlib.contextmanager
-def at_gateway(folder: Path) -> Iterator[Place]:
+def at_gateway(folder: Path, version: str) -> Iterator[Place]:
     """Start a Kafka and a ``headgate serve`` before it; the suite goes to the gateway."""
-    with PeerKafka(folder) as kafka:
+    with PeerKafka(folder, version) as kafka:
         there = kafka.place
         plaintext, sasl, ssl = free_ports(3)
         listeners = f"PLAINTEXT://127.0.0.1:{plaintext},SASL://127.0.0.1:{sasl},"
@@ -234,7 +262,7 @@ def _served(config: Path, log: Path) -> Iterator[None]:
     with log.open("wb") as said:
         process = subprocess.Popen(command, stderr=said, stdin=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + SERVE_TIMEOUT_S
+        until = time.monotonic() + START_TIMEOUT_S
         while "ready" not in log.read_text():
             assert process.poll() is None, f"headgate serve ended: {log.read_text()}"
             assert time.monotonic() < until, f"headgate serve isn't ready: {log.read_text()}"
@@ -253,7 +281,9 @@ def _served(config: Path, log: Path) -> Iterator[None]:
 # --- the run -------------------------------------------------------------------------------------
 
 
-def run(suite: Path, place: Place, folder: Path, tests: Sequence[str] = ()) -> Outcomes:
+def run(
+    suite: Path, place: Place, folder: Path, version: str, tests: Sequence[str] = ()
+) -> Outcomes:
     """
     Run the suite once, and what didn't pass again.
 
@@ -261,6 +291,7 @@ def run(suite: Path, place: Place, folder: Path, tests: Sequence[str] = ()) -> O
         suite: its folder.
         place: where it is pointed at.
         folder: for reports and output.
+        version: of Kafka.
         tests: ids of those wanted; all by default.
 
     Returns:
@@ -269,22 +300,25 @@ def run(suite: Path, place: Place, folder: Path, tests: Sequence[str] = ()) -> O
     found: Outcomes = {}
     wanted = list(tests) or ["test/integration"]
     for attempt in range(1, TRIES + 1):
-        for name, outcome in _run_once(suite, place, folder / f"run-{attempt}", wanted).items():
+        report = folder / f"run-{attempt}"
+        for name, outcome in _run_once(suite, place, report, version, wanted).items():
             found[name] = Outcome(outcome.result, attempt, outcome.text)
-        wanted = [name for name, o in found.items() if o.result not in ("passed", "skipped")]
+        wanted = [name for name, o in found.items() if o.bad]
         if not wanted:
             break
     return found
 
 
-def _run_once(suite: Path, place: Place, report: Path, tests: Sequence[str]) -> Outcomes:
+def _run_once(
+    suite: Path, place: Place, report: Path, version: str, tests: Sequence[str]
+) -> Outcomes:
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "KAFKA_", "ZOOKEEPER_"))
     }
     environment |= {
-        "KAFKA_VERSION": KAFKA,
+        "KAFKA_VERSION": version,
         "PYTHONPATH": os.pathsep.join([str(suite), str(TESTS)]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PEER_PLAINTEXT": place.plaintext,
@@ -336,20 +370,24 @@ def table(direct: Outcomes, through: Outcomes) -> str:
     for title, side in (("at the broker", direct), ("through the gateway", through)):
         results = [outcome.result for outcome in side.values()]
         again = sum(o.result == "passed" and o.tries > 1 for o in side.values())
-        bad = results.count("failed") + results.count("error")
+        bad = sum(outcome.bad for outcome in side.values())
         counts = (results.count("passed"), bad, results.count("skipped"), again)
         rows.append(f"| {title} | {' | '.join(map(str, counts))} |")
     return "\n".join(rows)
 
 
 def both(
-    folder: Path, tests: Sequence[str] = (), progress: Callable[[str], None] = lambda _: None
+    folder: Path,
+    version: str,
+    tests: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Outcomes, Outcomes]:
     """
     Run the suite at a broker and through a gateway.
 
     Args:
         folder: an empty one, for everything that comes up.
+        version: of Kafka, one of ``VERSIONS``.
         tests: ids of those wanted; all by default.
         progress: told what is going on.
 
@@ -360,8 +398,8 @@ def both(
     sides = []
     for name, place in (("broker", at_broker), ("gateway", at_gateway)):
         (folder / name).mkdir()
-        with place(folder / name) as where:
+        with place(folder / name, version) as where:
             started = time.monotonic()
-            sides.append(run(suite, where, folder / name, tests))
+            sides.append(run(suite, where, folder / name, version, tests))
             progress(f"{name}: {len(sides[-1])} tests in {time.monotonic() - started:.0f} s")
     return sides[0], sides[1]
