@@ -1,4 +1,4 @@
-"""Read a pipeline run's Parquet tables with pyarrow, only the columns the report needs."""
+"""Read a pipeline run's tables, Parquet or Delta, with pyarrow; only what the report needs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from headgate.errors import ConfigError
+from headgate.pipeline.report.delta import is_delta, live_files
 from headgate.pipeline.schema import TABLES
 
 REPORTED = (
@@ -86,7 +87,8 @@ def read_tables(place: Path) -> ReportTables:
             else:
                 found[name] = _read(folder, name)
         except (pa.ArrowException, OSError, ValueError) as exc:
-            problems.append(f"{folder}: can't be read as the table {name} ({exc})")
+            out = "; write it with --format parquet" if is_delta(folder) else ""
+            problems.append(f"{folder}: can't be read as the table {name} ({exc}){out}")
     if problems:
         raise ConfigError(problems)
     if "usage" not in found:
@@ -112,7 +114,7 @@ _SUMS: Final = ("requests", "bytes", "amount", "throttle_time_ms", "throttled_re
 
 def _read_usage(folder: Path) -> tuple[pa.Table, int]:
     """The usage table and what one row covers; in constant memory where it is large."""
-    data = ds.dataset(folder, format="parquet", partitioning="hive")
+    data = _dataset(folder)
     if data.count_rows() <= MOST_ROWS:
         return _read(folder, "usage"), 1_000
     low: int | None = None
@@ -157,9 +159,16 @@ def _coarse(table: pa.Table, start_ms: int, grain_ms: int) -> pa.Table:
     return done.rename_columns(first)
 
 
+def _dataset(folder: Path) -> ds.Dataset:
+    """The files that make up a table: of a Delta one, those that its log names."""
+    if is_delta(folder):
+        return ds.dataset(live_files(folder), format="parquet")
+    return ds.dataset(folder, format="parquet", partitioning="hive")
+
+
 def _read(folder: Path, name: str) -> pa.Table:
     """One table; a column that an older run lacks becomes nulls."""
-    data = ds.dataset(folder, format="parquet", partitioning="hive")
+    data = _dataset(folder)
     wanted = TABLES[name].arrow
     have = [field.name for field in wanted if field.name in data.schema.names]
     read = data.to_table(columns=have)
