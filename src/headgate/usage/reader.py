@@ -4,6 +4,7 @@ Read journals: files of any kind, in order, with the gaps that losses left.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -129,10 +130,22 @@ def compact(directory: str | os.PathLike[str]) -> list[Path]:
     disk and has as many rows. Open files are left alone, so it may run beside writers.
 
     Returns:
-        The Parquet files made.
+        The Parquet files made; none while another process compacts this directory.
     """
-    made: list[Path] = []
     root = Path(directory)
+    # Workers of one gateway share the folder; two that write the same twin would spoil it.
+    held = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _compact(root)
+    except BlockingIOError:
+        return []
+    finally:
+        os.close(held)
+
+
+def _compact(root: Path) -> list[Path]:
+    made: list[Path] = []
     for path in sorted(root.glob(f"*{files.CLOSED}")):
         name = files.parse_name(path)
         if name is None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from headgate.gateway.stream_splits import put_in_force
 from headgate.gateway.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
@@ -40,6 +42,15 @@ def test_closed_files_become_parquet_and_the_oldest_go(tmp_path: Path) -> None:
     left = sorted(path.name.split("-")[0] for path in tmp_path.glob("*.parquet"))
     assert left == ["middle", "new"]
     assert sum(1 for _ in tmp_path.glob("*.parquet")) == 2
+
+
+def test_what_cannot_be_compacted_is_said_and_kept(tmp_path: Path) -> None:
+    write(tmp_path, "w", 10)
+    [closed] = tmp_path.iterdir()
+    closed.with_suffix(".parquet-tmp").mkdir()  # in the way
+    with pytest.raises(OSError, match=r"compacting failed: .*parquet-tmp"):
+        tidy(tmp_path, 0)
+    assert closed.exists()
 
 
 def test_a_split_is_in_force_until_it_expires(gateway: Callable[..., Setup]) -> None:

@@ -1,6 +1,7 @@
 """The usage journal: what is written is read, whatever happens in between."""
 
 import errno
+import fcntl
 import math
 import os
 import signal
@@ -314,6 +315,16 @@ def test_compaction_holds_a_row_group_at_a_time(
     groups = pq.read_metadata(made)
     assert [groups.row_group(n).num_rows for n in range(groups.num_row_groups)] == [24, 24, 2]
     assert read_events(tmp_path).equals(before)
+
+
+def test_one_process_at_a_time_compacts_a_directory(tmp_path: Path) -> None:
+    written(tmp_path, 5).close()
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert compact(tmp_path) == []
+    assert [p.suffix for p in tmp_path.iterdir()] == [".arrow"]
+    os.close(other)
+    assert [p.suffix for p in compact(tmp_path)] == [".parquet"]
 
 
 def test_workers_are_read_one_after_the_other(tmp_path: Path) -> None:
