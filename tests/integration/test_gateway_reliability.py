@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import resource
 import socket
@@ -22,6 +23,8 @@ import trustme
 from headgate.embedded.process import accepts
 from headgate.errors import StoreError
 from headgate.gateway import GatewayThread
+from headgate.gateway.link import BrokerSide, ClientSide, Link
+from headgate.gateway.session import Session
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -30,6 +33,7 @@ from headgate.store import open_store
 from .gateway_kit import wait_for
 from .scripted_upstream import (
     SLOW,
+    VERSIONS,
     Start,
     Upstream,
     connect,
@@ -283,6 +287,57 @@ def test_while_the_store_is_away_the_last_quotas_stay_and_the_gateway_says_so(
     wait_for(store_up, "the gateway to see the store again")
     gateway.stop(0)
     plain.close()
+
+
+# --- Memory of connections
+
+
+def test_a_connection_that_ends_is_gone_without_the_collector(
+    start: Start, upstream: Upstream
+) -> None:
+    gateway = start(SLOW)
+
+    def talk(end: Callable[[socket.socket], None]) -> None:
+        with connect(gateway) as client:
+            client.sendall(VERSIONS)
+            read_answer(client)
+            client.sendall(produce(300))
+            read_answer(client)
+            assert alive() == 4
+            end(client)
+
+    def alive() -> int:
+        kinds = {Link, Session, ClientSide, BrokerSide}
+        return sum(type(found) in kinds for found in gc.get_objects())
+
+    def reset(client: socket.socket) -> None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def nonsense(client: socket.socket) -> None:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.recv(1) == b""
+
+    def broker_goes(client: socket.socket) -> None:
+        upstream._loop.call_soon_threadsafe(
+            lambda: [writer.transport.abort() for writer in list(upstream._writers)]
+        )
+        assert client.recv(1) == b""
+
+    ways: list[Callable[[socket.socket], None]] = [
+        lambda client: None,
+        lambda client: client.sendall(produce(300)[:100]),
+        reset,
+        nonsense,
+        broker_goes,
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        for end in ways:
+            talk(end)
+            wait_for(lambda: alive() == 0, "the connection's memory to be free")
+    finally:
+        gc.enable()
 
 
 # --- Ten thousand idle clients

@@ -445,7 +445,8 @@ class BrokerFront:
 
 def _has_certificate(link: Link) -> bool:
     """Whether a client showed a certificate."""
-    tls = link.client.transport.get_extra_info("ssl_object")
+    transport = link.client.transport
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
     return tls is not None and bool(tls.getpeercert(binary_form=True))
 
 

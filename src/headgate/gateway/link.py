@@ -141,6 +141,27 @@ class _Side(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """This side has gone, and the other with it."""
+        link = getattr(self, "link", None)
+        if link is not None:
+            link.lost("client" if self is link.client else "broker", exc)
+            self.release()
+            if link.broker.transport is None:  # it never was, or has gone before
+                link.broker.release()
+
+    def release(self) -> None:
+        """
+        Let go of the link, which holds this side too.
+
+        So a link's memory is free when it ends. Left to the collector, what has lived for some
+        minutes would stay until its rarest round.
+        """
+        self.transport = None
+        self.lent.clear()
+        if hasattr(self, "link"):
+            del self.link
+
 
 class ClientSide(_Side):
     """The side the client is on."""
@@ -178,10 +199,6 @@ class ClientSide(_Side):
             self.buffer.take_back(self.lent)
         self.link.broker_reading(True)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """This side has gone, and the other with it."""
-        self.link.lost("client", exc)
-
 
 class BrokerSide(_Side):
     """The side the broker is on."""
@@ -214,10 +231,6 @@ class BrokerSide(_Side):
         if self.lent:
             self.buffer.take_back(self.lent)
         self.link.client_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """This side has gone, and the other with it."""
-        self.link.lost("broker", exc)
 
 
 class Link:
@@ -377,7 +390,6 @@ class Link:
         self.closed = reason
         if self.session.closed is None:
             self.session.closed = Close(reason, detail)
-            self.session.abandon()
         self._hangup.forget(self)
         for task in self.tasks:
             task.cancel()
