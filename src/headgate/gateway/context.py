@@ -121,6 +121,18 @@ class SessionRules(Protocol):
         """Charge a produce of ``size`` bytes; ``answered`` is false for acks=0."""
         ...
 
+    def producer_id(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        size: int,
+        upstream_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Note that the broker gave out a producer id."""
+        ...
+
     def fetch(
         self,
         session: SessionState,

@@ -235,7 +235,7 @@ class Replies(Requests):
             elif plan.addresses:
                 answer = self._rewritten(plan, frame)
             upstream = read_throttle(key, version, answer) if plan.throttle_at != NO_FIELD else 0
-            if kind == Kind.NEW_PRODUCER_ID and frame[plan.throttle_at + 4 :][:2] == b"\0\0":
+            if kind == Kind.NEW_PRODUCER_ID and bytes(frame[plan.throttle_at + 4 :][:2]) == b"\0\0":
                 self.rules.producer_id(self, context, plan, size, upstream, now_ms)
             if kind == Kind.SHARE_FETCH:
                 throttle = self.rules.fetch(self, context, plan, size, len(frame), upstream, now_ms)
