@@ -6,23 +6,34 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from headgate.cli.pipeline_options import closing_table, command, number, opened, parser, share, utc
-from headgate.cli.pipeline_reading import (
-    activity_of,
-    print_bad_lines,
-    read_activity,
-    write_bad_lines,
+from headgate.cli.pipeline_options import (
+    Opened,
+    closing_table,
+    command,
+    number,
+    parser,
+    share,
+    utc,
 )
+from headgate.cli.pipeline_reading import print_bad_lines
+from headgate.cli.pipeline_stream import Sums, add_growing, run_sums
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def main_chargeback(argv: Sequence[str]) -> int:
     """`headgate chargeback`: what each principal used in a period, and what it costs."""
     made = parser(
-        "chargeback", "Sum up what each principal used per hour, day or month, and price it."
+        "chargeback",
+        "Sum up what each principal used per hour, day or month, and price it.",
+        topics=True,
     )
     made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
     made.add_argument("--period", choices=("hour", "day", "month"), default="day")
+    add_growing(made)
     return command("chargeback", _chargeback, argv, made)
 
 
@@ -30,19 +41,17 @@ def _chargeback(arguments: argparse.Namespace) -> None:
     from headgate.pipeline import chargeback, schema
 
     prices = chargeback.load_prices(arguments.prices) if arguments.prices else None
-    with opened(arguments, "chargeback") as on:
-        run = on.run
-        emitted = read_activity(on).persist()
+
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
         transform = chargeback.chargeback(on.quotas, period=arguments.period, prices=prices)
-        run.write(
-            activity_of(emitted).transform(transform),
-            schema.CHARGEBACK,
-            words="reading and adding up",
+        on.run.write(
+            activity.transform(transform), schema.CHARGEBACK, words="reading and adding up"
         )
-        write_bad_lines(on, emitted)
-        rows = run.read(schema.CHARGEBACK).orderBy("period_ms", "principal").collect()
-        run.figure("price", sum(r["price"] for r in rows), text=prices.currency if prices else None)
-        run.write_summary()
+        total = sum(r["price"] for r in on.run.read(schema.CHARGEBACK).select("price").collect())
+        on.run.figure("price", total, text=prices.currency if prices else None)
+
+    def tell(on: Opened) -> None:
+        rows = on.run.read(schema.CHARGEBACK).orderBy("period_ms", "principal").collect()
         currency = f" {prices.currency}" if prices and prices.currency else ""
         closing_table(
             f"Chargeback by {arguments.period}",
@@ -62,6 +71,8 @@ def _chargeback(arguments: argparse.Namespace) -> None:
         )
         print_bad_lines(on)
 
+    run_sums(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+
 
 def main_storms(argv: Sequence[str]) -> int:
     """`headgate storms`: connections, producer ids or requests that came too fast."""
@@ -69,6 +80,7 @@ def main_storms(argv: Sequence[str]) -> int:
         "storms",
         "Find connection storms by address and listener, producer-id storms by user, request "
         "storms by client, with the quota that would have held them.",
+        topics=True,
     )
     group = made.add_argument_group("what counts as a storm")
     group.add_argument("--connections-per-second", type=float, default=10.0, metavar="N")
@@ -77,31 +89,29 @@ def main_storms(argv: Sequence[str]) -> int:
     group.add_argument(
         "--factor", type=float, default=5.0, metavar="F", help="times the usual pace; default: 5"
     )
+    add_growing(made)
     return command("storms", _storms, argv, made)
 
 
 def _storms(arguments: argparse.Namespace) -> None:
-    from headgate.pipeline import schema, sources, storms
+    from headgate.pipeline import schema, storms
 
-    with opened(arguments, "storms") as on:
-        run = on.run
-        emitted = read_activity(on, connections=True).persist()
-        transform = storms.storms(
-            storms.Thresholds(
-                arguments.connections_per_second,
-                arguments.producer_ids_per_second,
-                arguments.requests_per_second,
-                arguments.factor,
-            )
+    transform = storms.storms(
+        storms.Thresholds(
+            arguments.connections_per_second,
+            arguments.producer_ids_per_second,
+            arguments.requests_per_second,
+            arguments.factor,
         )
-        seen = storms.connections_by_second(sources.connections(emitted))
-        run.write(
-            transform(activity_of(emitted), seen), schema.STORMS, words="reading and adding up"
-        )
-        write_bad_lines(on, emitted)
-        rows = run.read(schema.STORMS).orderBy("start_ms", "kind").collect()
-        run.figure("storms", len(rows), note="rows of table storms")
-        run.write_summary()
+    )
+
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+        seen = storms.connections_by_second(connections)
+        on.run.write(transform(activity, seen), schema.STORMS, words="reading and adding up")
+        on.run.figure("storms", on.run.read(schema.STORMS).count(), note="rows of table storms")
+
+    def tell(on: Opened) -> None:
+        rows = on.run.read(schema.STORMS).orderBy("start_ms", "kind").collect()
         closing_table(
             f"{len(rows)} storms",
             ("kind", "from (UTC)", "entity", "count", "peak/s", "quota", "why"),
@@ -120,6 +130,8 @@ def _storms(arguments: argparse.Namespace) -> None:
         )
         print_bad_lines(on)
 
+    run_sums(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+
 
 def main_effective(argv: Sequence[str]) -> int:
     """`headgate effective`: which quota applied to whom; dead quotas."""
@@ -128,7 +140,9 @@ def main_effective(argv: Sequence[str]) -> int:
         "Tell which quota applied to each principal and client-id, what it overrides, and which "
         "configured quotas nobody matched.",
         quotas_required=True,
+        topics=True,
     )
+    add_growing(made)
     return command("effective", _effective, argv, made)
 
 
@@ -137,22 +151,21 @@ def _effective(arguments: argparse.Namespace) -> None:
 
     from headgate.pipeline import effective, schema
 
-    with opened(arguments, "effective") as on:
-        run = on.run
-        emitted = read_activity(on).persist()
-        run.write(
-            activity_of(emitted).transform(effective.effective(on.quotas)),
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+        on.run.write(
+            activity.transform(effective.effective(on.quotas)),
             schema.EFFECTIVE,
             words="reading and resolving",
         )
-        write_bad_lines(on, emitted)
-        table = run.read(schema.EFFECTIVE)
+        dead = on.run.read(schema.EFFECTIVE).where(F.col("kind") == "dead").count()
+        on.run.figure("dead_quotas", dead, note="configured quotas that nobody matched")
+
+    def tell(on: Opened) -> None:
+        table = on.run.read(schema.EFFECTIVE)
         rows = table.orderBy(
             F.desc("kind"), F.desc("bytes"), "quota_key", "principal", "client_id", "source"
         ).collect()
         dead = sum(r["kind"] == "dead" for r in rows)
-        run.figure("dead_quotas", dead, note="configured quotas that nobody matched")
-        run.write_summary()
         closing_table(
             f"{dead} dead quotas; what applied",
             ("", "quota", "principal", "client-id", "limit", "from", "instead of", "bytes"),
@@ -171,3 +184,5 @@ def _effective(arguments: argparse.Namespace) -> None:
             ],
         )
         print_bad_lines(on)
+
+    run_sums(arguments, Sums("effective", write, tell, ("effective",)))

@@ -1,5 +1,9 @@
 """
-`headgate usage --incremental` and `--follow`: the same sums from a growing directory or a topic.
+`--incremental` and `--follow`: a command's tables from a growing directory or a topic.
+
+For commands whose tables are sums of requests by second: usage, storms, chargeback, effective. A
+replay isn't one: a sensor must see the requests of all brokers in their order, so `headgate replay`
+reads everything each time.
 """
 
 from __future__ import annotations
@@ -7,7 +11,9 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +26,131 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def usage_stream(arguments: argparse.Namespace) -> None:
-    """Run ``usage`` on a growing input; see the command's flags."""
-    from headgate.cli.pipeline_usage import finish_usage
-    from headgate.pipeline import schema, streaming, usage
+@dataclass(frozen=True)
+class Sums:
+    """
+    What a command makes of sums by second.
+
+    Args:
+        command: its name.
+        write: writes the tables of activity and first sights of connections, and the summary.
+        tell: prints the closing table.
+        tables: names of the tables written.
+        connections: whether it looks at connections.
+    """
+
+    command: str
+    write: Callable[[Opened, DataFrame, DataFrame], None]
+    tell: Callable[[Opened], None]
+    tables: tuple[str, ...]
+    connections: bool = False
+
+
+def add_growing(made: argparse.ArgumentParser) -> None:
+    """Add the flags of commands that can follow a growing input."""
+    group = made.add_argument_group("growing input (exactly once; state lies in DIR/_stream)")
+    group.add_argument(
+        "--incremental",
+        action="store_true",
+        help="read only files of the directory (or messages) that are new since the last run",
+    )
+    group.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on for ever; the tables are made anew at every round, and swapped in at once",
+    )
+    group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
+    group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")
+    group.add_argument(
+        "--kafka-config",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT",
+    )
+    group.add_argument("--files-per-round", type=int, default=64, metavar="N")
+
+
+def run_sums(arguments: argparse.Namespace, sums: Sums) -> None:
+    """Run a command on the inputs that are there, or on a growing one, as its flags say."""
+    if arguments.incremental or arguments.follow:
+        _follow(arguments, sums)
+        return
+    if not arguments.requests:
+        raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
+    from headgate.cli.pipeline_options import opened
+    from headgate.cli.pipeline_reading import activity_of, read_activity, write_bad_lines
+    from headgate.pipeline import sources
+
+    with opened(arguments, sums.command) as on:
+        emitted = read_activity(on, connections=sums.connections).persist()
+        sums.write(on, activity_of(emitted), sources.connections(emitted))
+        write_bad_lines(on, emitted)
+        on.run.write_summary()
+        sums.tell(on)
+
+
+class _Tables:
+    """
+    Makes the tables of all parts so far, and swaps them in.
+
+    Args:
+        on: the run.
+        sums: the command.
+        parts: what the stream has written.
+    """
+
+    def __init__(self, on: Opened, sums: Sums, parts: Any) -> None:
+        self._on = on
+        self._sums = sums
+        self._parts = parts
+        self._busy = threading.Lock()
+        self._made = False
+
+    def make(self, upto: int) -> None:
+        """Make them of the parts up to a batch; all of them, or (told to stop) none."""
+        run = self._on.run
+        with self._busy:
+            before, run.figures = run.figures, []
+            try:
+                self._make(upto)
+            except BaseException:
+                run.figures = before
+                raise
+            self._made = True
+
+    def tell(self, upto: int) -> None:
+        """Print the closing table, of what was made last or else of the parts up to a batch."""
+        with self._busy:  # a round that was told to stop may still be on its way out
+            made = self._made
+        if not made:
+            self.make(upto)
+        self._sums.tell(self._on)
+
+    def _make(self, upto: int) -> None:
+        from headgate.pipeline import schema
+        from headgate.pipeline.publish import can_swap, swap_in
+
+        on, run, parts = self._on, self._on.run, self._parts
+        swaps = can_swap(run.out) and run.format == "parquet"
+        aside = f"{parts.root}/tables/{time.time_ns():020d}"
+        run.aside = aside if swaps else None
+        try:
+            self._sums.write(on, parts.read("activity", upto), parts.read("connections", upto))
+            run.write(parts.read("bad_lines", upto), schema.BAD_LINES)
+            bad = run.read(schema.BAD_LINES).count()
+        finally:
+            run.aside = None
+        if swaps:
+            swap_in(run.out, aside, (*self._sums.tables, schema.BAD_LINES.name))
+        zone = on.arguments.time_zone
+        run.figure("bad_lines", bad, unit="lines", note="kept in table bad_lines")
+        run.figure("time_zone", text=zone, note="assumed where a log prints none")
+        run.write_summary()
+
+
+def _follow(arguments: argparse.Namespace, sums: Sums) -> None:
+    from headgate.pipeline import streaming
     from headgate.pipeline.stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
@@ -35,41 +162,34 @@ def usage_stream(arguments: argparse.Namespace) -> None:
     except ValueError as exc:
         raise ConfigError(f"--time-zone: {exc}") from exc
     quotas = read_quotas(arguments)
-    source = _source(arguments)
+    source = _source(arguments, connections=sums.connections)
     console = Console(stderr=True)
     what = arguments.topic or arguments.requests[0]
     console.print(
-        f"usage: following {what}; time zone of logs that print none: {arguments.time_zone}",
+        f"{sums.command}: following {what}; time zone of logs that print none: "
+        f"{arguments.time_zone}",
         highlight=False,
     )
-    run = start("usage", arguments, console, {})
-    on = Opened(run, [], quotas, arguments)
-    out = run.path("").rstrip("/")
+    run = start(sums.command, arguments, console, {})
+    run.console = Console(quiet=True)  # a line per round is enough
+    root = run.path(f"_stream/{sums.command}")
+    parts = streaming.Parts(run.spark, root, connections=sums.connections)
+    tables = _Tables(Opened(run, [], quotas, arguments), sums, parts)
 
-    def tables() -> None:
-        activity = streaming.read_parts(run.spark, out, "activity")
-        run.write(activity.transform(usage.usage(quotas)), schema.USAGE, words="adding up")
-        bad = streaming.read_parts(run.spark, out, "bad_lines")
-        run.write(bad, schema.BAD_LINES)
-        run.figures = []
-        run.figure("bad_lines", run.read(schema.BAD_LINES).count(), unit="lines")
-        run.figure("time_zone", text=arguments.time_zone, note="assumed where a log prints none")
-        finish_usage(on)
+    def after(number: int) -> None:
+        if arguments.follow:
+            tables.make(number)
+            console.print(f"round {number}: tables are made", highlight=False)
 
-    query = streaming.write_parts(
-        source(run.spark), out, once=not arguments.follow, trigger_s=arguments.every
+    query = streaming.start(
+        source(run.spark), parts, after, once=not arguments.follow, trigger_s=arguments.every
     )
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        last = -1
         while query.isActive and not stop.is_set():
             query.awaitTermination(1)
-            progress = query.lastProgress
-            if arguments.follow and progress and progress["batchId"] != last:
-                last = progress["batchId"]
-                console.print(f"round {last}: {progress['numInputRows']} new", highlight=False)
     except KeyboardInterrupt:
         pass
     finally:
@@ -77,10 +197,13 @@ def usage_stream(arguments: argparse.Namespace) -> None:
     failure = query.exception()
     if failure is not None:
         raise ConfigError(f"the stream ended: {failure}")
-    tables()
+    run.console = console
+    tables.tell(parts.last())
 
 
-def _source(arguments: argparse.Namespace) -> Callable[[SparkSession], DataFrame]:
+def _source(
+    arguments: argparse.Namespace, *, connections: bool
+) -> Callable[[SparkSession], DataFrame]:
     """Return what makes the stream of EMITTED_ACTIVITY."""
     from headgate.pipeline import streaming
     from headgate.pipeline.worker import EMITTED_ACTIVITY
@@ -91,13 +214,13 @@ def _source(arguments: argparse.Namespace) -> Callable[[SparkSession], DataFrame
         def of_topic(spark: SparkSession) -> DataFrame:
             from headgate.pipeline.topic import ActivityOfMessages, follow_topic
 
-            task = ActivityOfMessages(arguments.time_zone, arguments.broker_id)
+            task = ActivityOfMessages(arguments.time_zone, arguments.broker_id, connections)
             messages = follow_topic(spark, arguments.topic, config)
             return messages.mapInArrow(task, EMITTED_ACTIVITY.struct)
 
         return of_topic
     task = streaming.ActivityOfFiles(
-        arguments.time_zone, arguments.broker_id, arguments.broker_id_pattern
+        arguments.time_zone, arguments.broker_id, arguments.broker_id_pattern, connections
     )
     directory = str(Path(arguments.requests[0]).absolute())
     return lambda spark: streaming.follow_directory(

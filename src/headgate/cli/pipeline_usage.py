@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from headgate.cli.pipeline_options import Opened, closing_table, command, number, opened, parser
-from headgate.cli.pipeline_reading import (
-    activity_of,
-    print_bad_lines,
-    read_activity,
-    write_bad_lines,
-)
-from headgate.errors import ConfigError
+from headgate.cli.pipeline_options import Opened, closing_table, command, number, parser
+from headgate.cli.pipeline_reading import print_bad_lines
+from headgate.cli.pipeline_stream import Sums, add_growing, run_sums
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def main_usage(argv: Sequence[str]) -> int:
@@ -25,60 +24,25 @@ def main_usage(argv: Sequence[str]) -> int:
         "with peaks and percentiles per hour and day.",
         topics=True,
     )
-    group = made.add_argument_group("growing input (exactly once; state lies in DIR/_stream)")
-    group.add_argument(
-        "--incremental",
-        action="store_true",
-        help="read only files of the directory (or messages) that are new since the last run",
-    )
-    group.add_argument(
-        "--follow", action="store_true", help="go on for ever; tables are made at every round"
-    )
-    group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
-    group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")
-    group.add_argument(
-        "--kafka-config",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="confluent-kafka's settings for --topic, such as bootstrap.servers=HOST:PORT",
-    )
-    group.add_argument("--files-per-round", type=int, default=64, metavar="N")
-    return command("usage", _usage_command, argv, made)
-
-
-def _usage_command(arguments: argparse.Namespace) -> None:
-    if not (arguments.incremental or arguments.follow):
-        if not arguments.requests:
-            raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
-        _usage(arguments)
-        return
-    from headgate.cli.pipeline_stream import usage_stream
-
-    usage_stream(arguments)
+    add_growing(made)
+    return command("usage", _usage, argv, made)
 
 
 def _usage(arguments: argparse.Namespace) -> None:
-    from headgate.pipeline import schema, usage
-
-    with opened(arguments, "usage") as on:
-        run = on.run
-        emitted = read_activity(on).persist()
-        activity = activity_of(emitted)
-        run.write(
-            activity.transform(usage.usage(on.quotas)), schema.USAGE, words="reading and adding up"
-        )
-        write_bad_lines(on, emitted)
-        finish_usage(on)
+    tables = ("usage", "usage_hour", "usage_day")
+    run_sums(arguments, Sums("usage", _write, _tell, tables))
 
 
-def finish_usage(on: Opened) -> None:
-    """Roll usage up by hour and day, and print the closing table."""
+def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+    """Write usage by second, hour and day."""
     from pyspark.sql import functions as F
 
     from headgate.pipeline import schema, usage
 
     run = on.run
+    run.write(
+        activity.transform(usage.usage(on.quotas)), schema.USAGE, words="reading and adding up"
+    )
     table = run.read(schema.USAGE)
     run.write(table.transform(usage.rollup(usage.HOUR_MS)), schema.USAGE_HOUR)
     run.write(table.transform(usage.rollup(usage.DAY_MS)), schema.USAGE_DAY)
@@ -87,7 +51,16 @@ def finish_usage(on: Opened) -> None:
     run.figure("requests", totals[0] or 0, unit="requests", note="charged to a client quota")
     run.figure("bytes", totals[1] or 0, unit="bytes", note="charged to byte-rate quotas")
     run.figure("throttle_time_ms", totals[2] or 0, unit="ms", note="told to clients, summed")
-    run.write_summary()
+
+
+def _tell(on: Opened) -> None:
+    """Print the busiest quota-ids."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
+    table = on.run.read(schema.USAGE)
+    requests = next(f.value for f in on.run.figures if f.name == "requests")
     top = (
         table.groupBy("quota_type", "quota_id")
         .agg(
@@ -105,7 +78,7 @@ def finish_usage(on: Opened) -> None:
         .collect()
     )
     closing_table(
-        f"The {len(top)} busiest quota-ids ({number(totals[0] or 0)} requests in all)",
+        f"The {len(top)} busiest quota-ids ({number(requests)} requests in all)",
         (
             "quota type",
             "quota-id",

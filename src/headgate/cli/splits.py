@@ -104,7 +104,8 @@ def splits_stream(arguments: argparse.Namespace) -> None:
             raise ConfigError(f"--journals {directory} is no directory")
     read_quotas(arguments)  # a mistake shows before anything starts
     console = Console(stderr=True)
-    brokers = brokers or split_topic.brokers_of(config)
+    known = split_topic.brokers_of(config, arguments.topic)
+    brokers = brokers or known
     console.print(
         f"splits: {arguments.topic or ', '.join(arguments.journals)} -> "
         f"{arguments.splits_topic}, brokers "

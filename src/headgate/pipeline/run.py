@@ -53,6 +53,9 @@ class Run:
         out: directory (or URI) under which each table has its own.
         console: where progress goes (stderr).
         format: parquet or delta.
+
+    Attributes:
+        aside: where tables lie instead of under ``out`` while they are being made; None: nowhere.
     """
 
     command: str
@@ -61,9 +64,12 @@ class Run:
     console: Console
     format: str = "parquet"
     figures: list[Figure] = field(default_factory=list)
+    aside: str | None = None
 
     def path(self, table: str) -> str:
         """Return where a table lies."""
+        if self.aside is not None and table != schema.SUMMARY.name:
+            return f"{self.aside}/{table}"
         if "://" in self.out:
             return f"{self.out.rstrip('/')}/{table}"
         return str(Path(self.out).absolute() / table)

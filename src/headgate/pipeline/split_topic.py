@@ -156,17 +156,26 @@ def read_splits(topic: str, config: Mapping[str, Any]) -> list[Split]:
     return [found for _, found in _scan(topic, config) if isinstance(found, Split)]
 
 
-def brokers_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+def brokers_of(config: Mapping[str, Any], topic: str | None = None) -> tuple[int, ...]:
     """
     Return the ids of a cluster's brokers.
 
+    Args:
+        config: confluent-kafka's settings.
+        topic: one that must be there; None: none.
+
     Raises:
-        ConfigError: it doesn't answer.
+        ConfigError: the cluster doesn't answer, or has no such topic.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     try:
-        return tuple(sorted(AdminClient(dict(config)).list_topics(timeout=TIMEOUT_S).brokers))
+        found = AdminClient(dict(config)).list_topics(timeout=TIMEOUT_S)
     except KafkaException as exc:
         raise ConfigError(f"{config.get('bootstrap.servers')} doesn't answer: {exc}") from exc
+    if topic is not None and topic not in found.topics:
+        raise ConfigError(
+            f"topic {topic} isn't there; gateways with headgate.usage=kafka:{topic} write it"
+        )
+    return tuple(sorted(found.brokers))

@@ -175,6 +175,7 @@ class ActivityOfMessages:
 
     time_zone: str = "UTC"
     broker_id: int | None = None
+    connections: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read log lines, or a journal's batches, from message values."""
@@ -187,7 +188,7 @@ class ActivityOfMessages:
 
         zone = zone_of(self.time_zone)
         parsers: dict[str, LineParser] = {}
-        sums = Sums()
+        sums = Sums(connections=self.connections)
         for batch in batches:
             side = Columns(EMITTED_ACTIVITY)
             for topic, partition, offset, value in zip(
@@ -197,7 +198,8 @@ class ActivityOfMessages:
                 if value is None:
                     continue
                 if value.startswith(_ARROW):
-                    yield from sums_of_events(value, Split(where, offset, -1, "journal"))
+                    split = Split(where, offset, -1, "journal")
+                    yield from sums_of_events(value, split, connections=self.connections)
                     continue
                 parser = parsers.get(where)
                 if parser is None:

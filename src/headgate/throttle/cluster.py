@@ -199,7 +199,7 @@ class ClusterSplitter(Generic[B]):
             demands: dict[B, float] = {}
             for broker in brokers:
                 seen = observed.get(broker, {}).get(tags)
-                if seen is None and broker not in before:
+                if seen is None and before and broker not in before:
                     demands[broker] = equal  # new here: it starts with its equal part
                     continue
                 demands[broker] = self._demand(
