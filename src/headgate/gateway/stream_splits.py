@@ -70,6 +70,7 @@ class StreamedSplits:
         self._grace_until_ms = clock_ms() + 3 * period_ms
         self._said_expired: bool | None = None
         self._skewed = False
+        self._absent = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headgate-splits", daemon=True)
 
@@ -109,8 +110,9 @@ class StreamedSplits:
         if expired == self._said_expired or (expired and now_ms < self._grace_until_ms):
             return
         if expired:
+            how = "have expired" if self._valid_until_ms else "haven't come yet"
             log.warning(
-                "splits of cluster-wide quotas have expired; quota / brokers is in force",
+                f"splits of cluster-wide quotas {how}; quota / brokers is in force",
                 topic=self._topic,
                 epoch=self.epoch,
                 last_valid_ms=self._valid_until_ms,
@@ -189,8 +191,13 @@ class StreamedSplits:
             log.warning("splits topic can't be looked up", topic=self._topic, error=str(error))
             return False
         if found is None or found.error is not None or not found.partitions:
-            log.info("splits topic isn't there yet; quota / brokers is in force", topic=self._topic)
+            if not self._absent:
+                log.info(
+                    "splits topic isn't there yet; quota / brokers is in force", topic=self._topic
+                )
+            self._absent = True
             return False
+        self._absent = False
         consumer.assign(
             [TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in found.partitions]
         )

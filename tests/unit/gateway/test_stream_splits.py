@@ -62,7 +62,7 @@ def test_that_splits_expired_is_said_once_and_noted_until_they_are_back(
     assert "haven't come yet" in str(splits.note(reader.now))
     assert said() == []  # the first may take three periods
     reader.now += 15_001
-    assert "have expired; quota / brokers is in force" in said()[0]
+    assert "haven't come yet; quota / brokers is in force" in said()[0]
     assert said() == []
     splits.read([encode_heartbeat(Heartbeat(7, reader.now, 15_000))])
     assert splits.note(reader.now) is None
