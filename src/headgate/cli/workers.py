@@ -3,7 +3,8 @@ One process per broker under a small supervisor (``headgate serve --process-per-
 
 The supervisor finds the brokers, starts ``headgate serve --brokers N`` for each, starts one again
 when it ends unasked, follows the cluster as brokers are added, passes SIGHUP on, and on SIGTERM has
-all of them drain. It shows the health and metrics of all of them at ``headgate.http.listener``.
+all of them drain. It shows the health and metrics of all of them at ``headgate.http.listener``, and
+divides cluster-wide quotas over them by demand.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.fleet import Fleet
-from headgate.gateway.gateway_state import GatewayError
+from headgate.gateway.gateway_state import GatewayError, now_ms
 from headgate.gateway.http import HttpListener
 from headgate.gateway.log import get_logger
 from headgate.gateway.pipe import socket_pair
+from headgate.gateway.supervised_splits import SupervisedSplits
 from headgate.gateway.worker import Status
 
 if TYPE_CHECKING:
@@ -70,12 +72,16 @@ class Supervisor:
         http = self._open_http()
         for broker in self.fleet.brokers:
             self._front(broker)
-        follow = loop.create_task(self._follow())
+        tasks = [loop.create_task(self._follow())]
+        if self._settings.splits == "local":
+            splits = SupervisedSplits(self.fleet, self._settings.splits_period_ms, now_ms)
+            tasks.append(loop.create_task(splits.run()))
         try:
             await self._stopping.wait()
             return max(await asyncio.gather(*self._keepers.values()), default=0)
         finally:
-            follow.cancel()
+            for task in tasks:
+                task.cancel()
             if http is not None:
                 await http.close()
 

@@ -76,9 +76,7 @@ class Fleet:
     async def note(self) -> str | None:
         """Say what workers serve without, a line each; None: nothing is missing."""
         statuses = await self.statuses()
-        return _lines(
-            {b: s.note for b, s in statuses.items() if not isinstance(s, str) and s.note}
-        )
+        return _lines({b: s.note for b, s in statuses.items() if not isinstance(s, str) and s.note})
 
     async def samples(self) -> list[Sample]:
         """Return the series of every worker that answers, and which do."""

@@ -19,12 +19,14 @@ from headgate.gateway.opening import Opening
 from headgate.gateway.snapshot import save_snapshot
 from headgate.gateway.splits import LocalSplits, share_out
 from headgate.gateway.stream_splits import StreamedSplits, put_in_force
+from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.upkeep import tidy
 from headgate.quota.key import CONNECTION
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.throttle.connection import host_address
 
 if TYPE_CHECKING:
+    from headgate.gateway.managers import Managers
     from headgate.store.base import QuotaStore
     from headgate.usage.splits import Split
 
@@ -133,7 +135,7 @@ class Following(Opening):
                 self._streamed.watch(now)
 
     async def _divide(self) -> None:
-        """Divide cluster-wide quotas over the brokers, period by period."""
+        """Divide cluster-wide quotas over the brokers, period by period, unless others do."""
         if self.settings.splits != "local":
             self._streamed = StreamedSplits(
                 self.settings.splits_topic,
@@ -144,10 +146,29 @@ class Following(Opening):
             )
             self._streamed.start()
             return
+        if self._supervised:
+            self._part = WorkersPart()
+            return
         splits = LocalSplits(self.settings.splits_period_ms)
         while True:
             await asyncio.sleep(self.settings.splits_period_ms / 1000)
             splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
+
+    def observe_splits(self) -> bytes:
+        """Tell the supervisor what the period showed of cluster-wide quotas."""
+        brokers = sorted({b for cluster in self.clusters.values() for b in cluster.brokers})
+        if self._part is None:
+            return WorkersPart().observe(None, brokers, now_ms())
+        return self._part.observe(self._own_managers(), brokers, now_ms())
+
+    def assign_splits(self, body: bytes) -> None:
+        """Put the supervisor's splits in force."""
+        if self._part is not None:
+            self._part.assign(self._own_managers(), body, now_ms())
+
+    def _own_managers(self) -> Managers | None:
+        """Return the managers of a worker's only broker, while it fronts it."""
+        return next((front.rules.managers for front in self.fronts.values()), None)
 
     def _splits_came(self, splits: Sequence[Split]) -> None:
         """Pass splits from the reader's thread to the loop."""

@@ -24,6 +24,7 @@ from headgate.gateway.link import ReadBuffer
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
 from headgate.gateway.stream_splits import StreamedSplits
+from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.topics import Topics
 from headgate.metrics.samples import Sample, read_samples
@@ -108,6 +109,7 @@ class GatewayState:
         self._look_soon = asyncio.Event()
         self._leases: Leases | None = None
         self._streamed: StreamedSplits | None = None
+        self._part: WorkersPart | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.standing_by: set[int] = set()
         self._bootstraps: list[BootstrapListener] = []
@@ -235,10 +237,9 @@ class GatewayState:
             view.meters.usage_events, view.meters.usage_dropped = written, dropped
             view.meters.store_version = self.table.version
             view.info = self._info
+            told = self._streamed or self._part
             view.meters.split_expired = (
-                self._streamed is not None
-                and front.rules.managers.splits
-                and self._streamed.expired(now)
+                told is not None and front.rules.managers.splits and told.expired(now)
             )
             view.meters.store_up = self._store_answers()
             views.append(view)

@@ -1,9 +1,10 @@
 """
 Cluster-wide quotas divided over this gateway's brokers, and contested capacity by weight.
 
-``headgate.splits=local``: this process fronts every broker, sees all demand, and divides each
-``bps`` quota anew every period. With ``stream`` the splits come from a topic; until one has come,
-and when it has expired, quota / brokers is in force.
+``headgate.splits=local``: this process divides each ``bps`` quota anew every period by the demand
+it sees: all of the quota where it fronts every broker, else its brokers' equal part, for others
+front the rest. Workers under a supervisor are told (``supervised_splits``). With ``stream`` the
+splits come from a topic; until one has come, and when it has expired, quota / brokers is in force.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headgate.throttle.java import UNLIMITED
 if TYPE_CHECKING:
     from headgate.gateway.managers import Managers
 
-_PERIODS_VALID = 3
+PERIODS_VALID = 3
 """A split that isn't renewed for so many periods has expired."""
 
 
@@ -50,14 +51,15 @@ class LocalSplits:
                 continue
             observed = {broker: m.observe(now_ms) for broker, m in managers.items()}
             any_manager = next(iter(managers.values()))
+            part = min(len(managers) / any_manager.brokers, 1.0)
             quotas = {
-                tags: any_manager.quota(tags)
+                tags: any_manager.quota(tags) * part
                 for seen in observed.values()
                 for tags in seen
                 if any_manager.quota(tags) < UNLIMITED
             }
             splits = splitter.round(quotas, list(managers), observed)
-            valid_until = now_ms + _PERIODS_VALID * self._period_ms
+            valid_until = now_ms + PERIODS_VALID * self._period_ms
             for broker, manager in managers.items():
                 manager.assign(
                     {tags: by_broker[broker] for tags, by_broker in splits.items()},

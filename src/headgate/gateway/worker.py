@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headgate.gateway.pipe import LineLost, Pipe
+from headgate.gateway.supervised_splits import ASSIGN, OBSERVE
 from headgate.metrics.samples import Sample
 
 if TYPE_CHECKING:
@@ -79,4 +80,11 @@ class WorkerEnd:
         gateway = self._gateway
         if question == SAMPLES:
             return msgspec.msgpack.encode(gateway.samples())
-        return msgspec.msgpack.encode(Status(gateway.not_ready(), gateway.exposed(), gateway.note()))
+        if question == OBSERVE:
+            return gateway.observe_splits()
+        if question == ASSIGN:
+            gateway.assign_splits(body)
+            return NOTHING
+        return msgspec.msgpack.encode(
+            Status(gateway.not_ready(), gateway.exposed(), gateway.note())
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,6 +23,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.metrics.table import BY_NAME
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER_BPS
+from headgate.store import open_store
 from upstream_kit import Upstream
 
 
@@ -28,6 +35,7 @@ class Supervised:
 
     def __init__(self, config: Path, http_port: int) -> None:
         self.http_port = http_port
+        self.ports: list[int] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config),
              "--process-per-broker"],
@@ -83,10 +91,10 @@ class Supervised:
 @pytest.fixture
 def supervise(
     tmp_path: Path, free_ports: Callable[..., list[int]]
-) -> Iterator[Callable[[Upstream], Supervised]]:
+) -> Iterator[Callable[..., Supervised]]:
     running: list[Supervised] = []
 
-    def start(upstream: Upstream) -> Supervised:
+    def start(upstream: Upstream, **more: str) -> Supervised:
         ports = free_ports(4, consecutive=True)
         config = tmp_path / "headgate.properties"
         config.write_text(
@@ -101,10 +109,12 @@ headgate.usage=none
 headgate.http.listener=127.0.0.1:{ports[3]}
 headgate.log.format=json
 headgate.lease.ttl.ms=1000
-""",
+"""
+            + "".join(f"{name.replace('__', '.')}={value}\n" for name, value in more.items()),
             encoding="utf-8",
         )
         running.append(Supervised(config, ports[3]))
+        running[-1].ports = ports[:3]
         return running[-1]
 
     yield start
@@ -126,7 +136,7 @@ def brokers_of(text: str, name: str) -> dict[str, float]:
 
 
 def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
-    supervise: Callable[[Upstream], Supervised],
+    supervise: Callable[..., Supervised],
 ) -> None:
     with Upstream([1, 2]) as upstream:
         served = supervise(upstream)
@@ -165,7 +175,7 @@ def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
 
 
 def test_a_broker_that_joins_gets_a_worker_and_orphans_drain(
-    supervise: Callable[[Upstream], Supervised],
+    supervise: Callable[..., Supervised],
 ) -> None:
     with Upstream([1]) as upstream:
         served = supervise(upstream)
@@ -178,3 +188,68 @@ def test_a_broker_that_joins_gets_a_worker_and_orphans_drain(
         served.process.kill()
         assert {line["worker"] for line in served.wait_for("stopped", 2)} == {"1", "2"}
         served.wait_for_end()
+
+
+def produce(correlation: int, size: int) -> bytes:
+    """Produce 7 with acks=1, one topic, and so many bytes that nobody looks into."""
+    body = struct.pack(">hhih", 0, 7, correlation, -1) + struct.pack(">hhii", -1, 1, 1000, 1)
+    body += b"\0\1t" + struct.pack(">iii", 1, 0, size) + bytes(size)
+    return struct.pack(">i", len(body)) + body
+
+
+def produced(version: int, correlation: int, frame: bytes) -> bytes:
+    body = struct.pack(">ii", correlation, 1) + b"\0\1t"
+    body += struct.pack(">iihqqqi", 1, 0, 0, 0, -1, 0, 0)
+    return struct.pack(">i", len(body)) + body
+
+
+class Client(threading.Thread):
+    """Sends to one broker as much as it may; waits as long as it is told to."""
+
+    def __init__(self, port: int, size: int) -> None:
+        super().__init__(daemon=True)
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._size = size
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        with self._socket:
+            for correlation in itertools.count(1):
+                self._socket.sendall(produce(correlation, self._size))
+                answer = self._socket.recv(4, socket.MSG_WAITALL)
+                answer = self._socket.recv(int.from_bytes(answer, "big"), socket.MSG_WAITALL)
+                told_ms = int.from_bytes(answer[-4:], "big")
+                if self.enough.wait(max(told_ms / 1000, 0.01)):
+                    return
+
+
+def test_a_cluster_wide_quota_goes_to_the_worker_whose_clients_want_it(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    quota = 100_000.0
+    with open_store(f"sqlite:{tmp_path / 'quotas.db'}") as store:
+        anonymous = QuotaEntity.of(user="ANONYMOUS")
+        store.alter([QuotaAlteration.of(anonymous, [Op(PRODUCER_BPS, quota)])])
+    with Upstream([1, 2], {0: produced}) as upstream:
+        served = supervise(upstream, headgate__splits__period__ms="200")
+        served.wait_for("ready", 2)
+        clients = [Client(served.ports[0], 10_000), Client(served.ports[1], 100)]
+        for client in clients:
+            client.start()
+
+        def splits() -> dict[str, float]:
+            return brokers_of(served.get("/metrics")[1], "headgate_quota_split")
+
+        deadline = time.monotonic() + 60
+        while True:  # two workers are read one after the other: perhaps between two rounds
+            now = splits()
+            if now.get("1", 0.0) > 0.7 * quota and 0 < now.get("2", quota) < 0.3 * quota:
+                break
+            assert time.monotonic() < deadline, now
+            time.sleep(0.1)
+        expired = brokers_of(served.get("/metrics")[1], "headgate_split_expired")
+        assert expired == {"1": 0.0, "2": 0.0}
+        for client in clients:
+            client.enough.set()
+            client.join(30)
+        assert served.end() == 0
