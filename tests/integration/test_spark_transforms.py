@@ -20,7 +20,15 @@ from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.what_if import what_if
 from headgate.pipeline.worker import ACTIVITY
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
+from headgate.quota.key import (
+    CONNECTION,
+    CONSUMER,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    REQUEST,
+)
 from headgate.quota.table import QuotaTable
 from pipeline_rows import S, asked, did, frame, ordered, rows_of, same_schema
 
@@ -243,6 +251,30 @@ def test_effective_explains_and_finds_dead_quotas(spark: SparkSession) -> None:
     )
 
 
+def test_effective_knows_what_else_binds_a_request(spark: SparkSession) -> None:
+    everyone, gone = QuotaEntity.of(user=DEFAULT), QuotaEntity.of(user="gone")
+    quotas = Quotas.of(
+        QuotaTable.of(
+            {
+                everyone: {PRODUCER_BPS: 500.0, REQUEST: 50.0, PRODUCER_IDS: 2.0},
+                gone: {PRODUCER_BPS: 9.0, CONNECTION: 1.0},
+            }
+        )
+    )
+    rows = [did(0, "alice", "x", P), did(1, "alice", "x", R, requests=3, bytes=0)]
+    found = frame(spark, ACTIVITY, rows).transform(effective.effective(quotas))
+    assert rows_of(found, "kind", "quota_key", "value", "source", "requests", "bytes") == ordered(
+        [
+            ("applied", "producer_byte_rate:broker_bps", None, None, 1, 100),
+            ("applied", "producer_byte_rate:bps", 500.0, "{user=<default>}", 1, 100),
+            ("applied", "producer_ids_rate:per_s", 2.0, "{user=<default>}", 1, 0),
+            ("applied", "request_percentage:percent", 50.0, "{user=<default>}", 4, 0),
+            ("dead", "producer_byte_rate:bps", 9.0, "{user=gone}", 0, 0),
+            ("dead", "connection_creation_rate:per_s", 1.0, "{user=gone}", 0, 0),
+        ]
+    )
+
+
 def test_storms_are_runs_of_seconds_above_threshold_and_habit(spark: SparkSession) -> None:
     connections = [
         (1, "L", "10.0.0.1", f"c{s}-{i}", float(S + s * 1000 + i))
@@ -254,7 +286,8 @@ def test_storms_are_runs_of_seconds_above_threshold_and_habit(spark: SparkSessio
     seen = storms.connections_by_second(spark.createDataFrame(connections, names))
     busy = [did(s, "alice", "x", P, requests=3000) for s in range(20)]
     burst = [did(s, "bob", "y", P, requests=20) for s in range(20)]
-    burst += [did(30, "bob", "y", P, requests=2500), did(31, "eve", "", P, producer_ids=500)]
+    burst += [did(30, "bob", "y", P, requests=2500, handler_ns=5 * 10**8)]
+    burst += [did(31, "eve", "", P, producer_ids=500)]
     # What a Produce held isn't new; what was charged or given out is: the larger, not the sum.
     burst += [did(40, "eve", "", "producer_ids_rate", amount=300.0, producer_ids=900)]
     given = did(40, "eve", "", "", requests=0, producer_ids=400)
@@ -269,12 +302,16 @@ def test_storms_are_runs_of_seconds_above_threshold_and_habit(spark: SparkSessio
             ("connection", "{ip=10.0.0.1}", S + 10_000, S + 15_000, 120, 60.0, per_ip, 10.0),
             ("connection", "{ip=10.0.0.1}", S + 60_000, S + 61_000, 30, 30.0, per_ip, 10.0),
             ("producer_id", "{user=eve}", S + 40_000, S + 41_000, 400, 400.0, ids, 10.0),
-            ("request", "{user=bob, client-id=y}", S + 30_000, S + 31_000, 2500, 2500.0, R, None),
+            ("request", "{user=bob, client-id=y}", S + 30_000, S + 31_000, 2500, 2500.0, R, 20.0),
         ]
     )
     reasons = [r["reason"] for r in found.orderBy("start_ms").collect()]
     assert reasons[0] == (
         "120 in 5 s, up to 60/s, usually 1/s; the larger of 5 times that and the threshold of 10/s"
+    )
+    assert reasons[1] == (
+        "2500 requests in 1 s, up to 2500/s, usually 20/s; the larger of 5 times that and the "
+        "threshold is 1000/s, at 0.200 ms of a thread each"
     )
 
 

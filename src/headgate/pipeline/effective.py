@@ -10,12 +10,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas, TimedResolver
+from headgate.quota.key import (
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
 from headgate.quota.precedence import EffectiveQuota
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_TYPE_OF_KEY: Final = {str(key): quota_type for quota_type, key in KEY_OF_TYPE.items()}
+# Which other keys bind a request that is charged to a type; told only where one is configured.
+_ALSO: Final[dict[str, tuple[QuotaKey, ...]]] = {
+    "producer_byte_rate": (PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS, REQUEST),
+    "consumer_byte_rate": (CONSUMER_BPS, CONSUMER_SHARES, REQUEST),
+    "controller_mutation_rate": (REQUEST,),
+}
+_MATCHED: Final = {*map(str, KEY_OF_TYPE.values()), *(str(k) for ks in _ALSO.values() for k in ks)}
+_BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
 
 @dataclass(frozen=True)
@@ -25,7 +41,7 @@ class Explain:
     quotas: Quotas
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield a row per distinct (principal, client_id, quota_type)."""
+        """Yield a row per distinct (principal, client_id, quota_key)."""
         import pyarrow as pa
 
         resolve = self.quotas.resolver()
@@ -35,7 +51,7 @@ class Explain:
 
     @staticmethod
     def _row(resolve: TimedResolver, row: dict[str, Any]) -> dict[str, Any]:
-        key = KEY_OF_TYPE[row["quota_type"]]
+        key = QuotaKey.parse(row["quota_key"])
         found: EffectiveQuota = resolve.effective(
             row["principal"] or "", row["client_id"] or "", key, row["last_ms"]
         )
@@ -59,7 +75,8 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     Explain every (principal, client-id) and find dead quotas: activity -> EFFECTIVE.
 
     With a history of quotas, the table in force at each client's last request counts, and only
-    quotas of the last table can be dead.
+    quotas of the last table can be dead. A Produce is bound by a user's byte rate, but also by what
+    is configured of cluster-wide rates, shares, producer ids and thread time: each is a row.
     """
     from pyspark.sql import functions as F
 
@@ -67,10 +84,11 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         spark = activity.sparkSession
         who = (
             activity.where(F.col("is_charged") & F.col("quota_type").isin(*KEY_OF_TYPE))
-            .groupBy("principal", "client_id", "quota_type")
+            .withColumn("quota_key", F.explode(_keys(quotas)))
+            .groupBy("principal", "client_id", "quota_key")
             .agg(
                 F.sum("requests").alias("requests"),
-                F.sum("bytes").alias("bytes"),
+                F.sum(F.when(_is_bytes(), F.col("bytes")).otherwise(0)).alias("bytes"),
                 F.max("second_ms").alias("last_ms"),
             )
         )
@@ -105,10 +123,27 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
+def _keys(quotas: Quotas) -> Column:
+    """Return the keys that bind a row of activity, by its quota type, as text."""
+    from pyspark.sql import functions as F
+
+    configured = {key for table in quotas.tables for v in table.entities.values() for key in v}
+    keys = F.array()
+    for quota_type, key in KEY_OF_TYPE.items():
+        mine = [key, *(k for k in _ALSO.get(quota_type, ()) if k in configured)]
+        texts = F.array(*[F.lit(str(k)) for k in mine])
+        keys = F.when(F.col("quota_type") == quota_type, texts).otherwise(keys)
+    return keys
+
+
+def _is_bytes() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.split_part(F.col("quota_key"), F.lit(":"), F.lit(1)).isin(*_BYTES)
+
+
 def _dead_note(key: str, shape: str) -> str:
     """Say what "nobody matched" means for this kind of quota."""
-    if key not in _TYPE_OF_KEY:
-        return "not enforced by a broker; requests of a log can't match it"
-    if shape == "ip":
+    if shape == "ip" or key not in _MATCHED:
         return "bounds connections by address, which requests don't match"
     return "no request in this data was bound by it"

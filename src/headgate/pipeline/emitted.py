@@ -23,7 +23,7 @@ _EXTRA = (
 )
 
 # What a journal says of its own quota, for an identical replay; null from logs.
-_JOURNAL: Final = (
+JOURNAL: Final = (
     schema.Column("own_user", "string", "user tag of the quota-id it was charged to, raw"),
     schema.Column("own_client_id", "string", "client-id tag, raw"),
     schema.Column("own_quota", "double", "limit in force, infinite = none"),
@@ -39,7 +39,7 @@ _JOURNAL: Final = (
 EMITTED_REQUESTS: Final = schema.Table(
     "emitted_requests",
     "One row per request, move of a limit, bad line, or piece read (`kind` tells).",
-    (*schema.REQUESTS.columns, *_JOURNAL, *_EXTRA),
+    (*schema.REQUESTS.columns, *JOURNAL, *_EXTRA),
 )
 
 ACTIVITY: Final = schema.Table(

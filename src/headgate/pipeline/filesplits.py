@@ -36,7 +36,7 @@ class Split:
     ``kind`` is ``log``, ``journal``, or ``requests`` (a table written before; start and end number
     its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file; ``starts`` the
-    (broker, seq) of the start events of a journal's worker before and at the head of the file.
+    (broker, (seq, ms)) of the start events of a journal's worker before the file.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Split:
     compression: str = ""
     broker_id: int = -1
     nanos: bool = False
-    starts: tuple[tuple[int, int], ...] = ()
+    starts: tuple[tuple[int, tuple[int, int]], ...] = ()
 
 
 def filesystem(path: str) -> tuple[Any, str]:
@@ -190,7 +190,7 @@ def _journals(paths: Sequence[str]) -> Iterator[Split]:
         rank = [".parquet", ".arrow", ".open"]
         if other is None or rank.index(file.suffix) < rank.index("." + other.rsplit(".", 1)[1]):
             best[key] = path
-    starts: dict[tuple[str, str], dict[int, int]] = {}
+    starts: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
     for (folder, worker, _), path in sorted(best.items()):
         known = starts.setdefault((folder, worker), {})
         before = dict(known)

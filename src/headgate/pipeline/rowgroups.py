@@ -5,13 +5,22 @@ Read tables ``requests`` that were written before, a row group at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.emitted import EMITTED_REQUESTS
+from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
 from headgate.pipeline.filesplits import Split
+
+# What a table holds of a request, and of a journal's own quota if it was kept.
+_COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL))
+# A table ``replay`` holds a journal's own quota under other names.
+_REPLAYED: Final = {
+    "quota_user": "own_user",
+    "quota_client_id": "own_client_id",
+    "quota_bps": "own_quota",
+}
 
 
 def read_row_group(split: Split, columns: Sequence[str]) -> Any:
@@ -28,7 +37,7 @@ def read_row_group(split: Split, columns: Sequence[str]) -> Any:
     with pq.ParquetFile(inner, filesystem=system, read_dictionary=texts) as file:
         table = file.read_row_group(split.start, columns=names, use_threads=False)
     for at, field in enumerate(table.schema):
-        wanted = schema.REQUESTS.arrow.field(field.name).type
+        wanted = EMITTED_REQUESTS.arrow.field(field.name).type
         if wanted != field.type and not pa.types.is_dictionary(field.type):
             table = table.set_column(at, field.name, table.column(at).cast(wanted))
     return table
@@ -53,15 +62,40 @@ def _stat(of: schema.Table, split: Split, table: Any) -> Any:
     return pa.RecordBatch.from_pylist([stat], schema=of.arrow)
 
 
-def read_table(split: Split) -> Iterator[Any]:
-    """Yield one row group of a table ``requests``; its count comes last."""
+def read_table(split: Split, *, replayed: bool = False) -> Iterator[Any]:
+    """
+    Yield one row group of a table ``requests``; its count comes last.
+
+    Args:
+        split: the row group.
+        replayed: take the quota of a table ``replay`` for the journal's own; enough to add up, not
+            to replay again.
+    """
     import pyarrow as pa
 
-    table = read_row_group(split, schema.REQUESTS.names)
+    table = read_row_group(split, _COLUMNS)
+    if replayed and "own_user" not in table.schema.names:
+        table = _with_quota(split, table)
     whole = completed(table)
     arrays = [whole[f.name].cast(f.type) for f in EMITTED_REQUESTS.arrow]
     yield from pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow).to_batches()
     yield _stat(EMITTED_REQUESTS, split, table)
+
+
+def _with_quota(split: Split, table: Any) -> Any:
+    """Add what a table ``replay`` says of each row's quota; nothing where it isn't one."""
+    import pyarrow.parquet as pq
+
+    from headgate.pipeline.filesplits import filesystem
+
+    system, inner = filesystem(split.path)
+    with pq.ParquetFile(inner, filesystem=system) as file:
+        if not set(_REPLAYED) <= set(file.schema_arrow.names):
+            return table
+        quota = file.read_row_group(split.start, columns=list(_REPLAYED), use_threads=False)
+    for name, own in _REPLAYED.items():
+        table = table.append_column(own, quota[name])
+    return table
 
 
 def completed(table: Any) -> Any:

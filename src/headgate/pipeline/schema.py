@@ -352,7 +352,12 @@ STORMS: Final = _table(
     ("usual_per_s", "double", "the source's median per second outside of storms"),
     ("quota_type", "string", "quota that would have held it"),
     ("entity", "string", "entity to set it on, as printed"),
-    ("quota", "double", "value that would have held it to its usual pace"),
+    (
+        "quota",
+        "double",
+        "value that would have held it to its usual pace, in the type's unit per second; of a "
+        "request storm a lower bound, as a log doesn't hold the network threads' time",
+    ),
     ("reason", "string", "one line that explains the value"),
 )
 

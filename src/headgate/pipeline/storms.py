@@ -74,15 +74,17 @@ def storms(
 
     def seconds(frame: DataFrame, kind: str, keys: tuple[str, ...], per_s: float) -> DataFrame:
         absent = {n: F.lit(None).cast("string") for n in names if n not in keys}
+        if "ns" not in frame.columns:
+            absent["ns"] = F.lit(0).cast("long")
         return frame.withColumns({"kind": F.lit(kind), "threshold": F.lit(per_s), **absent}).select(
-            "kind", "broker_id", *names, "second_ms", "count", "threshold"
+            "kind", "broker_id", *names, "second_ms", "count", "ns", "threshold"
         )
 
     def by_second(activity: DataFrame, column: str, *keys: str) -> DataFrame:
         return (
             activity.where(F.col("is_charged"))
             .groupBy("broker_id", *keys, "second_ms")
-            .agg(F.sum(column).alias("count"))
+            .agg(F.sum(column).alias("count"), F.sum("handler_ns").alias("ns"))
             .where(F.col("count") > 0)
         )
 
@@ -136,17 +138,22 @@ def storms(
             F.min("second_ms").alias("start_ms"),
             (F.max("second_ms") + 1000).alias("end_ms"),
             F.sum("count").alias("count"),
+            F.sum("ns").alias("ns"),
             F.max("count").cast("double").alias("peak_per_s"),
             F.first("usual").alias("usual_per_s"),
             F.first("threshold").alias("threshold"),
         )
         duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
         # What would have held it: the pace that isn't yet a storm.
-        pace = F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold"))
+        pace = F.ceil(F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold")))
+        # That many requests, at what one takes of a thread; 1e7 ns are 1 % of its second.
+        percent = F.ceil(pace * F.col("ns") / F.col("count") / 1e5) / 100.0
+        of_time = F.when(F.col("ns") > 0, percent)
         quoted = (
             found.withColumn("mean_per_s", F.col("count") / duration)
             .withColumn("quota_type", _by_kind("connection_creation_rate", "producer_ids_rate"))
-            .withColumn("quota", F.when(F.col("kind") == "request", None).otherwise(pace))
+            .withColumn("pace", pace)
+            .withColumn("quota", F.when(F.col("kind") == "request", of_time).otherwise(pace))
             .withColumn("entity", _entity())
             .withColumn("reason", _reason(limit.factor))
         )
@@ -171,12 +178,14 @@ def storms(
         return F.when(
             F.col("kind") == "request",
             F.format_string(
-                "%d requests in %.0f s, up to %.0f/s, usually %.0f/s; request_percentage "
-                "bounds thread time, so take the value from `headgate usage`",
+                "%d requests in %.0f s, up to %.0f/s, usually %.0f/s; the larger of "
+                f"{factor:g} times that and the threshold is %d/s, at %.3f ms of a thread each",
                 "count",
                 (F.col("end_ms") - F.col("start_ms")) / 1000.0,
                 "peak_per_s",
                 "usual_per_s",
+                "pace",
+                F.col("ns") / F.col("count") / 1e6,
             ),
         ).otherwise(
             F.format_string(
