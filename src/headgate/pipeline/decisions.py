@@ -2,117 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from headgate.pipeline import schema
+from headgate.pipeline.arrays import is_in
 from headgate.pipeline.charges import emptied
-from headgate.pipeline.lanes import Events
-from headgate.pipeline.packed import PackOptions
+from headgate.pipeline.lanes import Events, Lane, bounds_of, events_of
+from headgate.pipeline.packed import OWN, PackOptions
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 
 
-class RowSink:
-    """Hands every request back with its decision, piece by piece as each is complete."""
+class _Open:
+    """A bundle whose decisions aren't all taken."""
 
-    # Requests, throttle times so far, and how many of them, by chunk number.
-    _open: dict[int, tuple[dict[str, Any], Any, int]]
+    def __init__(self, rows: Any, heads: Any, head: Any) -> None:
+        self.rows = rows
+        self.heads = heads
+        self.head = head
+        self.throttle = np.zeros(len(head), np.int64)
+        self.left = len(head)
+
+
+class RowSink:
+    """
+    Hands every request back with its decision, bundle by bundle as each is complete.
+
+    Args:
+        options: one plan's.
+    """
 
     def __init__(self, options: PackOptions) -> None:
         self._resolve = options.plans[0].resolver()
-        self._open = {}
+        self._open: dict[int, _Open] = {}
+        self._bundles = 0
 
-    def plain(self, batch: Any) -> Iterator[Any]:
+    def plain(self, row: dict[str, Any]) -> Iterator[Any]:
         """Yield the rows that can't be replayed."""
-        for i in np.flatnonzero([k == "plain" for k in batch["kind"].to_pylist()]):
-            table = _requests_of(batch["rows"][int(i)])
-            found = [
-                self._resolve(p or "", c or "", q, at)
-                for p, c, q, at in zip(
-                    *(
-                        table[name].to_pylist()
-                        for name in ("principal", "client_id", "quota_type", "record_ms")
-                    ),
-                    strict=True,
-                )
-            ]
-            yield from _replayed(
-                table,
-                [f.quota_id for f in found],
-                [f.quota_user for f in found],
-                [f.quota_client_id for f in found],
-                [f.quota for f in found],
-                None,
+        table = _requests_of(row["rows"])
+        names = ("principal", "client_id", "quota_type", "record_ms", *OWN)
+        found = [
+            self._resolve(principal or "", client_id or "", quota_type, at)[:4]
+            if user is None
+            else (quota_id(user, client), user, client, quota if quota < UNLIMITED else None)
+            for principal, client_id, quota_type, at, user, client, quota in zip(
+                *(table[name].to_pylist() for name in names), strict=True
             )
+        ]
+        of_quota = ("quota_id", "quota_user", "quota_client_id", "quota_bps")
+        columns = zip(*found, strict=True)
+        yield from _replayed(table, dict(zip(of_quota, map(list, columns), strict=True)), None)
 
-    def add(self, batch: Any, rows: Sequence[int], chunk: int) -> None:
-        """Remember the requests of some packed rows."""
-        names = ("quota_user", "quota_client_id", "bound", "who", "rows", "n")
-        for number, i in enumerate(rows):
-            row = {name: batch[name][i] for name in names}
-            n = row["n"].as_py()
-            self._open[chunk + number] = (row, np.zeros(n, np.int64), 0)
+    def events(self, row: dict[str, Any], heads: Any, lane: Lane) -> Events:
+        """Remember the requests of a packed row; return its events."""
+        events = events_of(row, heads, lane, None, 1)
+        number = self._bundles
+        self._bundles += 1
+        self._open[number] = _Open(row["rows"], heads, events.head)
+        events.origin = (number << 32) + np.arange(len(events), dtype=np.int64)
+        return events
 
-    def done(self, events: Events, throttles: list[Any]) -> Iterator[Any]:
-        """Take decisions; yield the pieces that have all of theirs."""
-        order = np.argsort(events.chunk, kind="stable")
-        chunks, throttle = events.chunk[order], throttles[0][order]
-        cuts: list[int] = np.flatnonzero(np.diff(chunks, prepend=-1, append=-1)).tolist()
-        for a, b in pairwise(cuts):
-            number = int(chunks[a])
-            row, out, filled = self._open[number]
-            # A piece's own events are in order, and are replayed in it.
-            out[filled : filled + b - a] = throttle[a:b]
-            filled += int(b - a)
-            self._open[number] = (row, out, filled)
-            if filled == len(out):
+    def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
+        """Take decisions; yield the bundles that have all of theirs."""
+        throttle = lane.throttles(events)
+        bundle = events.origin >> 32
+        order = np.argsort(bundle, kind="stable")
+        cuts = np.flatnonzero(np.diff(bundle[order], prepend=-1, append=-1))
+        for a, b in pairwise(cuts.tolist()):
+            mine = order[a:b]
+            number = int(bundle[mine[0]])
+            open_ = self._open[number]
+            open_.throttle[events.origin[mine] & 0xFFFFFFFF] = throttle[mine]
+            open_.left -= b - a
+            if not open_.left:
                 del self._open[number]
-                yield from self._piece(row, out)
+                yield from _decided(open_)
 
-    @staticmethod
-    def _piece(row: dict[str, Any], throttle: Any) -> Iterator[Any]:
-        user, client = row["quota_user"].as_py(), row["quota_client_id"].as_py()
-        bounds = np.frombuffer(row["bound"].as_buffer(), np.float64)
-        n = len(throttle)
-        who = np.zeros(n, np.int32)
-        if row["who"].is_valid:
-            who = np.frombuffer(row["who"].as_buffer(), np.int32)
-        limits = bounds[who]
-        yield from _replayed(
-            _requests_of(row["rows"]),
-            [quota_id(user, client)] * n,
-            [user] * n,
-            [client] * n,
-            [v if v < UNLIMITED else None for v in limits.tolist()],
-            throttle,
-        )
-
-    def finish(self) -> Iterator[Any]:
-        """All pieces are complete by now."""
+    def close(self, lane: Lane) -> Iterator[Any]:
+        """All of a lane's bundles are complete by now."""
         assert not self._open
         return iter(())
+
+    def finish(self) -> Iterator[Any]:
+        """Nothing is left."""
+        return iter(())
+
+
+def _decided(bundle: _Open) -> Iterator[Any]:
+    """Yield REPLAY batches of a bundle."""
+    import pyarrow as pa
+
+    heads, head = bundle.heads, pa.array(bundle.head)
+    users, clients = heads["quota_user"], heads["quota_client_id"]
+    ids = [quota_id(u, c) for u, c in zip(users.to_pylist(), clients.to_pylist(), strict=True)]
+    limits = bounds_of(heads, 1)[:, 0].tolist()
+    who = {
+        "quota_id": pa.array(ids, pa.string()).take(head),
+        "quota_user": users.take(head),
+        "quota_client_id": clients.take(head),
+        "quota_bps": pa.array([v if v < UNLIMITED else None for v in limits], pa.float64()).take(
+            head
+        ),
+    }
+    table, throttle = _requests_of(bundle.rows), bundle.throttle
+    moved = is_in(table["event"], ("bound",))
+    if moved.any():
+        # That a limit moved is no request.
+        kept = pa.array(~moved)
+        table, throttle = table.filter(kept), throttle[~moved]
+        who = {name: column.filter(kept) for name, column in who.items()}
+    yield from _replayed(table, who, throttle)
 
 
 def _requests_of(blob: Any) -> Any:
     import pyarrow as pa
 
-    with pa.ipc.open_stream(blob.as_buffer()) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_all()
 
 
-def _replayed(
-    table: Any,
-    ids: list[str],
-    users: list[str],
-    clients: list[str],
-    limits: list[float | None],
-    throttle: Any,
-) -> Iterator[Any]:
-    """Yield REPLAY batches of some requests."""
+def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
+    """
+    Yield REPLAY batches of some requests.
+
+    Args:
+        table: REQUESTS.
+        who: the columns that say which quota each was under.
+        throttle: decision on each, ms; None: none can be replayed.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -124,11 +145,7 @@ def _replayed(
     else:
         can = pa.array(~emptied(table))
         ours = pc.if_else(can, pa.array(throttle), None)
-    extra = {
-        "quota_id": ids,
-        "quota_user": users,
-        "quota_client_id": clients,
-        "quota_bps": limits,
+    extra = who | {
         "logged_throttle_time_ms": told,
         "replayed_throttle_time_ms": ours,
         "replayable": can,
@@ -136,9 +153,7 @@ def _replayed(
     columns = []
     for f in schema.REPLAY.arrow:
         column = extra[f.name] if f.name in extra else table[f.name]
-        columns.append(
-            column.combine_chunks()
-            if isinstance(column, pa.ChunkedArray)
-            else pa.array(column, f.type)
-        )
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        columns.append(column if isinstance(column, pa.Array) else pa.array(column, f.type))
     yield from pa.Table.from_arrays(columns, schema=schema.REPLAY.arrow).to_batches()

@@ -1,45 +1,54 @@
 """
-What is packed: one row per quota-id and piece, its events in blobs; and what is asked of packing.
+What is packed: a row for many quota-ids of one piece, events in blobs; and what's asked of packing.
+
+A bundle is the events of those sensors of a piece that have one kind, one broker (and gateway
+worker) and one share of the quota-ids in common. A sensor belongs to one bundle key for ever, so
+whoever gets all bundles of a key, in order, has all there is of its sensors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 
+# Types that Kafka (and Headgate like it) keeps by token buckets.
+BUCKETS: Final = ("controller_mutation_rate", "producer_ids_rate")
 DEFAULT_SAMPLES: Final = 11
 DEFAULT_WINDOW_MS: Final = 1000
+# Bundles per piece and broker: enough for tasks to share them out, few enough to be large.
+SHARES: Final = 16
 
 PACKED: Final = schema.Table(
     "packed",
-    "One row per (who shares a quota, piece), or a bad line or count (`kind`).",
+    "One row per bundle of events, or a bad line or count (`kind`).",
     tuple(
         schema.Column(*c)
         for c in (
             ("kind", "string", "chunk, plain (rows that can't be replayed), bad or stat"),
-            ("key", "string", "quota type, worker or broker, and tags: one sensor"),
+            ("key", "string", "the bundle's key: all rows of a sensor have the same"),
             ("quota_type", "string", "quota type"),
-            ("quota_user", "string", "user tag, raw"),
-            ("quota_client_id", "string", "client-id tag, raw"),
             ("broker_id", "int", "broker"),
             ("worker_id", "string", "gateway worker (journals)"),
             ("num_samples", "int", "quota.window.num"),
             ("window_ms", "int", "a window's length, ms"),
+            ("rule", "string", "how the sensors decide; null = as Kafka does for the type"),
+            ("max_throttle_ms", "long", "cap of one decision; null = the type's own"),
+            ("start_ms", "long", "when the sensors' expiry counts from; null = 0"),
             ("first", "long", "order of the first event: its time, or a journal's seq"),
-            ("tie", "long", "order of chunks with the same first: hash of the file"),
-            ("n", "int", "events"),
-            ("t", "binary", "int64 ms per event"),
-            ("amount", "binary", "float64 per event"),
+            ("last", "long", "order of the last event"),
+            ("tie", "long", "order of bundles with the same first: hash of the file"),
+            ("n", "int", "events, by sensor and then in order"),
+            ("t_from", "long", "epoch ms that t counts from"),
+            ("t", "binary", "uint32 ms after t_from per event; int64 where that's too short"),
+            ("amount", "binary", "uint32 per event; float64 where that can't hold it"),
             ("op", "binary", "uint8 per event; null = all charged and checked"),
             ("pos", "binary", "int64 order per event; null = by time"),
-            ("rows", "binary", "the requests themselves, an Arrow batch; null if not wanted"),
-            ("who", "binary", "int32 per event: which of whos; null = the only one"),
-            ("whos", "string", "JSON list of [principal, client_id]"),
-            ("bound", "binary", "float64 per who and plan: the limit; NaN = not its sensor"),
-            ("sums", "binary", "int64 per one of whos: what LOGGED names"),
+            ("head", "binary", "uint32 per event: which of heads; null = heads' own events follow"),
+            ("heads", "binary", "Arrow batch: the sensors, and who is charged to each"),
+            ("rows", "binary", "the requests themselves, an Arrow stream; null if not wanted"),
             ("file", "string", "bad, stat: file"),
             ("offset", "long", "bad: byte offset"),
             ("reason", "string", "bad: why"),
@@ -49,8 +58,40 @@ PACKED: Final = schema.Table(
         )
     ),
 )
-# What the log says of each (principal, client-id) of a row.
+# What sensors of a lane have in common, beside its key.
+LANE: Final = (
+    "quota_type",
+    "broker_id",
+    "num_samples",
+    "window_ms",
+    "rule",
+    "max_throttle_ms",
+    "start_ms",
+)
+# What a journal says of a charge's own quota.
+OWN: Final = ("own_user", "own_client_id", "own_quota")
+# What the log says of each head.
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
+
+
+def heads_schema(plans: int) -> Any:
+    """
+    Return the Arrow schema of ``heads``: a row per sensor and who is charged to it, by sensor.
+
+    ``events`` says how many there are of it, ``bounds`` the limit under each plan (NaN: under this
+    plan it goes elsewhere, infinite: none), ``sums`` what LOGGED names.
+    """
+    import pyarrow as pa
+
+    text = ("quota_user", "quota_client_id", "principal", "client_id")
+    return pa.schema(
+        [pa.field(name, pa.string()) for name in text]
+        + [
+            pa.field("events", pa.int64()),
+            pa.field("bounds", pa.list_(pa.float64(), plans)),
+            pa.field("sums", pa.list_(pa.int64(), len(LOGGED))),
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,22 @@
 """
 Replay charges through Kafka's quota arithmetic: packed rows in, decisions out.
 
-Spark brings the packed rows of a sensor together, in order of time; ``ReplayPacked`` views a whole
-batch of them as arrays, repairs the order where pieces overlap, and calls the kernel once per
-batch and plan, its state carried on. Memory stays constant however skewed the keys are: what is
-held back is at most the last piece of one sensor.
+Spark brings the bundles of a key together, in order; ``ReplayPacked`` views each as arrays, puts
+events in order where bundles overlap, and calls the kernel once per bundle, its state carried on.
+Memory stays constant however skewed the keys are: a bundle is at most what a worker gathers, and
+what is held back is as many as overlap in time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.decisions import RowSink
 from headgate.pipeline.filesplits import Split
-from headgate.pipeline.lanes import Lane, by_lane, events_of, no_events
+from headgate.pipeline.lanes import Lane, heads_of, lane_kind
 from headgate.pipeline.pack import PackLogs, PackRequests
 from headgate.pipeline.packed import PACKED, PackOptions
 from headgate.pipeline.quotas import Quotas
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# Columns of a packed row that stay where they are, as buffers.
+_BLOBS: Final = ("t", "amount", "op", "pos", "head", "heads", "rows")
+_SCALARS: Final = tuple(n for n in PACKED.names if n not in _BLOBS)
+
+
 @dataclass(frozen=True)
 class ReplayPacked:
     """Replay PACKED rows, sorted by (key, first, tie). A ``mapInArrow`` function."""
@@ -35,22 +40,39 @@ class ReplayPacked:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield REPLAY rows, or SUMS rows where the options want no rows."""
-        sink = RowSink(self.options) if self.options.rows else SumSink(len(self.options.plans))
-        lanes: dict[tuple[str, int, int], Lane] = {}
-        chunk = 0
-        for batch in batches:
-            yield from sink.plain(batch)
-            for lane_key, rows in by_lane(batch):
-                lane = lanes.get(lane_key)
-                if lane is None:
-                    lane = lanes[lane_key] = Lane(lane_key, len(self.options.plans))
-                events = events_of(batch, rows, lane, chunk, len(self.options.plans))
-                sink.add(batch, rows, chunk)
-                chunk += len(rows)
-                yield from sink.done(*lane.feed(events, batch["first"][int(rows[-1])].as_py()))
-        for lane in lanes.values():
-            yield from sink.done(*lane.feed(no_events(len(self.options.plans)), None))
+        plans = len(self.options.plans)
+        sink = RowSink(self.options) if self.options.rows else SumSink(plans)
+        lane: Lane | None = None
+        for row in _rows(batches):
+            if row["kind"] == "plain":
+                yield from sink.plain(row)
+                continue
+            if lane is None or row["key"] != lane.kind.key:
+                yield from self._closed(sink, lane)
+                lane = Lane(lane_kind(row), plans)
+            events = sink.events(row, heads_of(row["heads"], plans), lane)
+            for ready in lane.feed(events, row["first"], row["last"]):
+                yield from sink.decide(lane, ready)
+        yield from self._closed(sink, lane)
         yield from sink.finish()
+
+    @staticmethod
+    def _closed(sink: RowSink | SumSink, lane: Lane | None) -> Iterator[Any]:
+        if lane is None:
+            return
+        for ready in lane.rest():
+            yield from sink.decide(lane, ready)
+        yield from sink.close(lane)
+
+
+def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the chunk and plain rows of batches, blobs as buffers (None where null)."""
+    for batch in batches:
+        scalars = batch.select(list(_SCALARS)).to_pylist()
+        columns = [(name, batch[name]) for name in _BLOBS]
+        for i, row in enumerate(scalars):
+            if row["kind"] in ("chunk", "plain"):
+                yield row | {name: column[i].as_buffer() for name, column in columns}
 
 
 def pack_logs(

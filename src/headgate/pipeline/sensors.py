@@ -1,23 +1,28 @@
 """
-Find the sensors that charges go to: each distinct charge is resolved once per group of events.
+Find the sensors that charges go to: each distinct charge is looked up once, and remembered.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import pickle
+import zlib
+from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headgate.pipeline.arrays import array_of, codes_of, dense
-from headgate.pipeline.packed import PackOptions
+from headgate.pipeline.arrays import array_of, codes_of
+from headgate.pipeline.packed import BUCKETS, SHARES, PackOptions
+from headgate.throttle.java import UNLIMITED
 
-# Distinct charges whose sensors are remembered, about 500 bytes each.
+# Distinct charges whose sensors are remembered, about 1 KB each.
 MAX_KNOWN: Final = 200_000
+# What tells charges apart.
 DISTINCT: Final = (
     "quota_type",
     "broker_id",
@@ -29,46 +34,55 @@ DISTINCT: Final = (
     "own_quota",
     "num_samples",
     "window_ms",
-)
-SENSOR: Final = (
-    "quota_type",
-    "worker_id",
-    "broker_id",
-    "quota_user",
-    "quota_client_id",
-    "num_samples",
-    "window_ms",
+    "rule",
+    "max_throttle_ms",
+    "start_ms",
 )
 
 
-@dataclass(frozen=True)
-class Found:
+class BundleKey(NamedTuple):
+    """What the sensors of a bundle have in common."""
+
+    quota_type: str
+    worker_id: str | None
+    broker_id: int | None
+    num_samples: int
+    window_ms: int
+    rule: str | None  # how they decide; None = as Kafka does for the type
+    max_throttle_ms: int | None
+    start_ms: int | None  # when expiry counts from
+    own: bool  # a journal's own order, not that of time
+    share: int  # of the quota-ids
+
+    def __str__(self) -> str:
+        return "\x1f".join(map(str, self))
+
+
+class Sensor(NamedTuple):
+    """A sensor: its bundle, and its tags as Kafka has them."""
+
+    bundle: BundleKey
+    quota_user: str
+    quota_client_id: str
+
+
+class Book:
     """
-    Which sensors charges go to; a charge has several only where plans disagree on who shares.
+    The distinct charges seen so far, in numbers, and the sensors each goes to.
 
-    Attributes:
-        index: row of the charge, ascending; a row occurs once per sensor it goes to.
-        sensor: code of the sensor, beside ``index``.
-        who: by row, number of the distinct charge it's one of.
-        sensors: by code, what ``SENSOR`` names.
-        samples: by number, the distinct charge.
-        limits: by (sensor code, number), the limit under each plan; NaN = not its sensor.
-    """
-
-    index: Any
-    sensor: Any
-    who: Any
-    sensors: list[tuple[Any, ...]]
-    samples: list[dict[str, Any]]
-    limits: dict[tuple[int, int], Any]
-
-
-class Sensors:
-    """
-    Resolves charges under every plan.
+    A charge has several sensors only where plans disagree on who shares. Each (charge, sensor) is
+    an entry; a charge's entries are ``start[charge]`` to ``start[charge + 1]``.
 
     Args:
         options: plans, and windows where the charges don't name theirs.
+
+    Attributes:
+        start: by charge.
+        sensor: by entry, number of the sensor.
+        charge: by entry, number of the charge.
+        limits: by entry, the limit under each plan; NaN = not its sensor.
+        bundle: by sensor, number of its bundle key.
+        names: by charge, (principal, client-id).
     """
 
     def __init__(self, options: PackOptions) -> None:
@@ -76,101 +90,216 @@ class Sensors:
         self.resolvers = [q.resolver() for q in options.plans]
         # Moments at which any plan's table changes; events between two resolve alike.
         starts = sorted({s for q in options.plans for s in q.starts_ms if s > float("-inf")})
-        self.starts = np.array(starts, np.float64)
-        self._known = _known_under(hashlib.sha256(pickle.dumps(options)).digest())
+        self._moments = np.array(starts, np.float64)
+        self._codes: dict[str, dict[Any, int]] = {name: {} for name in DISTINCT}
+        self._values: dict[str, list[Any]] = {name: [] for name in DISTINCT}
+        # Charges by the codes of what tells them apart; the same as a table, while that's small.
+        self._known: dict[tuple[int, ...], int] = {}
+        self._shape = (0,) * (len(DISTINCT) + 1)
+        self._space = 0
+        self._table = np.empty(0, np.int32)
+        self._columns: tuple[Any, Any, Any, Any, Any] | None = None
+        self.start = array("q", [0])
+        self.sensor = array("q")
+        self.charge = array("q")
+        self.limits: list[Any] = []
+        self.names: list[tuple[str | None, str | None]] = []
+        self.sensors: list[Sensor] = []
+        self.bundle = array("q")
+        self.bundles: list[BundleKey] = []
+        self._sensor_codes: dict[Sensor, int] = {}
+        self._bundle_codes: dict[BundleKey, int] = {}
 
-    def of(self, table: Any) -> Found:
-        """Say which sensors each charge goes to."""
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def charges_of(self, table: Any) -> Any:
+        """Return the number of each row's charge, int32; columns that a table lacks are null."""
+        from headgate.kernel.grouping import MOST_CODES, taken
+
+        columns = self._columns_of(table)
+        self._make_room()
+        if self._space > MOST_CODES:
+            return self._looked_up(columns, table.num_rows)
+        at = self._place(columns)
+        if not isinstance(at, np.ndarray):
+            at = np.full(table.num_rows, at, np.int32)
+        numbers = taken(self._table, at)
+        new = numbers < 0
+        if new.any():
+            for place in np.unique(at[new]).tolist():
+                key = tuple(int(k) for k in np.unravel_index(place, self._shape))
+                self._table[place] = self._known[key] = self._add(key)
+            numbers = taken(self._table, at)
+        return numbers
+
+    def _columns_of(self, table: Any) -> list[tuple[Any, Any]]:
+        """Return (local code per row, the book's codes of these) per column, and of moments."""
+        have = set(table.schema.names)
+        columns: list[tuple[Any, Any]] = []
+        for name in DISTINCT:
+            codes, values = codes_of(table[name]) if name in have else (None, [None])
+            columns.append((codes, np.array(self._translated(name, values), np.int32)))
+        codes = None
+        if len(self._moments):
+            codes = np.searchsorted(self._moments, array_of(table["record_ms"]), side="right")
+        columns.append((codes, np.arange(len(self._moments) + 1, dtype=np.int32)))
+        return columns
+
+    def _make_room(self) -> None:
+        """Let the table of known charges have a place for all combinations of codes."""
+        sizes = [len(self._values[name]) for name in DISTINCT] + [len(self._moments) + 1]
+        if all(size <= room for size, room in zip(sizes, self._shape, strict=True)):
+            return
+        # Twice what's needed, or values that come one by one would move it each time.
+        self._shape = tuple(1 if size == 1 else 1 << size.bit_length() for size in sizes)
+        self._space = math.prod(self._shape)
+        from headgate.kernel.grouping import MOST_CODES
+
+        if self._space <= MOST_CODES:
+            self._table = np.full(self._space, -1, np.int32)
+            if self._known:
+                places = np.ravel_multi_index(np.array(list(self._known)).T, self._shape)
+                self._table[places] = list(self._known.values())
+
+    def _place(self, columns: list[tuple[Any, Any]]) -> Any:
+        """Return each row's place in the table, or the only one."""
+        from headgate.kernel.grouping import taken
+
+        at: Any = 0
+        stride = self._space
+        for (codes, known), size in zip(columns, self._shape, strict=True):
+            stride //= size
+            places = known * np.int32(stride)
+            at = at + (int(places[0]) if len(known) == 1 else taken(places, codes))
+        return at
+
+    def _looked_up(self, columns: list[tuple[Any, Any]], rows: int) -> Any:
+        """Return the charges' numbers where there are too many combinations for a table."""
+        from headgate.kernel.grouping import numbered
+
+        dense, space = np.zeros(rows, np.int32), 1
+        for codes, known in columns:
+            if len(known) == 1:
+                continue
+            if space * len(known) >= 1 << 62:
+                first, dense = numbered(dense, space)
+                space = len(first)
+            dense = dense.astype(np.int64) * len(known) + codes
+            space *= len(known)
+        first, dense = numbered(dense, space)
+        keys = [
+            repeat(int(known[0]), len(first)) if len(known) == 1 else known[codes[first]].tolist()
+            for codes, known in columns
+        ]
+        numbers = np.empty(len(first), np.int32)
+        for i, key in enumerate(zip(*keys, strict=True)):
+            number = self._known.get(key)
+            if number is None:
+                number = self._known[key] = self._add(key)
+            numbers[i] = number
+        return numbers[dense]
+
+    def columns(self) -> tuple[Any, Any, Any, Any, Any]:
+        """
+        Return what is written, as columns.
+
+        Returns:
+            quota_user and quota_client_id by sensor, principal and client_id by charge, and the
+            limits (entries, plans).
+        """
         import pyarrow as pa
 
-        combined = np.zeros(table.num_rows, np.int64)
-        for name in DISTINCT:
-            numbers, names = codes_of(table[name])
-            if len(names) == 1:
-                continue
-            combined = combined * len(names) + numbers
-            if combined.max() > 1 << 20:
-                combined = dense(combined)[1]
-        if len(self.starts):
-            epoch = np.searchsorted(self.starts, array_of(table["record_ms"]), side="right")
-            combined = combined * (len(self.starts) + 1) + epoch
-        first, who = dense(combined)
-        samples = table.select([*DISTINCT, "record_ms"]).take(pa.array(first)).to_pylist()
-        codes: dict[tuple[Any, ...], int] = {}
-        limits: dict[tuple[int, int], Any] = {}
-        each: list[list[int]] = []
-        for number, sample in enumerate(samples):
-            mine = []
-            for sensor, limit in self._resolved(sample):
-                code = codes.setdefault(sensor, len(codes))
-                limits[code, number] = limit
-                mine.append(code)
-            each.append(mine)
-        most = max(map(len, each))
-        if most == 1:
-            index = np.arange(table.num_rows)
-            sensor_of = np.array([m[0] for m in each])[who]
-            return Found(index, sensor_of, who, list(codes), samples, limits)
-        parts, sensors = [], []
-        for level in range(most):
-            of = np.array([m[level] if len(m) > level else -1 for m in each])[who]
-            here = np.flatnonzero(of >= 0)
-            parts.append(here)
-            sensors.append(of[here])
-        index = np.concatenate(parts)
-        in_order = np.argsort(index, kind="stable")
-        sensor_of = np.concatenate(sensors)[in_order]
-        return Found(index[in_order], sensor_of, who, list(codes), samples, limits)
+        if self._columns is None or len(self._columns[2]) < len(self.names):
+            self._columns = (
+                pa.array([s.quota_user for s in self.sensors], pa.string()),
+                pa.array([s.quota_client_id for s in self.sensors], pa.string()),
+                pa.array([n[0] for n in self.names], pa.string()),
+                pa.array([n[1] for n in self.names], pa.string()),
+                np.array(self.limits, np.float64),
+            )
+        return self._columns
 
-    def _resolved(self, sample: dict[str, Any]) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return ``_resolve``, remembered where the quotas don't change in time."""
-        if len(self.starts):
-            return list(self._resolve(sample))
-        key = tuple(sample[n] for n in DISTINCT)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) > MAX_KNOWN:
-                self._known.clear()
-            found = self._known[key] = list(self._resolve(sample))
-        return found
+    def _translated(self, name: str, values: list[Any]) -> list[int]:
+        """Return the book's own codes of some values."""
+        codes = self._codes[name]
+        out = []
+        for value in values:
+            code = codes.get(value)
+            if code is None:
+                code = codes[value] = len(codes)
+                self._values[name].append(value)
+            out.append(code)
+        return out
 
-    def _resolve(self, sample: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Yield the sensors of one distinct charge, and the limit there under each plan."""
-        quota_type, broker = sample["quota_type"], sample["broker_id"]
+    def _add(self, key: tuple[int, ...]) -> int:
+        """Write a new charge down."""
+        at_ms = float(self._moments[key[-1] - 1]) if key[-1] else float("-inf")
+        charge = {n: self._values[n][code] for n, code in zip(DISTINCT, key, strict=False)}
+        number = len(self.names)
+        for sensor, limits in self._resolve(charge, at_ms):
+            self.sensor.append(self._numbered(sensor))
+            self.charge.append(number)
+            self.limits.append(limits)
+        self.start.append(len(self.sensor))
+        self.names.append((charge["principal"], charge["client_id"]))
+        return number
+
+    def _numbered(self, sensor: Sensor) -> int:
+        code = self._sensor_codes.setdefault(sensor, len(self.sensors))
+        if code == len(self.sensors):
+            self.sensors.append(sensor)
+            bundle = self._bundle_codes.setdefault(sensor.bundle, len(self.bundles))
+            if bundle == len(self.bundles):
+                self.bundles.append(sensor.bundle)
+            self.bundle.append(bundle)
+        return code
+
+    def _resolve(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
+        """Yield the sensors of a charge, and the limit there under each plan."""
         windows = (
-            sample["num_samples"] or self.options.num_samples,
-            sample["window_ms"] or self.options.window_ms,
+            charge["num_samples"] or self.options.num_samples,
+            charge["window_ms"] or self.options.window_ms,
+            charge["rule"],
+            charge["max_throttle_ms"],
         )
         plans = len(self.resolvers)
-        if self.options.own and sample["own_user"] is not None:
-            tags = (sample["own_user"], sample["own_client_id"] or "")
-            sensor = (quota_type, sample["worker_id"], broker, *tags, *windows)
-            yield sensor, np.full(plans, sample["own_quota"], np.float64)
+        quota_type, broker = charge["quota_type"], charge["broker_id"]
+        # A bucket's arithmetic is that of a finite limit; Java's is 2^63 - 1.
+        bucket = charge["rule"] == "bucket" or (charge["rule"] is None and quota_type in BUCKETS)
+        unlimited = UNLIMITED if bucket else np.inf
+        if self.options.own and charge["own_user"] is not None:
+            user, client = charge["own_user"], charge["own_client_id"] or ""
+            kind = (*windows, charge["start_ms"], True, _share(user, client))
+            bundle = BundleKey(quota_type, charge["worker_id"], broker, *kind)
+            quota = min(charge["own_quota"], unlimited)
+            yield Sensor(bundle, user, client), np.full(plans, quota, np.float64)
             return
         by_tags: dict[tuple[str, str], Any] = {}
-        user, client = sample["principal"] or "", sample["client_id"] or ""
+        user, client = charge["principal"] or "", charge["client_id"] or ""
         for i, resolve in enumerate(self.resolvers):
-            found = resolve(user, client, quota_type, sample["record_ms"])
+            found = resolve(user, client, quota_type, at_ms)
             tags = (found.quota_user, found.quota_client_id)
             limits = by_tags.setdefault(tags, np.full(plans, np.nan, np.float64))
-            limits[i] = np.inf if found.quota is None else found.quota
+            limits[i] = unlimited if found.quota is None else found.quota
         for tags, limits in by_tags.items():
-            yield (quota_type, None, broker, *tags, *windows), limits
+            kind = (*windows, None, False, _share(*tags))
+            bundle = BundleKey(quota_type, None, broker, *kind)
+            yield Sensor(bundle, *tags), limits
+
+
+def _share(user: str, client_id: str) -> int:
+    return zlib.crc32(f"{user}\x1f{client_id}".encode()) % SHARES
 
 
 @functools.lru_cache(maxsize=2)
-def _known_under(options: bytes) -> dict[tuple[Any, ...], list[tuple[tuple[Any, ...], Any]]]:
-    """Return what this worker has resolved under the same options, in earlier tasks too."""
-    return {}
+def _shelf(options: bytes) -> list[Book]:
+    return []
 
 
-def sensor_columns(sensors: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the columns of a list of sensors, with the text that names each one."""
-    out: dict[str, Any] = dict(zip(SENSOR, zip(*sensors, strict=True), strict=True))
-    out["key"] = [_sensor_text(sensor) for sensor in sensors]
-    return out
-
-
-@functools.lru_cache(maxsize=1 << 17)
-def _sensor_text(sensor: tuple[Any, ...]) -> str:
-    return "\x1f".join(map(str, sensor))
+def book_of(options: PackOptions) -> Book:
+    """Return this worker's book for such options, with what earlier tasks wrote in it."""
+    shelf = _shelf(hashlib.sha256(pickle.dumps(options)).digest())
+    if not shelf or len(shelf[0]) > MAX_KNOWN:
+        shelf[:] = [Book(options)]
+    return shelf[0]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from array import array
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.arrays import view
-from headgate.pipeline.lanes import Events
+from headgate.pipeline.lanes import Events, Lane, bounds_of, events_of
 from headgate.pipeline.packed import LOGGED
 
 SUMS: Final = schema.Table(
@@ -37,112 +33,123 @@ SUMS: Final = schema.Table(
         schema.Column("last_ms", "long", "last request"),
     ),
 )
-
-_GROUP: Final = ("key", "quota_type", "quota_user", "quota_client_id", "broker_id")
+# Rows of one hand-over.
+_MOST_ROWS: Final = 100_000
+_NAMES: Final = ("quota_user", "quota_client_id", "principal", "client_id")
 
 
 class SumSink:
-    """Adds decisions up per plan, sensor and who; nothing per event leaves the worker."""
+    """
+    Adds decisions up per plan, sensor and who; nothing per event leaves the worker.
+
+    Args:
+        plans: how many plans are replayed side by side.
+    """
 
     def __init__(self, plans: int) -> None:
-        self._plans = plans
-        self._groups: dict[tuple[Any, ...], int] = {}
-        self._group_of = array("q")  # by packed row and its who
-        self._start_of = array("q")  # by packed row: where its whos start in _group_of
-        # What the log says, as pack.LOGGED names it.
-        self._logged = np.empty((0, len(LOGGED)), np.int64)
-        # What each plan gives: throttled, ms, max ms; and the amount of throttled requests.
-        self._given = np.empty((0, plans, 3), np.int64)
-        self._delayed = np.empty((0, plans), np.float64)
-        self._limits = np.empty((0, plans), np.float64)
+        from headgate import kernel
 
-    def plain(self, batch: Any) -> Iterator[Any]:
+        self._kernel = kernel
+        self._plans = plans
+        self._ready: list[Any] = []
+        self._rows = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        # By name, and by which plans they are under.
+        self._groups: dict[tuple[Any, ...], int] = {}
+        self._logged = np.empty((0, len(LOGGED)), np.int64)
+        self._limits = np.empty((0, self._plans), np.float64)
+        self._sums = self._kernel.PlanSums(self._plans)
+
+    def plain(self, row: dict[str, Any]) -> Iterator[Any]:
         """There are none: only `replay` hands rows back."""
         return iter(())
 
-    def add(self, batch: Any, rows: Sequence[int], chunk: int) -> None:
-        """Count the requests of some packed rows."""
-        import pyarrow as pa
-
-        part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
-        sensors = zip(*(part[n].to_pylist() for n in _GROUP), strict=True)
-        new: list[int] = []
-        for sensor, whos in zip(sensors, part["whos"].to_pylist(), strict=True):
-            self._start_of.append(len(self._group_of) + len(new))
-            found = _whos(whos)
-            for principal, client_id in found:
-                who = (principal, client_id, *sensor)
-                new.append(self._groups.setdefault(who, len(self._groups)))
-        self._group_of.extend(new)
-        if len(self._groups) > len(self._logged):
-            room, before = 2 * len(self._groups), len(self._logged)
-            self._logged = _grown(self._logged, room)
-            self._logged[before:, 5] = np.iinfo(np.int64).max
-            self._given, self._delayed = _grown(self._given, room), _grown(self._delayed, room)
-            self._limits = _grown(self._limits, room)
-        groups = np.array(new, np.int64)
-        sums = view(part["sums"], np.int64).reshape(len(groups), len(LOGGED))
+    def events(self, row: dict[str, Any], heads: Any, lane: Lane) -> Events:
+        """Count the requests of a packed row; return its events."""
+        bounds = bounds_of(heads, self._plans)
+        names = [heads[name].to_pylist() for name in _NAMES]
+        if self._plans > 1:
+            names.append([there.tobytes() for there in ~np.isnan(bounds)])
+        groups, known = self._groups, self._groups.setdefault
+        group = np.array([known(who, len(groups)) for who in zip(*names, strict=True)], np.int64)
+        have = len(self._logged)
+        if len(groups) > have:
+            room = max(len(groups), 2 * have)
+            self._logged = np.concatenate([self._logged, _no_sums(room - have)])
+            self._limits = np.resize(self._limits, (room, self._plans))
+            self._sums.grow(room)
+        # A head occurs twice in a bundle only if its limit moved: hence not by plain indexing.
+        logged = heads["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
         for column in range(4):
-            np.add.at(self._logged[:, column], groups, sums[:, column])
-        np.maximum.at(self._logged[:, 4], groups, sums[:, 4])
-        np.minimum.at(self._logged[:, 5], groups, sums[:, 5])
-        np.maximum.at(self._logged[:, 6], groups, sums[:, 6])
-        self._limits[groups] = view(part["bound"], np.float64).reshape(-1, self._plans)
+            np.add.at(self._logged[:, column], group, logged[:, column])
+        for column in (4, 6):
+            np.maximum.at(self._logged[:, column], group, logged[:, column])
+        np.minimum.at(self._logged[:, 5], group, logged[:, 5])
+        self._limits[group] = bounds
+        return events_of(row, heads, lane, group, self._plans)
 
-    def done(self, events: Events, throttles: list[Any]) -> Iterator[Any]:
-        """Add decisions up."""
-        starts = np.frombuffer(self._start_of, np.int64)
-        groups = np.frombuffer(self._group_of, np.int64)[starts[events.chunk] + events.who]
-        for plan, throttle in enumerate(throttles):
-            hit = np.flatnonzero(throttle > 0)
-            if not len(hit):
-                continue
-            at, ms = groups[hit], throttle[hit]
-            room = len(self._given)
-            self._given[:, plan, 0] += np.bincount(at, minlength=room)
-            np.add.at(self._given[:, plan, 1], at, ms)
-            np.maximum.at(self._given[:, plan, 2], at, ms)
-            self._delayed[:, plan] += np.bincount(at, events.amount[hit], minlength=room)
+    def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
+        """Add decisions up; nothing is complete before the lane is."""
+        lane.add_up(events, self._sums)
         return iter(())
 
+    def close(self, lane: Lane) -> Iterator[Any]:
+        """Take a lane's end; yield SUMS rows when there are many."""
+        self._ready.append(self._batch(lane))
+        self._rows += self._ready[-1].num_rows
+        self._begin()
+        if self._rows >= _MOST_ROWS:
+            yield from self.finish()
+
     def finish(self) -> Iterator[Any]:
-        """Yield SUMS rows."""
+        """Yield the SUMS rows that are left."""
         import pyarrow as pa
 
-        rows = []
-        for who, group in self._groups.items():
-            requests, bytes_, throttled, told, most, first, last = self._logged[group].tolist()
-            name: dict[str, Any] = dict(zip(("principal", "client_id", *_GROUP), who, strict=True))
-            del name["key"]
-            name |= {"requests": requests, "bytes": bytes_, "first_ms": first, "last_ms": last}
-            limits = self._limits[group].tolist()
-            if limits[0] == limits[0]:  # the log is told by the first plan's quota-ids
-                rows.append(
-                    name
-                    | {"plan": -1, "quota": limits[0], "throttled_requests": throttled}
-                    | {"throttle_time_ms": told, "max_throttle_time_ms": most, "delayed": 0.0}
-                )
-            for plan, limit in enumerate(limits):
-                if limit == limit:
-                    count, ms, top = self._given[group, plan].tolist()
-                    rows.append(
-                        name
-                        | {"plan": plan, "quota": limit, "throttled_requests": count}
-                        | {"throttle_time_ms": ms, "max_throttle_time_ms": top}
-                        | {"delayed": float(self._delayed[group, plan])}
-                    )
-        if rows:
-            yield from pa.Table.from_pylist(rows, schema=SUMS.arrow).to_batches()
+        ready, self._ready, self._rows = self._ready, [], 0
+        if ready:
+            yield from pa.Table.from_batches(ready).combine_chunks().to_batches()
+
+    def _batch(self, lane: Lane) -> Any:
+        """Return the SUMS rows of a lane."""
+        import pyarrow as pa
+
+        limits = self._limits[: len(self._groups)]
+        there = ~np.isnan(limits)
+        # The log is told by the first plan's quota-ids.
+        of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
+        group = np.concatenate(of_plan)
+        plan = np.repeat(np.arange(-1, self._plans), [len(part) for part in of_plan])
+        of_log = plan < 0
+        at = group, np.maximum(plan, 0)
+        logged, given = self._logged[group], self._sums.given[at]
+        who = pa.array(group)
+        names = list(zip(*self._groups, strict=True)) or [()] * len(_NAMES)
+        columns: dict[str, Any] = {
+            name: pa.array(values, pa.string()).take(who)
+            for name, values in zip(_NAMES, names, strict=False)
+        }
+        columns |= {
+            "plan": pa.array(plan, pa.int32()),
+            "quota_type": pa.repeat(pa.scalar(lane.kind.quota_type, pa.string()), len(group)),
+            "broker_id": pa.repeat(pa.scalar(lane.kind.broker_id, pa.int32()), len(group)),
+            "quota": pa.array(limits[at]),
+            "requests": pa.array(logged[:, 0]),
+            "bytes": pa.array(logged[:, 1]),
+            "throttled_requests": pa.array(np.where(of_log, logged[:, 2], given[:, 0])),
+            "throttle_time_ms": pa.array(np.where(of_log, logged[:, 3], given[:, 1])),
+            "max_throttle_time_ms": pa.array(np.where(of_log, logged[:, 4], given[:, 2])),
+            "delayed": pa.array(np.where(of_log, 0.0, self._sums.delayed[at])),
+            "first_ms": pa.array(logged[:, 5]),
+            "last_ms": pa.array(logged[:, 6]),
+        }
+        arrays = [columns[f.name] for f in SUMS.arrow]
+        return pa.RecordBatch.from_arrays(arrays, schema=SUMS.arrow)
 
 
-@lru_cache(maxsize=1 << 17)
-def _whos(text: str) -> tuple[tuple[str | None, str | None], ...]:
-    """Return the (principal, client-id) pairs of a packed row."""
-    return tuple((principal, client_id) for principal, client_id in json.loads(text))
-
-
-def _grown(array: Any, room: int) -> Any:
-    """Return an array with at least ``room`` rows, new ones zero."""
-    out = np.zeros((room, *array.shape[1:]), array.dtype)
-    out[: len(array)] = array
-    return out
+def _no_sums(count: int) -> Any:
+    sums = np.zeros((count, len(LOGGED)), np.int64)
+    sums[:, 5] = np.iinfo(np.int64).max
+    sums[:, 6] = np.iinfo(np.int64).min
+    return sums

@@ -1,0 +1,187 @@
+"""Whatever the pieces, their order and overlap: every charge once, decided as managers do."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.pipeline import lanes, pack
+from headgate.pipeline.packed import PackOptions
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.schema import REQUESTS
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, QuotaType
+from headgate.quota.table import QuotaTable
+from headgate.throttle.manager import ClientQuotaManager
+
+# Each level of quotas, so that plans of several disagree on who shares.
+SHAPES = {
+    "users": QuotaEntity.of(user=DEFAULT),
+    "hot": QuotaEntity.of(user="hot"),
+    "hot by client": QuotaEntity.of(user="hot", client_id=DEFAULT),
+    "hot's a": QuotaEntity.of(user="hot", client_id="a"),
+    "clients": QuotaEntity.of(client_id=DEFAULT),
+}
+MEASURES = ("requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed")
+ONE = Quotas.of(QuotaTable.of({SHAPES["users"]: {PRODUCER: 700.0}}))
+
+
+def traffic(rng: random.Random, n: int, hot: float) -> list[dict[str, Any]]:
+    """Return charges, each at its own moment, a share of them by one user."""
+    at, rows = 1_000_000, []
+    for seq in range(n):
+        at += rng.choice([1, 1, 2, 7, 80, 900, 13_000])
+        who = "hot" if rng.random() < hot else rng.choice(["bob", "carol"])
+        amount = rng.randrange(1, 3000)
+        row = dict.fromkeys(REQUESTS.names) | {
+            "record_ms": float(at),
+            "broker_id": 1,
+            "principal": who,
+            "client_id": rng.choice("ab"),
+            "api_name": "PRODUCE",
+            "bytes_charged": amount,
+            "bytes_exact": True,
+            "throttle_time_ms": rng.choice([0, 0, 5]),
+            "quota_type": "producer_byte_rate",
+            "amount": float(amount),
+            "is_charged": True,
+            "is_request": True,
+            "source": "log",
+            "seq": seq,
+            "file": f"f{seq % 3}",
+        }
+        rows.append(row)
+    return rows
+
+
+def decided(rows: list[dict[str, Any]], table: QuotaTable) -> list[int]:
+    """Return what a gateway's manager decides, in order of time."""
+    manager = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE)
+    manager.load(table.for_key(PRODUCER), 0)
+    return [
+        manager.record(
+            r["principal"], r["client_id"], r["bytes_charged"], int(r["record_ms"])
+        ).throttle_time_ms
+        for r in rows
+    ]
+
+
+@contextmanager
+def small(gathered: int, ordered: int) -> Iterator[None]:
+    """Let workers gather and put in order so few events that bundles are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pack, "GATHER_EVENTS", gathered)
+        patch.setattr(pack, "GATHER_EVENTS_WITH_ROWS", gathered)
+        patch.setattr(lanes, "ORDER_EVENTS", ordered)
+        yield
+
+
+def replayed(
+    pieces: list[list[dict[str, Any]]], options: PackOptions, rows_per_batch: int
+) -> list[dict[str, Any]]:
+    """Pack each piece in a task of its own, bring bundles together as Spark does, and replay."""
+    packed: list[pa.RecordBatch] = []
+    for piece in pieces:
+        batch = pa.RecordBatch.from_pylist(piece, schema=REQUESTS.arrow)
+        cut = [batch.slice(at, 7) for at in range(0, batch.num_rows, 7)]
+        packed += pack.PackRequests(options)(iter(cut))
+    table = pa.Table.from_batches(packed)
+    table = table.filter(pc.is_in(table["kind"], pa.array(["chunk", "plain"])))
+    keys = [(name, "ascending") for name in ("key", "first", "tie")]
+    batches = table.sort_by(keys).combine_chunks().to_batches(max_chunksize=rows_per_batch)
+    found: list[dict[str, Any]] = []
+    for batch in ReplayPacked(options)(iter(batches)):
+        found += batch.to_pylist()
+    return found
+
+
+def overlapping(rng: random.Random, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Deal charges to pieces that overlap in time, some out of order, in no order."""
+    count = rng.randrange(1, 6)
+    blur = rng.choice([0, 10, len(rows)])
+    pieces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    for i, row in enumerate(rows):
+        near = min(max(i + rng.randint(-blur, blur), 0), len(rows) - 1)
+        pieces[near * count // len(rows)].append(row)
+    for piece in pieces:
+        if rng.random() < 0.3:
+            rng.shuffle(piece)
+    rng.shuffle(pieces)
+    return [piece for piece in pieces if piece]
+
+
+worlds: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    seed=st.integers(0, 10**6),
+    hot=st.sampled_from([0.0, 0.9, 1.0]),
+    gathered=st.sampled_from([5, 40, 1000]),
+    ordered=st.sampled_from([0, 30, 1000]),
+    rows_per_batch=st.integers(1, 5),
+)
+
+
+@given(world=worlds)
+def test_every_charge_is_decided_once_as_a_manager_decides_it(world: dict[str, Any]) -> None:
+    rng = random.Random(world["seed"])
+    rows = traffic(rng, 150, world["hot"])
+    with small(world["gathered"], world["ordered"]):
+        found = replayed(
+            overlapping(rng, rows), PackOptions((ONE,)), rows_per_batch=world["rows_per_batch"]
+        )
+    by_seq = sorted(found, key=lambda r: r["seq"])
+    assert [r["seq"] for r in by_seq] == list(range(150))
+    assert [r["replayed_throttle_time_ms"] for r in by_seq] == decided(rows, ONE.tables[0])
+
+
+@given(world=worlds, shapes=st.lists(st.sets(st.sampled_from(sorted(SHAPES))), max_size=3))
+def test_sums_of_all_plans_are_conserved_and_each_is_its_managers(
+    world: dict[str, Any], shapes: list[set[str]]
+) -> None:
+    rng = random.Random(world["seed"])
+    rows = traffic(rng, 150, world["hot"])
+    tables = [ONE.tables[0]] + [
+        QuotaTable.of({SHAPES[s]: {PRODUCER: 100.0 + 90 * i} for i, s in enumerate(sorted(shape))})
+        for shape in shapes
+    ]
+    plans = tuple(Quotas.of(table, str(n)) for n, table in enumerate(tables))
+    options = PackOptions(plans, False, own=False)
+    with small(world["gathered"], world["ordered"]):
+        found = replayed(overlapping(rng, rows), options, world["rows_per_batch"])
+    given_: Counter[tuple[Any, ...]] = Counter()
+    for row in found:
+        for name in MEASURES:
+            given_[row["plan"], row["principal"], row["client_id"], name] += row[name]
+    expected: Counter[tuple[Any, ...]] = Counter()
+    told = [[row["throttle_time_ms"] for row in rows]] + [decided(rows, t) for t in tables]
+    for plan, throttles in enumerate(told, start=-1):
+        for row, ms in zip(rows, throttles, strict=True):
+            who = plan, row["principal"], row["client_id"]
+            delayed = row["amount"] if ms > 0 and plan >= 0 else 0
+            values = (1, row["bytes_charged"], int(ms > 0), ms, delayed)
+            for name, value in zip(MEASURES, values, strict=True):
+                expected[(*who, name)] += value
+    assert dict(given_) == dict(expected)
+
+
+@given(seed=st.integers(0, 10**6), hot=st.sampled_from([0.3, 0.95]))
+def test_the_order_of_files_changes_nothing(seed: int, hot: float) -> None:
+    rng = random.Random(seed)
+    pieces = overlapping(rng, traffic(rng, 120, hot))
+    options = PackOptions((ONE,), False)
+    told = []
+    for turn in range(2):
+        rng.shuffle(pieces)
+        with small(20 + turn, 25):
+            found = replayed(pieces, options, 1 + turn)
+        told.append(sorted(tuple(row.values()) for row in found))
+    assert told[0] == told[1]
