@@ -1,7 +1,7 @@
 """
 Write a table ``requests`` of N produce requests: Zipf-distributed users, in order of time.
 
-    python bench/pipeline/make_events.py 12e6 DIR [--hot SHARE]
+    python bench/pipeline/make_events.py 12e6 DIR [--hot SHARE | --even]
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ def main() -> None:
     parser.add_argument("events", type=float)
     parser.add_argument("out", type=Path)
     parser.add_argument("--hot", type=float, default=None, help="share of the events of one user")
+    parser.add_argument("--even", action="store_true", help="all users alike, on one broker")
     arguments = parser.parse_args()
+    one_broker = arguments.even or arguments.hot is not None
     arguments.out.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(7)
     total, per_file, at = int(arguments.events), 1_000_000, 1.7e12
     names = np.array([f"user-{i}" for i in range(USERS)])
-    weights = 1.0 / np.arange(1, USERS + 1) ** 1.1
+    weights = 1.0 / np.arange(1, USERS + 1) ** (0.0 if arguments.even else 1.1)
     if arguments.hot is not None:
         weights[1:] *= (1 - arguments.hot) / weights[1:].sum()
         weights[0] = arguments.hot
@@ -37,7 +39,7 @@ def main() -> None:
         at = float(t[-1])
         user = rng.choice(USERS, size, p=weights)
         amount = rng.integers(100, 20_000, size)
-        brokers = np.zeros(size, np.int32) if arguments.hot else rng.integers(0, BROKERS, size)
+        brokers = np.zeros(size, np.int32) if one_broker else rng.integers(0, BROKERS, size)
         table = pa.table(
             {
                 "record_ms": t,
