@@ -1,0 +1,262 @@
+"""A gateway's decisions replayed from its journal: every rule, the same to the millisecond."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.config.settings import Settings
+from headgate.errors import ApiError
+from headgate.gateway.enforcement import Enforcement
+from headgate.gateway.journal import UsageJournal
+from headgate.gateway.plans import build_plans
+from headgate.pipeline.filesplits import cut, find_files
+from headgate.pipeline.pack import PackLogs, PackOptions
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import (
+    CONSUMER,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+)
+from headgate.quota.table import QuotaTable, table_delta
+from headgate.usage.files import file_name
+from headgate.usage.format import batch_of
+
+T0 = 1_700_000_000_000
+ALICE, ALL = QuotaEntity.of(user="alice"), QuotaEntity.of(user=DEFAULT)
+TABLES = [
+    {
+        ALICE: {PRODUCER: 40_000.0, CONSUMER: 60_000.0, MUTATION: 0.4, PRODUCER_IDS: 0.3},
+        ALL: {PRODUCER_BPS: 30_000.0, PRODUCER_SHARES: 2.0, REQUEST: 0.8},
+    },
+    {
+        ALL: {PRODUCER: 15_000.0, CONSUMER: 9_000.0, MUTATION: 0.1, PRODUCER_BPS: 12_000.0},
+        ALICE: {PRODUCER_IDS: 1.0, PRODUCER_SHARES: 1.0, REQUEST: 0.3},
+    },
+    {ALICE: {PRODUCER: 20_000.0}},
+]
+
+
+class Kept:
+    """A writer that keeps what it's given."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def start(self) -> None:
+        return None
+
+    def append(self, event: tuple[Any, ...]) -> None:
+        self.events.append(event)
+
+
+class Talk:
+    """Clients of one broker, who do all there is to be charged, while quotas and splits change."""
+
+    def __init__(self, pacing: str, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.kept = Kept()
+        self.settings = Settings.from_properties(
+            {
+                "headgate.upstream": "127.0.0.1:9092",
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+                "headgate.pacing": pacing,
+                "headgate.capacity.producer_byte_rate": "30000",
+                "quota.window.num": "4",
+                "controller.quota.window.num": "5",
+                "producer.id.quota.window.num": "3",
+            }
+        )
+        self.plans = build_plans()
+        self.now = T0
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the gateway anew: managers are empty."""
+        journal = UsageJournal(self.kept, 4, 1000)  # type: ignore[arg-type]
+        self.rules = Enforcement(self.settings, 1, self.now, journal)
+        self.rules.clock = lambda: self.now  # type: ignore[method-assign]
+        self.table = QuotaTable.of(TABLES[0], version=1)
+        self.rules.load(self.table, self.now)
+        self.session: Any = SimpleNamespace(
+            spent_ns=0,
+            origins={},
+            rules=self.rules,
+            listener="L",
+            client_ip="10.0.0.9",
+            connection="c-1",
+            muted_by=None,
+            asked_ms=0,
+        )
+
+    def turn(self) -> None:
+        rng, rules = self.rng, self.rules
+        self.now += rng.choice([0, 0, 1, 8, 45, 300]) - (20 if rng.random() < 0.01 else 0)
+        dice = rng.random()
+        if dice < 0.01:
+            after = QuotaTable.of(rng.choice(TABLES), version=self.table.version + 1)
+            rules.update(table_delta(self.table, after), self.now)
+            self.table = after
+        elif dice < 0.06:
+            rules.managers.produce_shares.rebalance(self.now)
+        elif dice < 0.10:
+            manager = rules.managers.produce_bps
+            splits = {tags: rng.choice([500.0, 7e3, 3e4]) for tags in manager.observe(self.now)}
+            manager.assign(splits, self.now, self.now + rng.choice([40, 5000]))
+        context = rules.context(rng.choice(["alice", "b@b"]), rng.choice("xy"))
+        self.session.spent_ns = rng.randrange(6_000_000)
+        what = rng.random()
+        if what < 0.45:
+            ids = frozenset(rng.sample(range(400), rng.randrange(3)))
+            size = rng.randrange(60, 9000)
+            plan = self.plans[0 << 16 | 9]
+            rules.produce(self.session, context, plan, size, ids, 0, True, self.now)
+        elif what < 0.75:
+            size = rng.randrange(60, 9000)
+            rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, 0, self.now)
+            if rng.random() < 0.1:
+                rules.unfetch(self.session, context, self.plans[1 << 16 | 11], size, self.now)
+        elif what < 0.9:
+            self.topics(context, self.plans[19 << 16 | rng.choice([5, 7])])
+        else:
+            rules.request(self.session, context, self.plans[12 << 16 | 3], 60, 0, self.now)
+            rules.network_time(self.session, context, rng.randrange(9_000_000), self.now)
+
+    def topics(self, context: Any, plan: Any) -> None:
+        rules = self.rules
+        if not rules.counts_mutations:
+            return
+        quota = rules.mutation_quota(context, plan, self.now)
+        size: int | None = 500
+        for _ in range(self.rng.randrange(1, 4)):
+            count = self.rng.randrange(1, 6)
+            try:
+                quota.record(count, self.now)
+            except ApiError:
+                self.rng.random()
+            rules.mutated(self.session, context, plan, count, quota, size, self.now)
+            size = None
+        self.now += self.rng.choice([0, 3, 40])
+        rules.mutation(self.session, context, plan, 500, 0, quota, self.now)
+        if self.rng.random() < 0.2:
+            rules.give_back(self.session, context, plan, 2)
+
+
+def run(task: Any, n: int) -> pa.Table:
+    return pa.Table.from_batches(task(iter([pa.RecordBatch.from_pydict({"id": list(range(n))})])))
+
+
+@pytest.fixture(params=["kafka", "smooth"])
+def talk(request: pytest.FixtureRequest, tmp_path: Path) -> Talk:
+    """A talk of 3,000 turns, with a restart, in three files; ``place`` is where."""
+    made = Talk(request.param, 11)
+    cuts = [0]
+    for number in range(3000):
+        if number == 1200:
+            cuts.append(len(made.kept.events))
+        if number == 2100:
+            cuts.append(len(made.kept.events))
+            made.now += 4_000_000
+            made.begin()
+        made.turn()
+    cuts.append(len(made.kept.events))
+    for a, b in pairwise(cuts):
+        batch = batch_of(made.kept.events[a:b], "w-1", a + 1)
+        path = tmp_path / file_name("w-1", a + 1, ".arrow")
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+    return made
+
+
+def replayed(splits: list[Any]) -> pa.Table:
+    options = PackOptions((Quotas.of(QuotaTable()),))
+    packed = run(PackLogs(ReadPlan(tuple(splits)), options), len(splits))
+    packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
+    keys = [("key", "ascending"), ("first", "ascending"), ("tie", "ascending")]
+    batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=3)
+    return pa.Table.from_batches(ReplayPacked(options)(iter(batches)))
+
+
+def test_every_decision_of_every_rule_is_replayed_to_the_millisecond(
+    talk: Talk, tmp_path: Path
+) -> None:
+    table = replayed(cut(find_files([str(tmp_path)])))
+    rows = table.filter(table["replayable"]).to_pylist()
+    differ = [r for r in rows if r["replayed_throttle_time_ms"] != r["logged_throttle_time_ms"]]
+    assert differ == []
+    throttled = Counter(r["quota_type"] for r in rows if r["replayed_throttle_time_ms"] > 0)
+    assert {t for t, n in throttled.items() if n >= 10} == {
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "request_percentage",
+        "controller_mutation_rate",
+        "producer_ids_rate",
+        "producer_byte_rate:bps",
+        "producer_byte_rate:shares",
+    }
+    # What isn't replayed: no quota of the type, no new producer ids, what is told of mutations.
+    left = table.filter(pc.invert(table["replayable"])).to_pylist()
+    assert {r["event"] for r in left} == {"norecord", "record", "told"}
+    assert {r["quota_type"] for r in left if r["event"] == "record"} == {"producer_ids_rate"}
+    assert "bound" not in table["event"].to_pylist()
+
+
+def test_a_mutating_request_counts_once_and_what_it_was_told_too(
+    talk: Talk, tmp_path: Path
+) -> None:
+    splits = cut(find_files([str(tmp_path)]))
+    told = [e for e in talk.kept.events if e[0].kind == "told"]
+    first = [
+        e
+        for e in talk.kept.events
+        if e[0].quota_type == "controller_mutation_rate" and e[7] is not None
+    ]
+    assert len(first) > 200
+    activity = run(EmitActivity(ReadPlan(tuple(splits))), len(splits))
+    mutations = activity.filter(pc.equal(activity["quota_type"], "controller_mutation_rate"))
+    assert pc.sum(mutations["requests"]).as_py() == len(first)
+    assert pc.sum(mutations["throttle_time_ms"]).as_py() == sum(e[4] for e in told) > 0
+    assert pc.sum(mutations["throttled_requests"]).as_py() == sum(e[4] > 0 for e in told)
+    # A move of a limit is nobody's use.
+    assert None not in activity.filter(pc.equal(activity["kind"], "activity"))["principal"]
+
+
+def test_usage_of_a_table_made_from_a_journal_is_that_of_the_journal(
+    talk: Talk, tmp_path: Path
+) -> None:
+    splits = tuple(cut(find_files([str(tmp_path)])))
+    requests = run(EmitRequests(ReadPlan(splits)), len(splits))
+    requests = requests.filter(pc.equal(requests["kind"], "request"))
+    (tmp_path / "table").mkdir()
+    pq.write_table(requests, tmp_path / "table" / "part-0.parquet", row_group_size=2000)
+    again = tuple(cut(find_files([str(tmp_path / "table")])))
+    assert {s.kind for s in again} == {"requests"}
+
+    def sums(given: tuple[Any, ...]) -> list[dict[str, Any]]:
+        table = run(EmitActivity(ReadPlan(given)), len(given))
+        table = table.filter(pc.equal(table["kind"], "activity"))
+        keys = ("quota_type", "principal", "client_id", "quota_id", "second_ms", "quota")
+        values = ("requests", "bytes", "amount", "request_ns", "handler_ns", "throttle_time_ms")
+        summed = table.group_by(list(keys)).aggregate([(v, "sum") for v in values])
+        summed = summed.sort_by([(k, "ascending") for k in keys])
+        rows: list[dict[str, Any]] = summed.to_pylist()
+        return rows
+
+    assert sums(again) == sums(splits)
