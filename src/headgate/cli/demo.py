@@ -25,7 +25,7 @@ from rich.console import Console
 
 from headgate.cli import demo_plan as plan
 from headgate.cli import exit_codes
-from headgate.cli.demo_lines import doubled, lines_of, take
+from headgate.cli.demo_lines import lines_of, scaled, take
 from headgate.cli.demo_view import Line, View
 from headgate.cli.output import complain
 from headgate.errors import HeadgateError
@@ -286,15 +286,24 @@ class Demo:
                "--out", str(self.tables)]  # fmt: skip
         log = ["--requests", str(bundled_log()), "--quotas", str(bundled_quotas()),
                "--broker-id", str(BUNDLED_BROKER_ID), "--out", str(self.log_tables)]  # fmt: skip
-        twice = self.place / "twice.yaml"
-        twice.write_text(doubled(self.store), encoding="utf-8")
-        what_if = ["--requests", str(self.place / "usage"), "--quotas", str(twice),
+        plans = {"twice": 2.0, "half": 0.5}
+        for name, factor in plans.items():
+            text = scaled(self.store, factor)
+            (self.place / f"{name}.yaml").write_text(text, encoding="utf-8")
+        tried = [str(self.place / f"{name}.yaml") for name in plans]
+        what_if = ["--requests", str(self.place / "usage"), "--plan", *tried,
                    "--out", str(self.tables), *windows]  # fmt: skip
+        prices = self.place / "prices.yaml"
+        prices.write_text(plan.PRICES, encoding="utf-8")
+        storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
         steps: list[tuple[str, str, list[str]]] = [
             ("usage of every quota-id, per second", "main_usage", own),
             ("which quota applied to whom", "main_effective", own),
             ("exact replay of every throttle time", "main_replay", [*own, *windows]),
-            ("what if every quota were twice as large", "main_what_if", what_if),
+            ("what if every quota were twice as large, or half", "main_what_if", what_if),
+            ("which quotas would fit", "main_recommend", [*own, *windows]),
+            ("what it costs", "main_chargeback", [*own, "--prices", str(prices)]),
+            ("storms of connections and requests", "main_storms", [*own, *storm]),
             ("a real broker's log: usage", "main_usage", log),
             ("a real broker's log: replay", "main_replay", log),
         ]

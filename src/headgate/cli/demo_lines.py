@@ -70,8 +70,8 @@ def _quota_id(client: plan.Client, lines: dict[tuple[str, str], Line]) -> str:
     return pair if (pair, "produce") in lines else f"{client.name}:"
 
 
-def doubled(store_url: str) -> str:
-    """Return a quotas file with every quota twice as large."""
+def scaled(store_url: str, factor: float) -> str:
+    """Return a quotas file with every quota so many times as large."""
     from headgate.quota.file import dump_quotas
     from headgate.quota.table import QuotaTable
     from headgate.store import open_store
@@ -83,6 +83,6 @@ def doubled(store_url: str) -> str:
         store.close()
     return dump_quotas(
         QuotaTable.of(
-            {e: {k: 2 * v for k, v in values.items()} for e, values in table.entities.items()}
+            {e: {k: factor * v for k, v in values.items()} for e, values in table.entities.items()}
         )
     )

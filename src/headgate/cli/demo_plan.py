@@ -21,6 +21,16 @@ USERS: Final = {
     "admin": "admin-secret",
 }
 
+PRICES: Final = """\
+currency: EUR
+bytes_in_per_gb: 50
+bytes_out_per_gb: 20
+per_million_requests: 40
+principals:
+  user1: {bytes_in_per_gb: 30}  # a friend of the house
+"""
+"""What the demo's chargeback asks for: dear enough that two minutes cost something."""
+
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.cli.pipeline_options import (
     Opened,
@@ -19,6 +19,7 @@ from headgate.cli.pipeline_options import (
 )
 from headgate.cli.pipeline_reading import print_bad_lines
 from headgate.cli.pipeline_stream import Sums, add_growing, run_sums
+from headgate.quota.key import QuotaKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +56,16 @@ def _chargeback(arguments: argparse.Namespace) -> None:
         currency = f" {prices.currency}" if prices and prices.currency else ""
         closing_table(
             f"Chargeback by {arguments.period}",
-            ("principal", "from (UTC)", "bytes in", "bytes out", "share", "throttle s", "price"),
+            (
+                "principal",
+                "from (UTC)",
+                "bytes in",
+                "bytes out",
+                "share",
+                "peak of quota",
+                "throttle s",
+                "price",
+            ),
             [
                 (
                     r["principal"],
@@ -63,15 +73,26 @@ def _chargeback(arguments: argparse.Namespace) -> None:
                     number(r["bytes_in"]),
                     number(r["bytes_out"]),
                     share(r["cluster_share"]),
+                    share(_larger(r["peak_in_quota_share"], r["peak_out_quota_share"])),
                     number(r["throttle_time_ms"] / 1000),
                     f"{r['price']:,.2f}{currency}" if prices else "-",
                 )
                 for r in rows[:100]
             ],
         )
+        _say_more(rows, 100, "chargeback")
         print_bad_lines(on)
 
     run_sums(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return max((v for v in (a, b) if v is not None), default=None)
+
+
+def _say_more(rows: Sequence[Any], shown: int, table: str) -> None:
+    if len(rows) > shown:
+        print(f"{len(rows) - shown} more are in table {table}.")
 
 
 def main_storms(argv: Sequence[str]) -> int:
@@ -113,7 +134,7 @@ def _storms(arguments: argparse.Namespace) -> None:
     def tell(on: Opened) -> None:
         rows = on.run.read(schema.STORMS).orderBy("start_ms", "kind").collect()
         closing_table(
-            f"{len(rows)} storms",
+            f"{len(rows)} storm{'' if len(rows) == 1 else 's'}",
             ("kind", "from (UTC)", "entity", "count", "peak/s", "quota", "why"),
             [
                 (
@@ -128,6 +149,7 @@ def _storms(arguments: argparse.Namespace) -> None:
                 for r in rows[:50]
             ],
         )
+        _say_more(rows, 50, "storms")
         print_bad_lines(on)
 
     run_sums(arguments, Sums("storms", write, tell, ("storms",), connections=True))
@@ -166,13 +188,15 @@ def _effective(arguments: argparse.Namespace) -> None:
             F.desc("kind"), F.desc("bytes"), "quota_key", "principal", "client_id", "source"
         ).collect()
         dead = sum(r["kind"] == "dead" for r in rows)
+        # Clients that nothing limits are in the table; here they'd hide the others.
+        shown = [r for r in rows if r["source"] is not None]
         closing_table(
-            f"{dead} dead quotas; what applied",
+            f"{dead} dead quota{'' if dead == 1 else 's'}; what applied",
             ("", "quota", "principal", "client-id", "limit", "from", "instead of", "bytes"),
             [
                 (
                     r["kind"],
-                    r["quota_key"],
+                    QuotaKey.parse(r["quota_key"]).name,
                     r["principal"] or "-",
                     r["client_id"] or "-",
                     number(r["value"]),
@@ -180,9 +204,12 @@ def _effective(arguments: argparse.Namespace) -> None:
                     r["overridden"] or "-",
                     number(r["bytes"]),
                 )
-                for r in rows[:60]
+                for r in shown[:60]
             ],
         )
+        _say_more(shown, 60, "effective")
+        if len(shown) < len(rows):
+            print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
         print_bad_lines(on)
 
     run_sums(arguments, Sums("effective", write, tell, ("effective",)))

@@ -12,7 +12,7 @@ from rich.console import Console
 from headgate.cli import demo, demo_plan
 from headgate.cli.demo_close import Row
 from headgate.cli.demo_cycles import whole_cycles
-from headgate.cli.demo_lines import attained, doubled, lines_of, take
+from headgate.cli.demo_lines import attained, lines_of, scaled, take
 from headgate.cli.demo_view import View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -209,14 +209,17 @@ def test_bars_and_rates_are_drawn_to_scale() -> None:
     assert rate_text(102_400) == "102.4 kB/s"
 
 
-def test_doubled_quotas_are_a_quotas_file_with_every_figure_twice(
+def test_scaled_quotas_are_a_quotas_file_with_every_figure_so_many_times(
     sample: str, tmp_path: Path
 ) -> None:
     from headgate.quota.file import load_quotas
 
-    (tmp_path / "twice.yaml").write_text(doubled(sample), encoding="utf-8")
+    for name, factor in (("twice", 2.0), ("half", 0.5)):
+        (tmp_path / f"{name}.yaml").write_text(scaled(sample, factor), encoding="utf-8")
     table = load_quotas(tmp_path / "twice.yaml")
     assert table.get(QuotaEntity.of(user="user1"), PRODUCER) == 204_800
+    half = load_quotas(tmp_path / "half.yaml")
+    assert half.get(QuotaEntity.of(user="user1"), PRODUCER) == 51_200
     assert len(table.entities) == len(demo_plan.SAMPLE)
 
 
