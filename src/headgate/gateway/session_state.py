@@ -196,6 +196,11 @@ class SessionState:
     # --- what the shell may ask -------------------------------------------------------------
 
     @property
+    def unanswered(self) -> deque[InFlight]:
+        """Requests passed on and not answered yet, oldest first; not to be changed."""
+        return self._inflight
+
+    @property
     def in_flight(self) -> int:
         """Requests passed on or asked about, and not answered yet."""
         return len(self._inflight) + (self._asked is not None)
