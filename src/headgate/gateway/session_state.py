@@ -136,7 +136,7 @@ class SessionState:
         self._face = face
         self.pass_unknown = pass_unknown
         self._known = identity.authenticated
-        self._raw = False  # bare SASL tokens go to and fro, not Kafka's frames
+        self._raw = False  # bare SASL tokens pass, not Kafka's frames
         self.max_request_bytes = max_request_bytes
         self._max_bytes = (
             max_request_bytes
