@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from headgate.pipeline import class_data
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,9 +34,12 @@ _LOCAL: Final = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
     "spark.sql.adaptive.enabled": "false",
-    # The JVM moves little and lives briefly: compiling it to the utmost costs more than it saves.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Workers are forked from one that has loaded what they need.
+    "spark.python.daemon.module": "headgate.pipeline.daemon",
 }
+# The JVM moves little and lives briefly: compiling it to the utmost costs more than it saves, and
+# so does collecting the classes' space while it's still filling.
+_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=256m")
 
 
 def submitted() -> bool:
@@ -48,6 +53,7 @@ def open_session(
     master: str | None = None,
     config: dict[str, str] | None = None,
     log: Path | None = None,
+    java_options: Sequence[str] = (),
 ) -> SparkSession:
     """
     Return the Spark session to use; the one that runs already, if one does.
@@ -57,6 +63,7 @@ def open_session(
         master: as spark-submit's --master; None = local on all cores, or what was submitted to.
         config: further Spark settings, by name.
         log: file that takes what a local JVM writes to stderr; None leaves it on ours.
+        java_options: of a local JVM, in place of the archive of classes (``class_data``).
     """
     from pyspark.sql import SparkSession
 
@@ -68,6 +75,10 @@ def open_session(
         builder = builder.master(master or "local[*]")
         if local:
             settings |= _LOCAL
+            options = [*_JAVA, *java_options]
+            if not java_options:
+                options += class_data.options()
+            settings["spark.driver.extraJavaOptions"] = " ".join(options)
             settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     settings |= config or {}
     for name, value in settings.items():

@@ -18,7 +18,7 @@ CONNECTION_NAME: Final = 7
 KIND: Final = 8
 VERSION: Final = 9
 FORWARDED: Final = 10
-BYTES: Final = 11
+BYTES: Final = 11  # a mutation's partitions
 EXACT: Final = 12
 FOLLOWER: Final = 13
 THROTTLE: Final = 14
@@ -33,6 +33,7 @@ DOUBLES: Final = 4
 OTHER: Final = 0
 PRODUCE: Final = 1
 FETCH: Final = 2
+MUTATION: Final = 3
 # What a call found: where it stopped, lines taken, lines given back, lines in all.
 STOPPED: Final = 0
 TAKEN: Final = 1

@@ -117,7 +117,7 @@ def fetch_request(base, at):
 
 
 @compiled
-def _count(base, at):
+def count_elements(base, at):
     """Return (position, elements) of a list of whatever."""
     if byte_at(base, at) != OPEN_LIST:
         return -1, 0
@@ -161,7 +161,7 @@ def _fetch_partition(base, at, version):
                 if is_null(base, at):
                     at += 4
                 else:
-                    at, aborted = _count(base, at)
+                    at, aborted = count_elements(base, at)
             else:
                 at = skip_value(base, at)
                 if length == 14 and is_key(base, key, length, _DIVERGING):

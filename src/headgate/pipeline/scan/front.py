@@ -19,6 +19,7 @@ from headgate.pipeline.scan.columns import (
     FULL,
     KIND,
     MIDDLE_NAME,
+    MUTATION,
     OTHER,
     PRODUCE,
     REFUSED,
@@ -194,8 +195,10 @@ def read_begin(base, at, ints, n):
         ints[KIND, n] = PRODUCE
     elif api == 1:
         ints[KIND, n] = FETCH
-    elif api == 78 or api == 19 or api == 20 or api == 37:
-        return REFUSED  # share fetches, topic changes: rare, and told apart by their bodies
+    elif api == 19 or api == 20 or api == 37:
+        ints[KIND, n] = MUTATION
+    elif api == 78:
+        return REFUSED  # share fetches: rare
     else:
         ints[KIND, n] = OTHER
     return at

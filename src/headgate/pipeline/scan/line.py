@@ -30,6 +30,7 @@ from headgate.pipeline.scan.columns import (
     LINES,
     LISTENER_NAME,
     LOCAL,
+    MUTATION,
     OFFSET,
     PRINCIPAL_NAME,
     PRODUCE,
@@ -43,6 +44,7 @@ from headgate.pipeline.scan.columns import (
 )
 from headgate.pipeline.scan.fetch import fetch_request, fetch_response
 from headgate.pipeline.scan.front import read_begin, read_front, read_header, read_principal
+from headgate.pipeline.scan.mutation import mutation_request, mutation_response
 from headgate.pipeline.scan.names import (
     CONNECTION,
     LISTENER,
@@ -111,6 +113,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     bytes_ = 0
     topics = -1
     follower = 0
+    told_inside = 0
     while byte_at(base, at) == COMMA:
         end = key_end(base, at)
         if end < 0:
@@ -127,6 +130,8 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             elif kind == FETCH:
                 at, replica = fetch_request(base, at)
                 follower = 1 if replica >= 0 else 0
+            elif kind == MUTATION:
+                at, bytes_ = mutation_request(base, at)
             else:
                 at = skip_value(base, at)
         elif length == 8 and word_at(base, key) == _RESPONSE:
@@ -134,6 +139,8 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             if kind == FETCH and byte_at(base, at) != QUOTE:
                 at, size, topics = fetch_response(base, at, version)
                 bytes_ += size
+            elif kind == MUTATION and byte_at(base, at) != QUOTE:
+                at, told_inside = mutation_response(base, at)
             else:
                 at = skip_value(base, at)
         elif length == 10 and is_key(base, key, length, _CONNECTION):
@@ -221,6 +228,10 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             exact = False
         else:
             exact = version <= sizes.NEWEST_FETCH and ints[THROTTLE, n] == 0
+    elif kind == MUTATION:
+        if seen & 3 != 3:
+            return REFUSED
+        ints[THROTTLE, n] = max(ints[THROTTLE, n], told_inside)
     ints[OFFSET, n] = start
     ints[BYTES, n] = bytes_
     ints[EXACT, n] = 1 if exact else 0

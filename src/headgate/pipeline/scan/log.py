@@ -28,8 +28,8 @@ ROOM: Final = 8192
 MOST_GROUPS: Final = 400_000
 _SLOTS: Final = 1 << 20
 
-# By kind: at.OTHER, at.PRODUCE, at.FETCH.
-_TYPES: Final = pa.array([logline.REQUEST, logline.PRODUCE, logline.FETCH])
+# By kind: at.OTHER, at.PRODUCE, at.FETCH, at.MUTATION.
+_TYPES: Final = pa.array([logline.REQUEST, logline.PRODUCE, logline.FETCH, logline.MUTATION])
 
 
 class LineScanner:
@@ -129,7 +129,8 @@ class LineScanner:
         ints, doubles = self.ints[:, :n], self.doubles[:, :n]
         kind = ints[at.KIND]
         handler = doubles[at.LOCAL].copy()
-        bytes_ = ints[at.BYTES].copy()
+        amount = np.where(kind == at.OTHER, handler / 10.0, ints[at.BYTES])
+        bytes_ = np.where(kind == at.MUTATION, 0, ints[at.BYTES])
         numbers, places = np.unique(ints[at.CONNECTION_NAME], return_inverse=True)
         connections = [self.names.text(c).decode("ascii") for c in numbers.tolist()]
         places = pa.array(places)
@@ -149,7 +150,7 @@ class LineScanner:
             "handler_ms": pa.array(handler),
             "throttle_time_ms": pa.array(ints[at.THROTTLE].copy()),
             "quota_type": _TYPES.take(pa.array(kind.copy())),
-            "amount": pa.array(np.where(kind == at.OTHER, handler / 10.0, bytes_)),
+            "amount": pa.array(amount),
             "is_charged": pa.array(ints[to.CHARGED] != 0),
         }
 

@@ -25,6 +25,7 @@ from headgate.pipeline.scan.columns import (
     LISTENER_NAME,
     LOCAL,
     MIDDLE_NAME,
+    MUTATION,
     OFFSET,
     OTHER,
     PRINCIPAL_NAME,
@@ -154,15 +155,16 @@ def add_up(n, ints, doubles, broker, slots, keys, sums, amounts, count):
             ):
                 break
             slot = (slot + 1) & mask
-        bytes_ = ints[BYTES, i]
         local = doubles[LOCAL, i]
+        amount = local / 10.0 if kind == OTHER else np.float64(ints[BYTES, i])
+        bytes_ = 0 if kind == MUTATION else ints[BYTES, i]
         told = ints[THROTTLE, i]
         sums[group, REQUESTS] += 1
         sums[group, SUM_BYTES] += bytes_
         if ints[EXACT, i] == 0:
             sums[group, ESTIMATED] += bytes_
         sums[group, NANOS] += np.int64(local * 1e6 + 0.5)
-        amounts[group] += local / 10.0 if kind == OTHER else np.float64(bytes_)
+        amounts[group] += amount
         if told > 0:
             sums[group, TOLD] += told
             sums[group, THROTTLED] += 1

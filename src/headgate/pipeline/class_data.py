@@ -1,0 +1,71 @@
+"""
+Keep Spark's Java classes as the JVM wants them: an archive it maps instead of parsing jars.
+
+Loading and verifying some ten thousand classes is half of what starting Spark costs. The JVM's own
+remedy (class data sharing, JDK 13 and newer) is an archive that one run writes and later ones map.
+``make setup`` has it written; without it Spark only starts more slowly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from headgate.embedded.cache import cache_dir
+
+# The first JDK with -XX:ArchiveClassesAtExit.
+_MIN_JAVA: Final = 13
+
+
+def archive() -> Path | None:
+    """
+    Return where the archive for this Java and this Spark lies, or would lie.
+
+    Returns:
+        None where the Java isn't known (no JAVA_HOME), or is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return None
+    program = Path(home) / "bin" / "java"
+    release = program.resolve().parents[1] / "release"
+    try:
+        text = release.read_text() if release.is_file() else program.read_text(errors="replace")
+        jars = _jars()
+    except OSError:
+        return None
+    version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    if version and int(version[1]) < _MIN_JAVA:
+        return None
+    key = hashlib.sha256(repr((text, jars)).encode()).hexdigest()[:16]
+    return cache_dir() / f"spark-classes-{key}.jsa"
+
+
+def _jars() -> list[tuple[str, int, int]]:
+    """Return name, size and time of Spark's jars: the JVM takes an archive for the same only."""
+    import pyspark
+
+    folder = Path(pyspark.__file__).parent / "jars"
+    found = ((p.name, p.stat()) for p in folder.glob("*.jar"))
+    return sorted((name, stat.st_size, int(stat.st_mtime)) for name, stat in found)
+
+
+def options() -> list[str]:
+    """Return the JVM's options to use the archive; none where there isn't one."""
+    path = archive()
+    if path is None or not path.is_file() or re.search(r"\s", str(path)):
+        return []
+    return [
+        f"-XX:SharedArchiveFile={path}",
+        "-Xshare:auto",
+        "-Xlog:cds=off",
+        "-Xlog:cds+dynamic=off",
+    ]
+
+
+def options_to_write(path: Path) -> list[str]:
+    """Return the JVM's options to write an archive when it ends."""
+    return [f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
