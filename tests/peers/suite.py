@@ -30,7 +30,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from headgate.embedded import EmbeddedKafka, free_ports
-from headgate.embedded.kafka import brokers_told
+from headgate.embedded.brokers import brokers_told
 from headgate.embedded.process import accepts
 from headgate.embedded.properties import as_text
 

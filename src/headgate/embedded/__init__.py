@@ -2,8 +2,9 @@
 A real Apache Kafka on loopback, with nothing but Python installed: for the demo, tests, trying out.
 
 ``java`` finds or brings a Java; ``jars`` fetches Kafka's jars once, by the Ivy inside PySpark, and
-verifies them; ``process`` ties children to their parent's life; ``kafka`` runs brokers (KRaft 4.x,
-or 3.9 in ZooKeeper mode), ``zookeeper`` a ZooKeeper; ``tools`` runs Kafka's own command line tools.
+verifies them; ``process`` ties children to their parent's life; ``kafka`` runs a cluster (KRaft
+4.x, or 3.9 in ZooKeeper mode) of ``brokers``, ``zookeeper`` a ZooKeeper; ``tools`` runs Kafka's own
+command line tools.
 """
 
 from headgate.embedded.java import Java, find_java, spark_env

@@ -9,44 +9,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Self
 
 from headgate.embedded import properties
+from headgate.embedded.brokers import Brokers
 from headgate.embedded.cache import hold, temporary_folder
-from headgate.embedded.jars import KAFKA_4, ensure_jars
-from headgate.embedded.java import find_java
-from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
-from headgate.embedded.properties import ADMIN, Ports
-from headgate.embedded.scram import scram_entity_config
+from headgate.embedded.cluster import DEFAULT_USERS, PLAINTEXT, SASL_PLAINTEXT
+from headgate.embedded.jars import ensure_jars
+from headgate.embedded.process import EmbeddedError, free_ports
+from headgate.embedded.properties import Ports
 from headgate.embedded.tools import run_tool
 from headgate.embedded.zookeeper import EmbeddedZooKeeper
 
-DEFAULT_USERS: Mapping[str, str] = MappingProxyType(
-    {"alice": "alice-secret", "bob": "bob-secret", "carol": "carol-secret", ADMIN: "admin-secret"}
-)
-PLAINTEXT = "PLAINTEXT"
-SASL_PLAINTEXT = "SASL_PLAINTEXT"
-
-# Measured: 2.7-6 s; 15 s on a loaded machine. The rest is room for a very loaded one.
-_READY_TIMEOUT_S = 180.0
-_JAVA_OPTIONS = (
-    "-Xmx384m",
-    "-Xms128m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-)
+__all__ = ["DEFAULT_USERS", "EmbeddedKafka", "print_progress"]
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(Brokers):
     """
     A Kafka cluster of this process; its brokers die with it.
 
@@ -66,135 +47,6 @@ class EmbeddedKafka:
         java_options: further options for the brokers' Java.
         progress: told what is going on; by default nothing is.
     """
-
-    def __init__(
-        self,
-        dir: Path | str | None = None,
-        *,
-        version: str = KAFKA_4,
-        brokers: int = 1,
-        users: Mapping[str, str] | None = None,
-        extra_properties: Mapping[str, str] | None = None,
-        request_log: bool = False,
-        zookeeper: EmbeddedZooKeeper | None = None,
-        java_options: tuple[str, ...] = (),
-        progress: Callable[[str], None] | None = None,
-    ) -> None:
-        if brokers < 1:
-            raise EmbeddedError(f"an embedded Kafka needs at least one broker, not {brokers}")
-        self.version = version
-        self.users = {**DEFAULT_USERS, **(users or {})} if users is None else dict(users)
-        self.users.setdefault(ADMIN, DEFAULT_USERS[ADMIN])
-        self.kraft = not version.startswith("3.")
-        self._given_dir = None if dir is None else Path(dir).resolve()
-        self._dir: Path | None = self._given_dir
-        self._ids = range(1, brokers + 1)
-        self._extra = dict(extra_properties or {})
-        self._request_log = request_log
-        self._zookeeper = zookeeper
-        self._own_zookeeper = zookeeper is None and not self.kraft
-        self._java_options = java_options
-        self._progress = progress or (lambda _text: None)
-        self._ports: dict[int, Ports] = {}
-        self._children: dict[int, Child] = {}
-        self._lock: int | None = None
-
-    # --- What it is -------------------------------------------------------------------------
-
-    @property
-    def dir(self) -> Path:
-        """The folder with data, settings and logs."""
-        if self._dir is None:
-            raise EmbeddedError("the embedded Kafka hasn't been started")
-        return self._dir
-
-    @property
-    def broker_ids(self) -> list[int]:
-        """The ids of all brokers, running or not."""
-        return list(self._ids)
-
-    @property
-    def broker_addresses(self) -> dict[int, dict[str, tuple[str, int]]]:
-        """Broker id to listener name to (host, port)."""
-        return {
-            broker: {
-                PLAINTEXT: ("127.0.0.1", ports.plaintext),
-                SASL_PLAINTEXT: ("127.0.0.1", ports.sasl),
-            }
-            for broker, ports in self._ports.items()
-        }
-
-    @property
-    def zookeeper(self) -> EmbeddedZooKeeper:
-        """The ZooKeeper of a 3.9.2 cluster."""
-        if self._zookeeper is None:
-            raise EmbeddedError(f"Kafka {self.version} runs without a ZooKeeper")
-        return self._zookeeper
-
-    def bootstrap(self, listener: str = PLAINTEXT) -> str:
-        """
-        Return ``host:port,…`` of every broker.
-
-        Args:
-            listener: ``PLAINTEXT`` or ``SASL_PLAINTEXT``.
-        """
-        addresses = (broker[listener] for broker in self.broker_addresses.values())
-        return ",".join(f"{host}:{port}" for host, port in addresses)
-
-    def pid(self, broker: int) -> int:
-        """
-        Return a broker's process id.
-
-        Args:
-            broker: its id.
-        """
-        return self._child(broker).pid
-
-    def running(self, broker: int) -> bool:
-        """
-        Tell whether a broker runs.
-
-        Args:
-            broker: its id.
-        """
-        child = self._children.get(broker)
-        return child is not None and child.running
-
-    def server_log_path(self, broker: int = 1) -> Path:
-        """
-        Return a broker's own log.
-
-        Args:
-            broker: its id.
-        """
-        return self._folder(broker) / "log" / "server.log"
-
-    def request_log_path(self, broker: int = 1) -> Path:
-        """
-        Return a broker's request log; it's filled when ``request_log`` was asked for.
-
-        Args:
-            broker: its id.
-        """
-        return self._folder(broker) / "log" / "request.log"
-
-    def sasl_config(self, user: str, mechanism: str = "PLAIN") -> dict[str, str]:
-        """
-        Return a confluent-kafka client's settings to come in as a user.
-
-        Args:
-            user: one of ``users``.
-            mechanism: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
-        """
-        return {
-            "bootstrap.servers": self.bootstrap(SASL_PLAINTEXT),
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": self.users[user],
-        }
-
-    # --- Its life ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.start_all()
@@ -377,137 +229,6 @@ class EmbeddedKafka:
         if done.returncode != 0:
             raise EmbeddedError(f"{main_class} ended with {done.returncode}:\n{done.stderr}")
         return done.stdout
-
-    # --- How it is done ---------------------------------------------------------------------
-
-    def _folder(self, broker: int) -> Path:
-        return self.dir / f"broker-{broker}"
-
-    def _child(self, broker: int) -> Child:
-        child = self._children.get(broker)
-        if child is None:
-            raise EmbeddedError(f"there is no broker {broker} that was started")
-        return child
-
-    def _write_settings(self, broker: int) -> None:
-        folder = self._folder(broker)
-        (folder / "log").mkdir(parents=True, exist_ok=True)
-        ports = self._ports[broker]
-        if self.kraft:
-            voter = f"1@127.0.0.1:{self._ports[1].controller}"
-            settings = properties.kraft(broker, ports, voter)
-        else:
-            settings = properties.zookeeper_mode(broker, ports, self.zookeeper.address)
-        settings |= properties.common(ports, folder / "data", self.users, len(self._ids))
-        settings |= self._extra
-        (folder / "server.properties").write_text(properties.as_text(settings))
-        level = "DEBUG" if self._request_log else "WARN"
-        write_logging = properties.write_log4j2 if self.kraft else properties.write_reload4j
-        write_logging(folder, request_level=level)
-
-    def _format(self) -> None:
-        """Format the brokers that aren't yet, with one cluster id; SCRAM users go to node 1's."""
-        cluster_id = next(
-            (found for b in self._ids if (found := self._cluster_id(b)) is not None),
-            properties.new_cluster_id(),
-        )
-        for broker in self._ids:
-            if self._cluster_id(broker) is not None:
-                continue
-            folder = self._folder(broker)
-            args = ["format", "-t", cluster_id, "-c", str(folder / "server.properties")]
-            for user, password in self.users.items() if broker == 1 else ():
-                for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-                    args += ["--add-scram", f"{mechanism}=[name={user},password={password}]"]
-            done = run_tool("kafka.tools.StorageTool", args, version=self.version)
-            if done.returncode != 0:
-                raise EmbeddedError(
-                    f"Kafka's StorageTool couldn't format broker {broker} in {folder}:\n"
-                    f"{(done.stdout + done.stderr).strip()[-2_000:]}"
-                )
-
-    def _cluster_id(self, broker: int) -> str | None:
-        meta = self._folder(broker) / "data" / "meta.properties"
-        if not meta.is_file():
-            return None
-        pairs = (line.partition("=") for line in meta.read_text().splitlines())
-        return next((value for name, _, value in pairs if name == "cluster.id"), None)
-
-    def _put_scram_users(self) -> None:
-        for user, password in self.users.items():
-            self.zookeeper.put_user(user, scram_entity_config(password))
-
-    def _launch(self, broker: int) -> None:
-        folder = self._folder(broker)
-        if not self.kraft:
-            # A killed broker's registration lasts as long as its session; 3.9 refuses to start
-            # beside it.
-            self.zookeeper.wait_gone(f"/brokers/ids/{broker}")
-        self._children[broker] = Child(
-            [
-                find_java().executable,
-                *_JAVA_OPTIONS,
-                *self._java_options,
-                *properties.logging_options(folder, kraft=self.kraft),
-                "-cp",
-                f"{ensure_jars(self.version)}/*",
-                "kafka.Kafka",
-                folder / "server.properties",
-            ],
-            name=f"broker {broker} (Kafka {self.version})",
-            output=folder / "log" / "stdout.log",
-            log=folder / "log" / "server.log",
-            keep_open=() if self._lock is None else (self._lock,),
-        )
-
-    def _wait(self, broker: int, knows: Iterable[int] = ()) -> None:
-        """Wait until a broker serves, and tells clients of itself and of those in ``knows``."""
-        child = self._children[broker]
-        ports = self._ports[broker]
-        # 4.x prints this when the controller has let the broker in; 3.9 when it has registered. By
-        # then it needn't have heard of any broker: for a moment it tells clients of none.
-        mark = "Kafka Server started" if self.kraft else "started (kafka.server.KafkaServer)"
-        told = {broker, *knows}
-        child.wait_until(
-            lambda: (
-                mark in child.log_text()
-                and accepts(ports.sasl)
-                and told <= brokers_told(ports.plaintext)
-            ),
-            timeout_s=_READY_TIMEOUT_S,
-            progress=self._progress,
-        )
-
-
-def brokers_told(port: int) -> set[int]:
-    """
-    Ask a broker on loopback for the brokers it knows.
-
-    Args:
-        port: of its PLAINTEXT listener.
-
-    Returns:
-        Their ids; none where it doesn't answer within 5 s.
-    """
-    body = struct.pack(">hhihiBBB", 3, 8, 1, -1, 0, 0, 0, 0)  # Metadata 8 of no topic
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
-            sock.sendall(struct.pack(">i", len(body)) + body)
-            with sock.makefile("rb") as answers:
-                (size,) = struct.unpack(">i", answers.read(4))
-                answer = answers.read(size)
-        _, _, count = struct.unpack_from(">iii", answer)
-        at = 12
-        ids = set()
-        for _ in range(count):
-            broker, length = struct.unpack_from(">ih", answer, at)
-            ids.add(broker)
-            at += 6 + length + 4
-            (rack,) = struct.unpack_from(">h", answer, at)
-            at += 2 + max(rack, 0)
-        return ids
-    except (OSError, struct.error):
-        return set()
 
 
 def print_progress(text: str) -> None:
