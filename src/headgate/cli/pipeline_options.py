@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -199,9 +201,25 @@ def start(
             words = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise ConfigError(f"Spark doesn't start: {exc}\n{words}".rstrip()) from exc
     console.print(f"Spark {spark.version}, {spark.sparkContext.master}", highlight=False)
+    if arguments.format == "delta":
+        _check_delta(spark)
     from headgate.pipeline.run import Run
 
     return Run(command, spark, arguments.out, console, arguments.format)
+
+
+def _check_delta(spark: Any) -> None:
+    """Say what to do where Spark has no Delta; its own words for it are a page of Java."""
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    except Exception:  # whatever py4j makes of a ClassNotFoundException
+        spark.stop()
+        raise ConfigError(
+            "--format delta: this Spark has no Delta. Let it fetch it by --spark-conf "
+            "spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0 (for Spark 4.2), or give jars "
+            "of your own by --spark-conf spark.jars=PATH,PATH"
+        ) from None
 
 
 def read_quotas(arguments: argparse.Namespace) -> Quotas:
@@ -242,7 +260,24 @@ def command(name: str, function: Any, argv: Sequence[str], made: argparse.Argume
         for line in str(exc).splitlines():
             print(f"headgate {name}: {printable(line)}", file=sys.stderr)
         return exit_codes.FAILED
+    except Exception as exc:
+        if not type(exc).__module__.startswith(("pyspark", "py4j")):
+            raise
+        _complain_of_spark(name, exc)
+        return exit_codes.FAILED
     return exit_codes.DONE
+
+
+def _complain_of_spark(name: str, exc: Exception) -> None:
+    """Say in a line what Spark says in pages, and where the pages are."""
+    pages = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getpid()}.txt"
+    pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    # A worker's own words come last before Java's stack; Java's come first.
+    worker = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
+    text = worker[-1] if worker else next(iter(lines), type(exc).__name__)
+    print(f"headgate {name}: Spark failed: {printable(text)}", file=sys.stderr)
+    print(f"headgate {name}: all that it said is in {pages}", file=sys.stderr)
 
 
 def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -219,10 +219,7 @@ class Lane:
         """Add all plans' decisions up, in a ``kernel.PlanSums``, by the events' groups."""
         if self._buckets:
             for plan in range(self._plans):
-                there = ~np.isnan(events.bounds[events.head, plan])
-                mine = events if there.all() else events.take(there)
-                throttle = self.throttles(mine, plan)
-                sums.add(plan, mine.group[mine.head], throttle, mine.amount)
+                self._add_plan(events, sums, plan)
             return
         for key, plans in self._passes(events):
             self._kernel.replay_plans(
@@ -238,6 +235,12 @@ class Lane:
                 op=events.op,
                 cap_ms=self._cap,
             )
+
+    def _add_plan(self, events: Events, sums: Any, plan: int) -> None:
+        """Add one plan's decisions up."""
+        there = ~np.isnan(events.bounds[events.head, plan])
+        mine = events if there.all() else events.take(there)
+        sums.add(plan, mine.group[mine.head], self.throttles(mine, plan), mine.amount)
 
     def _passes(self, events: Events) -> list[tuple[Any, range]]:
         """

@@ -105,6 +105,8 @@ class PackOptions:
         num_samples: quota.window.num, for logs.
         window_ms: quota.window.size.seconds x 1000, for logs.
         own: a journal's charges keep the limits that were in force, and their exact order.
+        capacities: (byte-rate type, units per second of each broker), for plans with shares.
+        split_period_ms: headgate.splits.period.ms, for plans with cluster-wide rates.
     """
 
     plans: tuple[Quotas, ...]
@@ -112,3 +114,5 @@ class PackOptions:
     num_samples: int = DEFAULT_SAMPLES
     window_ms: int = DEFAULT_WINDOW_MS
     own: bool = True
+    capacities: tuple[tuple[str, float], ...] = ()
+    split_period_ms: int = 5000

@@ -16,7 +16,18 @@ from typing import Final, NamedTuple
 from headgate.errors import ConfigError, HeadgateError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.file import QuotaEvent, read_quotas_file
-from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_IDS, REQUEST, QuotaKey
+from headgate.quota.key import (
+    CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
 from headgate.quota.precedence import EffectiveQuota, Resolver
 from headgate.quota.table import QuotaTable
 
@@ -27,6 +38,12 @@ KEY_OF_TYPE: Final[dict[str, QuotaKey]] = {
     "request_percentage": REQUEST,
     "controller_mutation_rate": MUTATION,
     "producer_ids_rate": PRODUCER_IDS,
+}
+
+
+# And the keys of limits that Kafka has no unit for, under their released names.
+_KEY_OF_NAME: Final[dict[str, QuotaKey]] = KEY_OF_TYPE | {
+    key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES)
 }
 
 
@@ -95,6 +112,11 @@ class TimedResolver:
         self._starts = quotas.starts_ms
         self._resolvers = [Resolver(t) for t in quotas.tables]
         self._known: list[dict[tuple[str, str, str], Resolved]] = [{} for _ in quotas.tables]
+        self._tables = quotas.tables
+
+    def configures(self, quota_type: str) -> bool:
+        """Say whether any table holds a quota of a type (``producer_byte_rate:shares``)."""
+        return any(t.for_key(_KEY_OF_NAME[quota_type]) for t in self._tables)
 
     def effective(self, user: str, client_id: str, key: QuotaKey, at_ms: float) -> EffectiveQuota:
         """Return what applied at ``at_ms``, with what it overrides."""
@@ -111,7 +133,7 @@ class TimedResolver:
         at = (user, client_id, quota_type)
         answer = known.get(at)
         if answer is None:
-            found = self._resolvers[epoch](user, client_id, KEY_OF_TYPE.get(quota_type, REQUEST))
+            found = self._resolvers[epoch](user, client_id, _KEY_OF_NAME.get(quota_type, REQUEST))
             source = None if found.source is None else str(found.source)
             answer = Resolved(found.quota_id, *found.tags, found.value, source)
             if len(known) > 200_000:

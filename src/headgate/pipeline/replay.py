@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.pipeline import schema
 from headgate.pipeline.decisions import RowSink
 from headgate.pipeline.filesplits import Split
-from headgate.pipeline.lanes import Lane, heads_of, lane_kind
+from headgate.pipeline.lanes import Lane, LaneKind, heads_of, lane_kind
 from headgate.pipeline.pack import PackLogs, PackRequests
 from headgate.pipeline.packed import PACKED, PackOptions
 from headgate.pipeline.quotas import Quotas
@@ -49,7 +49,7 @@ class ReplayPacked:
                 continue
             if lane is None or row["key"] != lane.kind.key:
                 yield from self._closed(sink, lane)
-                lane = Lane(lane_kind(row), plans)
+                lane = _lane_of(lane_kind(row), self.options)
             events = sink.events(row, heads_of(row["heads"], plans), lane)
             for ready in lane.feed(events, row["first"], row["last"]):
                 yield from sink.decide(lane, ready)
@@ -63,6 +63,17 @@ class ReplayPacked:
         for ready in lane.rest():
             yield from sink.decide(lane, ready)
         yield from sink.close(lane)
+
+
+def _lane_of(kind: LaneKind, options: PackOptions) -> Lane:
+    """Return an empty lane of a kind."""
+    plans = len(options.plans)
+    if kind.quota_type.endswith(":shares") and kind.rule is None:
+        from headgate.pipeline.shares_lane import SharesLane
+
+        capacity = dict(options.capacities)[kind.quota_type.partition(":")[0]]
+        return SharesLane(kind, plans, capacity)
+    return Lane(kind, plans)
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:

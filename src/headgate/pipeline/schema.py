@@ -253,7 +253,9 @@ REPLAY: Final = _table(
 WHAT_IF: Final = _table(
     "what_if",
     "One row per (plan, quota_type, quota_id, broker_id, principal, client_id); plan `logged` is "
-    "what the log itself says. Open-loop: a throttled client would have sent later.",
+    "what the log itself says. Charges that a plan also holds to a cluster-wide rate or to shares "
+    "have a second row, of type `producer_byte_rate:bps` or `:shares`; a client is told the larger "
+    "throttle. Open-loop: a throttled client would have sent later.",
     ("plan", "string", "plan's name: the quotas file's stem, or `logged`"),
     *_QUOTA_ID,
     ("broker_id", "int", "broker"),

@@ -19,9 +19,11 @@ import numpy as np
 from headgate.pipeline.arrays import array_of, codes_of
 from headgate.pipeline.packed import BUCKETS, SHARES, PackOptions
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.pacing import BURST_MS
 
 # Distinct charges whose sensors are remembered, about 1 KB each.
 MAX_KNOWN: Final = 200_000
+BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 # What tells charges apart.
 DISTINCT: Final = (
     "quota_type",
@@ -285,6 +287,53 @@ class Book:
         for tags, limits in by_tags.items():
             kind = (*windows, None, False, _share(*tags))
             bundle = BundleKey(quota_type, None, broker, *kind)
+            yield Sensor(bundle, *tags), limits
+        if not self.options.own and quota_type in BYTES:
+            yield from self._of_cluster(charge, at_ms)
+            yield from self._of_shares(charge, at_ms)
+
+    def _of_cluster(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
+        """
+        Yield the cluster-wide sensors of a charge, which all brokers feed.
+
+        An ideal split lets through what one bucket of the whole quota does: bursts of 1 s, and one
+        throttle at most two split periods, as of the gateway's own buckets.
+        """
+        quota_type = f"{charge['quota_type']}:bps"
+        period = 2 * self.options.split_period_ms
+        by_tags: dict[tuple[str, str], Any] = {}
+        user, client = charge["principal"] or "", charge["client_id"] or ""
+        for i, resolve in enumerate(self.resolvers):
+            found = resolve(user, client, quota_type, at_ms)
+            if found.quota is not None:
+                tags = (found.quota_user, found.quota_client_id)
+                limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
+                limits[i] = found.quota
+        for tags, limits in by_tags.items():
+            kind = (1, BURST_MS, "paced", period, None, False, _share(*tags))
+            yield Sensor(BundleKey(quota_type, None, None, *kind), *tags), limits
+
+    def _of_shares(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
+        """
+        Yield the sensors of a charge where plans weigh a broker's capacity.
+
+        All of a broker's charges meet there; one without a weight has an infinite limit.
+        """
+        if charge["quota_type"] not in dict(self.options.capacities):
+            return
+        quota_type = f"{charge['quota_type']}:shares"
+        by_tags: dict[tuple[str, str], Any] = {}
+        user, client = charge["principal"] or "", charge["client_id"] or ""
+        for i, resolve in enumerate(self.resolvers):
+            if not resolve.configures(quota_type):
+                continue
+            found = resolve(user, client, quota_type, at_ms)
+            tags = (found.quota_user, found.quota_client_id)
+            limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
+            limits[i] = np.inf if found.quota is None else found.quota
+        for tags, limits in by_tags.items():
+            kind = (1, BURST_MS, None, None, None, False, 0)
+            bundle = BundleKey(quota_type, None, charge["broker_id"], *kind)
             yield Sensor(bundle, *tags), limits
 
 

@@ -117,8 +117,10 @@ class SumSink:
 
         limits = self._limits[: len(self._groups)]
         there = ~np.isnan(limits)
-        # The log is told by the first plan's quota-ids.
+        # The log is told by the first plan's quota-ids; once, not for every kind of limit.
         of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
+        if ":" in lane.kind.quota_type:
+            of_plan[0] = of_plan[0][:0]
         group = np.concatenate(of_plan)
         plan = np.repeat(np.arange(-1, self._plans), [len(part) for part in of_plan])
         of_log = plan < 0

@@ -8,7 +8,7 @@ would have sent later, and a log says nothing of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +56,34 @@ class NamePlans:
 
 
 def options_of(
-    plans: Sequence[Quotas], *, num_samples: int = 11, window_ms: int = 1000
+    plans: Sequence[Quotas],
+    *,
+    num_samples: int = 11,
+    window_ms: int = 1000,
+    capacities: Mapping[str, float] | None = None,
+    split_period_ms: int = 5000,
 ) -> PackOptions:
-    """Return what to pack for a comparison of plans."""
-    return PackOptions(tuple(plans), False, num_samples, window_ms, own=False)
+    """
+    Return what to pack for a comparison of plans.
+
+    Args:
+        plans: named quotas.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+        capacities: by byte-rate type, a broker's bytes per second; without one, shares of the type
+            aren't replayed, as a gateway doesn't enforce them.
+        split_period_ms: headgate.splits.period.ms: twice that caps a throttle of a cluster-wide
+            rate.
+    """
+    return PackOptions(
+        tuple(plans),
+        False,
+        num_samples,
+        window_ms,
+        own=False,
+        capacities=tuple(sorted((capacities or {}).items())),
+        split_period_ms=split_period_ms,
+    )
 
 
 def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
@@ -81,23 +105,23 @@ def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
             F.min("first_ms").alias("first_ms"),
             F.max("last_ms").alias("last_ms"),
         )
-        return joined.mapInArrow(NamePlans(options.plans), schema.WHAT_IF.struct)
+        # Who has no weight only takes from what is shared.
+        infinite = F.col("quota") >= UNLIMITED
+        weighed = joined.where(~(F.col("quota_type").endswith(":shares") & infinite))
+        return weighed.mapInArrow(NamePlans(options.plans), schema.WHAT_IF.struct)
 
     return transform
 
 
-def what_if(
-    plans: Sequence[Quotas], *, num_samples: int = 11, window_ms: int = 1000
-) -> Callable[[DataFrame], DataFrame]:
+def what_if(plans: Sequence[Quotas], **windows: Any) -> Callable[[DataFrame], DataFrame]:
     """
     Compare plans: requests -> WHAT_IF.
 
     Args:
         plans: named quotas; the first one's quota-ids are those of plan ``logged``.
-        num_samples: quota.window.num.
-        window_ms: quota.window.size.seconds x 1000.
+        windows: as ``options_of`` takes them.
     """
-    options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
+    options = options_of(plans, **windows)
     return lambda requests: requests.transform(pack_requests(options)).transform(
         what_if_packed(options)
     )
