@@ -13,9 +13,14 @@ A map, in the order bytes meet it:
 - ``identity`` says who a client is; ``rewrite`` keeps brokers' addresses behind the gateway;
 - ``answers`` replies where the gateway itself is asked (quotas, its broker settings), ``mutations``
   judges topic creations;
-- ``front`` is one upstream broker with its listeners; ``server`` the whole gateway, cut into what
-  it has (``gateway_state``), opens (``opening``) and follows (``following``); ``upstream`` asks the
-  cluster which brokers there are, ``leases`` keeps two workers from fronting one.
+- ``front`` is one upstream broker with its listeners (``face``), cut into what it has
+  (``front_state``) and how it takes connections over (``taking``); ``server`` the whole gateway,
+  cut into what it has (``gateway_state``), opens (``opening``) and follows (``following``);
+  ``upstream`` asks the cluster which brokers there are, ``topics`` how many partitions topics have;
+- ``leases`` keeps two workers from fronting one broker, each under its own name (``instance``);
+  under a supervisor a worker answers (``worker``) over a line (``pipe``), and all together are one
+  ``fleet``, for health, metrics and splits (``supervised_splits``);
+- ``log`` is how all of them speak, ``http`` where they can be looked at.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from headgate.wire.messages import decode_request, encode_response, quotas
 
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
-    from headgate.gateway.front import BrokerFront, ListenerFace
+    from headgate.gateway.face import ListenerFace
+    from headgate.gateway.front import BrokerFront
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
 

@@ -19,7 +19,8 @@ from headgate.wire.messages import decode_request, decode_response, mutation
 
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
-    from headgate.gateway.front import BrokerFront, ListenerFace
+    from headgate.gateway.face import ListenerFace
+    from headgate.gateway.front import BrokerFront
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
 

@@ -12,7 +12,8 @@ from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProt
 from headgate.gateway import upstream as up
 from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.extra import BootstrapListener, admin_plans
-from headgate.gateway.front import BrokerFront, ListenerFace
+from headgate.gateway.face import ListenerFace
+from headgate.gateway.front import BrokerFront
 from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
 from headgate.gateway.http import HttpListener, Shown
 from headgate.gateway.identity import make_identity

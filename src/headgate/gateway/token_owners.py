@@ -24,7 +24,7 @@ from headgate.gateway.log import get_logger
 from headgate.wire.messages.delegation import USER, DescribedToken
 
 if TYPE_CHECKING:
-    from headgate.gateway.front import ListenerFace
+    from headgate.gateway.face import ListenerFace
     from headgate.gateway.gateway_state import GatewayState
 
 log = get_logger("headgate.gateway")

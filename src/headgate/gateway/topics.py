@@ -23,7 +23,8 @@ from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.front import BrokerFront, ListenerFace
+    from headgate.gateway.face import ListenerFace
+    from headgate.gateway.front import BrokerFront
     from headgate.gateway.gateway_state import GatewayState
 
 log = get_logger("headgate.gateway")

@@ -1,0 +1,107 @@
+"""
+What the gateway's side of one broker has: listeners, rules, connections, and why those closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.gateway.log import get_logger
+from headgate.throttle.connection import ConnectionQuotas
+from headgate.throttle.registry import EXPIRY_PERIOD_MS
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.gateway.acceptor import Acceptor
+    from headgate.gateway.commands import Ask
+    from headgate.gateway.enforcement import Enforcement
+    from headgate.gateway.face import ListenerFace
+    from headgate.gateway.hangup import HangupWatch
+    from headgate.gateway.link import Link, ReadBuffer
+    from headgate.gateway.plans import Plan
+    from headgate.metrics.meters import Meters
+
+log = get_logger("headgate.gateway")
+
+_LOGGED_PER_REASON: Final = 10
+"""Closes of one reason that are logged per minute; the metrics count every one."""
+
+
+class FrontState:
+    """
+    What a broker's front has; the arguments are ``BrokerFront``'s.
+
+    Args:
+        broker_id: the broker's id.
+        settings: of the gateway.
+        rules: of this broker.
+        meters: of this broker.
+        plans: by listener name.
+        buffer: the loop's read buffer.
+        hangup: the loop's watch.
+        answer: answers an ``Ask`` of a link on a listener.
+        start_ms: epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        settings: Settings,
+        rules: Enforcement,
+        meters: Meters,
+        plans: Mapping[int, Plan],
+        buffer: ReadBuffer,
+        hangup: HangupWatch,
+        answer: Callable[[Any, ListenerFace, Link, Ask], None],
+        start_ms: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.settings = settings
+        self.rules = rules
+        self.meters = meters
+        self.plans = dict(plans)
+        self._buffer = buffer
+        self._hangup = hangup
+        self._answer = answer
+        self.faces: dict[str, ListenerFace] = {}
+        self.acceptors: dict[str, Acceptor] = {}
+        self.links: dict[Link, tuple[str, str]] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._numbers = 0
+        self._expire_ms = start_ms + EXPIRY_PERIOD_MS
+        self.failed_at = float("-inf")  # when the broker couldn't be reached, monotonic seconds
+        self._logged: dict[str, tuple[int, int]] = {}
+        self.quotas = ConnectionQuotas(
+            (),
+            settings.inter_broker_listener_name,
+            {},
+            num_samples=settings.quota_window_num,
+            window_ms=settings.quota_window_ms,
+            start_ms=start_ms,
+        )
+
+    def _slot_freed(self) -> None:
+        for acceptor in self.acceptors.values():
+            acceptor.slot_freed()
+
+    def count_close(self, listener: str, reason: str, client: str, detail: str) -> None:
+        """Count a close, and log it unless many of its kind were logged this minute."""
+        self.meters.listeners[listener].closed[reason] += 1
+        if reason in ("client-gone", "drained"):
+            return
+        minute = int(time.monotonic() // 60)
+        last, count = self._logged.get(reason, (minute, 0))
+        count = count + 1 if last == minute else 1
+        self._logged[reason] = (minute, count)
+        if count <= _LOGGED_PER_REASON:
+            log.warning(
+                "connection closed",
+                reason=reason,
+                listener=listener,
+                broker=self.broker_id,
+                client=client,
+                detail=detail,
+            )

@@ -1,0 +1,195 @@
+"""
+Clients' connections taken over: TLS, a link for each, the way to the broker, and their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import HeadgateError
+from headgate.gateway import upstream
+from headgate.gateway.acceptor import size_buffers
+from headgate.gateway.front_state import FrontState
+from headgate.gateway.link import Link
+from headgate.gateway.session import Session
+from headgate.gateway.tls import client_context
+
+if TYPE_CHECKING:
+    from headgate.config.listeners import HostPort
+    from headgate.gateway.face import ListenerFace
+    from headgate.gateway.lending import Lending
+
+
+class Taking(FrontState):
+    """Takes over connections that the quotas have admitted."""
+
+    def accepted(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+        """Take over a client's connection that was admitted by the quotas."""
+        size_buffers(
+            sock,
+            face.settings.socket_send_buffer_bytes,
+            face.settings.socket_receive_buffer_bytes,
+        )
+        task = asyncio.get_running_loop().create_task(self._open_link(face, sock, address))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open_link(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._numbers += 1
+        settings = face.settings
+        link: Link | None = None
+        transport: Any = None
+
+        def make_link(tls: Any) -> Link:
+            session = Session(
+                self.rules,
+                face.plans or self.plans,
+                face.make_identity(address, tls),
+                face,
+                pass_unknown=settings.unknown_apis == "pass",
+                max_request_bytes=settings.socket_request_max_bytes,
+                client_ip=address,
+                listener=face.name,
+                connection=f"{self.broker_id}-{face.name}-{self._numbers}",
+            )
+            session.last_ms = time.time_ns() // 1_000_000
+            made = Link(
+                session,
+                self._buffer,
+                self._hangup,
+                lambda link, ask: self._answer(self, face, link, ask),
+                self._closed,
+            )
+            self.links[made] = (face.name, address)
+            self.meters.listeners[face.name].connections += 1
+            return made
+
+        try:
+            if face.server_tls is None:
+                link = make_link(None)
+                client = link.client
+                await loop.connect_accepted_socket(lambda: client, sock)
+            else:
+                # The principal is in the certificate: the link is made after the handshake.
+                holder = _Waiting()
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: holder,
+                    sock,
+                    ssl=face.server_tls,
+                    ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
+                )
+                link = make_link(transport.get_extra_info("ssl_object"))
+                transport.set_protocol(link.client)
+                link.client.connection_made(transport)
+                transport.resume_reading()
+        except Exception as error:
+            sock.close()
+            if link is None:
+                self.quotas.release(face.name, address)
+                self._slot_freed()
+                reason = getattr(error, "reason", "tls-failed")
+                self.count_close(face.name, str(reason), address, str(error))
+            else:
+                link.close("client-gone", str(error))
+            return
+        self._make_room(face.name)
+        await self._connect_upstream(face, link)
+
+    async def _connect_upstream(self, face: ListenerFace, link: Link) -> None:
+        loop = asyncio.get_running_loop()
+        where = face.upstream
+        if where is None:
+            link.upstream_ready()
+            return
+        if face.lending is not None and _has_certificate(link):
+            await self._connect_lent(face, face.lending, where, link)
+            return
+        try:
+            async with asyncio.timeout(face.settings.upstream_connect_timeout_ms / 1000):
+                await loop.create_connection(
+                    lambda: link.broker,
+                    where.host,
+                    where.port,
+                    ssl=face.upstream_tls,
+                    server_hostname=where.host if face.upstream_tls is not None else None,
+                )
+        except (OSError, TimeoutError) as error:
+            self.meters.upstream_failures["connect"] += 1
+            self.failed_at = time.monotonic()
+            link.close("upstream-unreachable", f"broker {self.broker_id} at {where}: {error}")
+            return
+        if link.closed is not None:
+            link.broker.abort()
+            return
+        link.upstream_ready()
+
+    async def _connect_lent(
+        self, face: ListenerFace, lending: Lending, where: HostPort, link: Link
+    ) -> None:
+        """Go upstream with the credentials lent to an mTLS client's principal."""
+        principal = link.session.identity.principal
+        security = lending.lend(principal)
+        if security is None:
+            link.close(
+                "no-upstream-credentials",
+                f"User:{principal} has none in headgate.upstream.credentials.file, and "
+                "headgate.upstream.shared.enable is false",
+            )
+            return
+        tls = client_context(security.ssl) if security.security_protocol.tls else None
+        try:
+            connection = await upstream.connect(
+                where, security, tls, face.settings.upstream_connect_timeout_ms
+            )
+        except HeadgateError as error:
+            self.meters.upstream_failures["login"] += 1
+            link.close("upstream-unreachable", f"broker {self.broker_id} for {principal}: {error}")
+            return
+        transport = connection.detach()
+        link.kept = connection  # a stream writer that is collected closes its transport
+        if link.closed is not None:
+            transport.abort()
+            return
+        transport.set_protocol(link.broker)
+        link.broker.connection_made(transport)
+        link.upstream_ready()
+
+    def _make_room(self, listener: str) -> None:
+        """Close the least recently used connection if a protected one needed its place."""
+        for name in self.faces:
+            if name != listener and self.quotas.max_connections_exceeded(name):
+                idle = [k for k, (on, _) in self.links.items() if on == name]
+                if idle:
+                    min(idle, key=lambda link: link.session.last_ms).close("max-connections")
+                    return
+
+    def _closed(self, link: Link, reason: str, detail: str) -> None:
+        listener, address = self.links.pop(link)
+        meters = self.meters.listeners[listener]
+        meters.connections -= 1
+        meters.bytes_in += link.bytes_in
+        meters.bytes_out += link.bytes_out
+        meters.requests += link.session.requests
+        if reason == "upstream-gone":
+            self.meters.upstream_failures["broke"] += 1
+        self.count_close(listener, reason, address, detail)
+        self.quotas.release(listener, address)
+        self._slot_freed()
+
+
+def _has_certificate(link: Link) -> bool:
+    """Whether a client showed a certificate."""
+    transport = link.client.transport
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
+    return tls is not None and bool(tls.getpeercert(binary_form=True))
+
+
+class _Waiting(asyncio.Protocol):
+    """Holds a TLS client's place until its link is made; reads nothing."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.pause_reading()  # type: ignore[attr-defined]
