@@ -56,6 +56,7 @@ class TokenOwners:
         self._owners: dict[str, tuple[str, int]] = {}
         self._next: dict[HostPort, asyncio.Task[None]] = {}
         self._asked_s: dict[HostPort, float] = {}
+        self._said: dict[HostPort, tuple[str, int]] = {}
 
     def owner_of(self, token_id: str) -> str | None:
         """Return the name of a token's owner, if it is known."""
@@ -102,14 +103,22 @@ class TokenOwners:
         try:
             tokens = await self._describe(where, face)
         except _FAILURES as error:
-            log.warning(
-                "owners of delegation tokens can't be asked",
-                listener=face.name,
-                broker=str(where),
-                error=str(error) or type(error).__name__,
-            )
+            self._say(where, face.name, str(error) or type(error).__name__)
         else:
             self.learn(tokens, time.time_ns() // 1_000_000)
+
+    def _say(self, where: HostPort, listener: str, problem: str) -> None:
+        """Log why a broker doesn't tell: once a minute, however many come with made-up ids."""
+        said = (problem, int(time.monotonic() // 60))
+        if self._said.get(where) == said:
+            return
+        self._said[where] = said
+        log.warning(
+            "owners of delegation tokens can't be asked",
+            listener=listener,
+            broker=str(where),
+            error=problem,
+        )
 
     async def _describe(self, where: HostPort, face: ListenerFace) -> tuple[DescribedToken, ...]:
         """Log in where the client will; brokers tell of tokens on such a listener only."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.config.listeners import HostPort
+from headgate.gateway import token_owners
 from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.upstream import UpstreamError
 from headgate.wire.messages.delegation import DescribedToken
@@ -96,13 +97,19 @@ async def test_a_client_that_goes_doesnt_end_the_question_of_others() -> None:
 
 
 async def test_a_broker_that_doesnt_tell_is_said_and_no_secret_is(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = Asked()
+    monkeypatch.setattr(token_owners, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await owners.find("t", face(ONE))
+    assert owners.owner_of("t") is None
+    assert caplog.text.count("no delegation tokens") == 1
+    monkeypatch.setattr(token_owners, "time", SimpleNamespace(monotonic=lambda: 160.0))
     with caplog.at_level(logging.WARNING):
         await owners.find("t", face(ONE))
-    assert owners.owner_of("t") is None
-    assert "no delegation tokens" in caplog.text
+    assert caplog.text.count("no delegation tokens") == 2
     assert "secret" not in repr(token("t", "alice"))
 
 
