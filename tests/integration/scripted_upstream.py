@@ -40,7 +40,7 @@ class Upstream:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,7 +50,7 @@ class Upstream:
                 writer.transport.abort()
             await asyncio.sleep(0.05)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -105,7 +105,7 @@ VERSIONS = struct.pack(">ihhih", 10, 18, 0, 9, -1)
 
 
 def read_answer(sock: socket.socket) -> bytes:
-    sock.settimeout(20)
+    sock.settimeout(60)
     found = b""
     while len(found) < 4 or len(found) < 4 + int.from_bytes(found[:4], "big"):
         piece = sock.recv(65_536)

@@ -149,11 +149,11 @@ def test_consumers_of_a_group_share_partitions(
 ) -> None:
     bootstrap = make_gateway().bootstrap("PLAINTEXT")
     name, group = topic(bootstrap, unique("group"), 2), unique("g")
-    config = {"bootstrap.servers": bootstrap, "group.id": group, "session.timeout.ms": 6000}
+    config = {"bootstrap.servers": bootstrap, "group.id": group}
     one, two = Consumer(config), Consumer(config)
     one.subscribe([name])
     two.subscribe([name])
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         one.poll(0.2)
         two.poll(0.2)
@@ -212,7 +212,7 @@ def test_a_killed_broker_gives_clients_ordinary_errors_and_they_recover(
     )
     producer.produce(name, b"x", partition=0)
     producer.produce(name, b"x", partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     kafka.kill(2)
     delivered: list[Any] = []
     for partition in (0, 1):
@@ -221,9 +221,11 @@ def test_a_killed_broker_gives_clients_ordinary_errors_and_they_recover(
         )
     producer.poll(1)
     kafka.start(2)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert delivered == [None, None]
-    assert set(errors) <= {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+    # A busy machine may let a connection or a request time out.
+    ordinary = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+    assert set(errors) <= ordinary
 
 
 def test_a_restarted_gateway_is_found_again(
@@ -249,13 +251,13 @@ def test_a_restarted_gateway_is_found_again(
     name = topic(bootstrap, unique("restart"), 2)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, b"before")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     gateway.stop(0)
     delivered: list[Any] = []
     producer.produce(name, b"after", on_delivery=lambda error, _: delivered.append(error))
     producer.poll(0.5)
     again = GatewayThread(lambda: Gateway(settings, store)).start()
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert delivered == [None]
     again.stop(0)
     store.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -33,33 +35,36 @@ Unique = Callable[[str], str]
 def test_topics_over_the_mutation_quota_get_error_89_and_the_others_go_on(
     make_gateway: Make, unique: Unique
 ) -> None:
-    gateway = make_gateway(controller__quota__window__num="2")
+    gateway = make_gateway(controller__quota__window__num="400")
     bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("builder")
-    set_quota(gateway, QuotaEntity.of(client_id=client), {MUTATION: 2.0})  # 4 at once
+    entity, four_at_once = QuotaEntity.of(client_id=client), {MUTATION: 0.01}
+    set_quota(gateway, entity, four_at_once)
     first, second = unique("first"), unique("second")
     told, results = _create(gateway, client, {first: 6, second: 1})
     assert results == {first: 0, second: KafkaError.THROTTLING_QUOTA_EXCEEDED}
-    assert 0 < told <= 1_000  # 2 below zero at 2 a second, less the time the broker took
+    assert 0 < told <= 200_000  # 2 below zero at 1 in 100 s, less the time the broker took
     names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
     assert first in names
     assert second not in names
     # What the broker refuses is given back: an existing topic costs nothing in the end.
-    wait_for(lambda: gateway.call(lambda: _tokens(gateway, client)) > 0, "the bucket to fill again")
+    set_quota(gateway, entity, {MUTATION: 1_000.0})
+    wait_for(lambda: gateway.call(lambda: _tokens(gateway, client)) > 4, "the bucket to fill again")
+    assert _create(gateway, client, {first: 1})[1] == {first: KafkaError.TOPIC_ALREADY_EXISTS}
+    set_quota(gateway, entity, four_at_once)
     before = gateway.call(lambda: _tokens(gateway, client))
     _, results = _create(gateway, client, {first: 100})
     assert results == {first: KafkaError.TOPIC_ALREADY_EXISTS}
-    assert gateway.call(lambda: _tokens(gateway, client)) >= before
+    assert gateway.call(lambda: _tokens(gateway, client)) >= before > 0
 
 
 def _create(
     gateway: GatewayThread, client: str, topics: dict[str, int]
 ) -> tuple[int, dict[str, int]]:
     """Ask for topics by CreateTopics 7, strict: the throttle time told and an error per topic."""
-    controller = gateway.gateway.clusters["PLAINTEXT"].controller_id
     request = mutation.CreateTopicsRequest(
         tuple(mutation.CreatableTopic(name, count, 1) for name, count in topics.items())
     )
-    with socket.create_connection(gateway.gateway.addresses("PLAINTEXT")[controller], 10) as sock:
+    with socket.create_connection(gateway.gateway.addresses("PLAINTEXT")[1], 60) as sock:
         sock.sendall(encode_request(CREATE_TOPICS, 7, 1, client, request))
         sock.settimeout(60)
         frame = b""
@@ -71,10 +76,7 @@ def _create(
 
 def _tokens(gateway: GatewayThread, client: str) -> float:
     now = time.time_ns() // 1_000_000
-    return min(
-        front.rules.managers.mutation.peek(("", client), now)
-        for front in gateway.gateway.fronts.values()
-    )
+    return gateway.gateway.fronts[1].rules.managers.mutation.peek(("", client), now)
 
 
 def test_deletes_and_growth_are_charged_by_the_clusters_own_counts(
@@ -127,15 +129,26 @@ def test_request_percentage_throttles_any_request(make_gateway: Make, unique: Un
     assert send(bootstrap, name, 50, 10, **{"client.id": unique("calm")}) == []
 
 
-def _ask(address: tuple[str, int], wait_s: float) -> bytes:
-    """Say ApiVersions on a new connection; b"" if nothing came in time."""
-    with socket.create_connection(address, 10) as sock:
-        sock.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
-        sock.settimeout(wait_s)
-        try:
-            return sock.recv(8)
-        except (TimeoutError, ConnectionError):
-            return b""
+VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+def _ask(address: tuple[str, int]) -> bytes:
+    """Say ApiVersions on a new connection; b"" if it was closed."""
+    return _ask_at_once(address, 1)[0]
+
+
+def _ask_at_once(address: tuple[str, int], count: int) -> list[bytes]:
+    """Connect so often before anything is said: the kernel's backlog takes all."""
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(count)]
+        answers = []
+        for sock in socks:
+            try:
+                sock.sendall(VERSIONS)
+                answers.append(sock.recv(8))
+            except ConnectionError:
+                answers.append(b"")
+        return answers
 
 
 def test_612_6_612_7_while_a_delay_runs_nothing_is_accepted_and_other_listeners_go_on(
@@ -148,19 +161,26 @@ def test_612_6_612_7_while_a_delay_runs_nothing_is_accepted_and_other_listeners_
     )
     address = gateway.gateway.addresses("PLAINTEXT")[1]
     front = gateway.gateway.fronts[1]
-    quick = [_ask(address, 5.0) for _ in range(2)]
-    assert all(quick)
-    accepted = front.meters.listeners["PLAINTEXT"].accepted
-    with socket.create_connection(address, 10) as waiting:  # the kernel's backlog takes it
-        waiting.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
-        wait_for(
-            lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
-            "the acceptor to be delayed",
-        )
-        assert front.meters.listeners["PLAINTEXT"].accepted == accepted
-        assert _ask(gateway.gateway.addresses("SASL")[1], 5.0)
-        waiting.settimeout(20)
-        assert waiting.recv(8)
+    answers: list[bytes] = []
+    client = threading.Thread(target=lambda: answers.extend(_ask_at_once(address, 6)))
+    client.start()
+
+    def delayed() -> tuple[int, int]:
+        """When the delay began, 0 for none, and what was accepted by now."""
+        listener = front.meters.listeners["PLAINTEXT"]
+        return front.acceptors["PLAINTEXT"]._blocked_since_ms, listener.accepted
+
+    seen = 0
+    while client.is_alive():
+        since, accepted = gateway.call(delayed)
+        if since and _ask(gateway.gateway.addresses("SASL")[1]):
+            again, now_accepted = gateway.call(delayed)
+            if again == since:  # the same delay: two looks at it, and a client served between
+                assert now_accepted == accepted < 6
+                seen += 1
+    client.join()
+    assert seen > 0
+    assert [len(answer) for answer in answers] == [8] * 6
     view = next(v for v in gateway.views() if v.broker_id == 1)
     assert view.meters.listeners["PLAINTEXT"].blocked.peek(time.time_ns() // 1_000_000) > 0
 
@@ -179,7 +199,7 @@ def test_612_9_612_7_without_a_slot_the_acceptor_waits_for_one(make_gateway: Mak
                 "the acceptor to wait",
             )
             first.close()
-            second.settimeout(20)
+            second.settimeout(60)
             assert second.recv(8)[4:] == struct.pack(">i", 8)
 
 
@@ -187,7 +207,7 @@ def test_a_connection_rate_of_an_address_refuses_connections(make_gateway: Make)
     gateway = make_gateway(quota__window__num="2")
     set_quota(gateway, QuotaEntity.of(ip="127.0.0.1"), {CONNECTION: 2.0})
     address = gateway.gateway.addresses("PLAINTEXT")[1]
-    answers = [_ask(address, 5.0) for _ in range(6)]
+    answers = _ask_at_once(address, 30)
     assert b"" in answers
     assert any(answers)
     closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
@@ -293,7 +313,7 @@ def test_a_quota_set_by_another_process_is_in_force_within_a_second(
     producer.produce(name, b"x")
     assert producer.flush(30) == 0
     set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 1_000.0})
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not told and time.monotonic() < until:
         producer.produce(name, bytes(1_000))
         producer.poll(0.1)

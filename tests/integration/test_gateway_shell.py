@@ -97,7 +97,7 @@ def test_idle_connections_are_closed(start: Start) -> None:
     with connect(gateway) as client:
         client.sendall(VERSIONS)
         read_answer(client)
-        client.settimeout(20)
+        client.settimeout(60)
         assert client.recv(1) == b""
     closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
     assert closed["idle"] == 1
@@ -113,7 +113,7 @@ def test_an_upstream_that_goes_closes_its_clients_and_invents_no_answer(
         upstream._loop.call_soon_threadsafe(
             lambda: [writer.transport.abort() for writer in list(upstream._writers)]
         )
-        client.settimeout(20)
+        client.settimeout(60)
         assert client.recv(1) == b""
 
 
@@ -465,7 +465,7 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
         small.bind(("127.0.0.1", upstream.port))
         return await asyncio.start_server(quietly, sock=small, limit=4_096)
 
-    upstream._server = asyncio.run_coroutine_threadsafe(listen_again(), upstream._loop).result(10)
+    upstream._server = asyncio.run_coroutine_threadsafe(listen_again(), upstream._loop).result(60)
     gateway = start()
     sent: dict[int, Any] = {}
 
