@@ -38,6 +38,8 @@ _LOOK_AGAIN_S: Final = 1.0
 _SAVE_AFTER_S: Final = 0.2
 _STORE_AGAIN_S: Final = 2.0
 _TIDY_S: Final = 60.0
+_MOST_SAID: Final = 20
+"""Changes of quotas that come together and are logged one by one."""
 
 
 class Following(Opening):
@@ -84,6 +86,10 @@ class Following(Opening):
                     front.quotas.set_ip_rate(
                         host_address(ip) if isinstance(ip, str) else None, change.new
                     )
+        log.debug("quotas in force", changes=len(delta.changes), version=table.version)
+        for change in delta.changes[:_MOST_SAID]:
+            log.debug("quota changed", entity=str(change.entity), key=str(change.key),
+                      old=change.old, new=change.new)  # fmt: skip
 
     def _save_soon(self) -> None:
         """Keep the quotas on disk, off the loop; one write for a burst of changes."""

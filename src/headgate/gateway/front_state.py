@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.gateway.hangup import HangupWatch
     from headgate.gateway.link import Link, ReadBuffer
     from headgate.gateway.plans import Plan
+    from headgate.gateway.session import Session
     from headgate.metrics.meters import Meters
 
 log = get_logger("headgate.gateway")
@@ -87,10 +88,22 @@ class FrontState:
         for acceptor in self.acceptors.values():
             acceptor.slot_freed()
 
-    def count_close(self, listener: str, reason: str, client: str, detail: str) -> None:
+    def count_close(
+        self,
+        listener: str,
+        reason: str,
+        client: str,
+        detail: str,
+        session: Session | None = None,
+    ) -> None:
         """Count a close, and log it unless many of its kind were logged this minute."""
         self.meters.listeners[listener].closed[reason] += 1
+        whose = {}
+        if session is not None:
+            whose["connection"] = session.connection
+            whose["principal"] = f"User:{session.identity.principal}"
         if reason in ("client-gone", "drained"):
+            log.debug("connection closed", reason=reason, client=client, **whose)
             return
         minute = int(time.monotonic() // 60)
         last, count = self._logged.get(reason, (minute, 0))
@@ -103,5 +116,6 @@ class FrontState:
                 listener=listener,
                 broker=self.broker_id,
                 client=client,
+                **whose,
                 detail=detail,
             )

@@ -8,6 +8,7 @@ and quota, and kept by the session.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.gateway.log import LIBRDKAFKA
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.registry import UNCHARGED
@@ -473,6 +475,7 @@ def topic_config(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": ",".join(str(a) for a in settings.upstream or ()),
         "security.protocol": str(admin.security_protocol),
         "client.id": "headgate",
+        "logger": logging.getLogger(LIBRDKAFKA),  # else it writes to stderr past all logging
     }
     if admin.security_protocol.sasl:
         config["sasl.mechanism"] = admin.sasl_mechanism

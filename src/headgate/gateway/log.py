@@ -25,6 +25,9 @@ _SECRET: Final = re.compile(r"passw|secret|token|credential|keystore.key|sasl.ja
 HIDDEN: Final = "[hidden]"
 _FIELDS: Final = "headgate"
 """Attribute of a log record that holds our event and its fields."""
+LIBRDKAFKA: Final = "librdkafka"
+_PER_MINUTE: Final = 10
+"""Lines of librdkafka per minute: it says the same of every attempt to connect."""
 _KEPT: Final = frozenset("\n\t")
 _NEEDS_QUOTES: Final = re.compile(r'[\s"=]|^$')
 
@@ -83,8 +86,25 @@ def set_up(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    logging.getLogger(LIBRDKAFKA).filters[:] = [_Sparing(_PER_MINUTE)]
     logging.getLogger("headgate").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(capture=True)
+
+
+class _Sparing(logging.Filter):
+    """Lets so many records of a logger pass in each minute of their own time."""
+
+    def __init__(self, per_minute: int) -> None:
+        super().__init__()
+        self._per_minute = per_minute
+        self._minute = self._count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record passes."""
+        minute = int(record.created // 60)
+        self._count = self._count + 1 if minute == self._minute else 1
+        self._minute = minute
+        return self._count <= self._per_minute
 
 
 def _to_record(logger: Any, method: str, event: Fields) -> tuple[tuple[str], dict[str, Any]]:

@@ -118,6 +118,8 @@ class Opening(GatewayState):
                     continue
                 face = front.faces.get(name)
                 if face is not None:
+                    if face.upstream != where:
+                        log.info("broker moved", broker=broker_id, listener=name, to=str(where))
                     face.upstream = where
                 else:
                     self._open_face(front, name, where)

@@ -14,8 +14,11 @@ from headgate.gateway import upstream
 from headgate.gateway.acceptor import size_buffers
 from headgate.gateway.front_state import FrontState
 from headgate.gateway.link import Link
+from headgate.gateway.log import get_logger
 from headgate.gateway.session import Session
 from headgate.gateway.tls import client_context
+
+log = get_logger("headgate.gateway")
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
@@ -66,6 +69,7 @@ class Taking(FrontState):
             )
             self.links[made] = (face.name, address)
             self.meters.listeners[face.name].connections += 1
+            log.debug("connection opened", connection=session.connection, client=address)
             return made
 
         try:
@@ -176,7 +180,7 @@ class Taking(FrontState):
         meters.requests += link.session.requests
         if reason == "upstream-gone":
             self.meters.upstream_failures["broke"] += 1
-        self.count_close(listener, reason, address, detail)
+        self.count_close(listener, reason, address, detail, link.session)
         self.quotas.release(listener, address)
         self._slot_freed()
 

@@ -108,7 +108,7 @@ headgate.data.dir={tmp_path}
 headgate.usage=none
 headgate.http.listener=127.0.0.1:{ports[3]}
 headgate.log.format=json
-headgate.lease.ttl.ms=1000
+headgate.lease.ttl.ms=3600000
 """
             + "".join(f"{name.replace('__', '.')}={value}\n" for name, value in more.items()),
             encoding="utf-8",
@@ -163,7 +163,7 @@ def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
         os.kill(pids["2"], signal.SIGCONT)
         served.until("/healthz", (200, "ok\n"))
 
-        # One that was killed is started again.
+        # One that was killed is started again, and has its lease of an hour back.
         os.kill(pids["2"], signal.SIGKILL)
         ended = served.wait_for("a worker ended; it is started again")[0]
         assert (ended["broker"], ended["status"]) == (2, -9)

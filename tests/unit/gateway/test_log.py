@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from headgate.config import Settings
 from headgate.config.kinds import Password
-from headgate.gateway.log import HIDDEN, get_logger, set_up
+from headgate.gateway.journal import topic_config
+from headgate.gateway.log import HIDDEN, LIBRDKAFKA, get_logger, set_up
 
 log = get_logger("headgate.test")
 
@@ -102,6 +104,31 @@ def test_what_peers_chose_can_neither_forge_a_line_nor_move_a_cursor(form: str) 
     starts = [line for line in said.splitlines() if " error " in line[:40] or '"level"' in line]
     assert len(starts) == (1 if form == "text" else 3)
     assert "ValueError" in said
+
+
+def test_librdkafka_speaks_through_us_and_not_without_end() -> None:
+    stream = io.StringIO()
+    set_up("json", stream=stream)
+    config = topic_config(
+        Settings.from_properties(
+            {
+                "headgate.upstream": "x:1",
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+            }
+        )
+    )
+    for minute in range(2):
+        for number in range(100):
+            record = logging.makeLogRecord(
+                {"name": LIBRDKAFKA, "levelno": logging.ERROR, "levelname": "ERROR",
+                 "msg": f"FAIL {minute} {number}"}
+            )  # fmt: skip
+            record.created = 1_700_000_040 + 60.0 * minute
+            config["logger"].handle(record)
+    assert [line["event"] for line in lines(stream)] == [
+        f"FAIL {minute} {number}" for minute in range(2) for number in range(10)
+    ]
 
 
 def test_an_application_with_its_own_logging_sees_the_fields(
