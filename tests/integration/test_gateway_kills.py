@@ -60,6 +60,24 @@ class Load(threading.Thread):
             self.failed.append(error)
 
 
+def configure(tmp_path: Path, kafka: EmbeddedKafka, port: int, more: str = "") -> None:
+    """Settings of a gateway before two brokers, the rest as shipped."""
+    (tmp_path / "headgate.properties").write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream={kafka.bootstrap()}\n"
+        "headgate.broker.id.min=1\nheadgate.broker.id.max=2\n"
+        f"headgate.data.dir={tmp_path}\n{more}"
+    )
+
+
+def serve(tmp_path: Path, log: str) -> subprocess.Popen[bytes]:
+    """``headgate serve`` with those settings."""
+    command = [sys.executable, "-m", "headgate.cli.main", "serve"]
+    with (tmp_path / log).open("ab") as out:
+        return subprocess.Popen(
+            [*command, "--config", str(tmp_path / "headgate.properties")], stderr=out
+        )
+
+
 def run(
     kafka: EmbeddedKafka,
     tmp_path: Path,
@@ -76,17 +94,10 @@ def run(
         seconds_between: from one kill to the next, at least; none is made before records have gone
             on after the one before.
     """
-    config = tmp_path / "headgate.properties"
-    config.write_text(
-        f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream={kafka.bootstrap()}\n"
-        "headgate.broker.id.min=1\nheadgate.broker.id.max=2\n"
-        f"headgate.data.dir={tmp_path}\nheadgate.lease.ttl.ms=1000\n"
-    )
-    command = [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config)]
+    configure(tmp_path, kafka, port, "headgate.lease.ttl.ms=1000\n")
 
     def start() -> subprocess.Popen[bytes]:
-        with (tmp_path / "serve.log").open("ab") as out:
-            process = subprocess.Popen(command, stderr=out)
+        process = serve(tmp_path, "serve.log")
         try:
             wait_for(lambda: accepts(port) and accepts(port + 1), "the gateway to start", 120)
         except BaseException:
@@ -183,3 +194,57 @@ def test_twenty_kills_of_each_over_half_an_hour_lose_and_double_nothing(
 ) -> None:
     port = free_ports(2, consecutive=True)[0]
     run(make_kafka(brokers=2), tmp_path, port, unique("kills"), 20, 20, 45)
+
+
+@pytest.mark.kafka4
+@pytest.mark.slow
+def test_clients_recover_within_15_s_when_the_active_gateway_is_killed(
+    make_kafka: Callable[..., EmbeddedKafka],
+    tmp_path: Path,
+    free_ports: Callable[..., list[int]],
+    unique: Callable[[str], str],
+) -> None:
+    """
+    The one test whose claim is a time: as shipped, the lease lasts 10 s.
+
+    Each has a folder of its own, as on hosts of their own, so nothing but the lease's end tells a
+    standby that the other is dead.
+    """
+    port = free_ports(2, consecutive=True)[0]
+    kafka, name = make_kafka(brokers=2), unique("standby")
+
+    def gateway(number: int) -> subprocess.Popen[bytes]:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        configure(folder, kafka, port, f"headgate.store=sqlite:{tmp_path}/quotas.db\n")
+        return serve(folder, "serve.log")
+
+    running = [gateway(0)]
+    try:
+        wait_for(lambda: accepts(port) and accepts(port + 1), "the gateway to start", 120)
+        bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+        topic(bootstrap, name, 2)
+        load = Load(bootstrap, name, 2)
+        load.start()
+        for number in range(1, 4):
+            running.append(gateway(number))
+            log = tmp_path / str(number) / "serve.log"
+            wait_for(lambda log=log: log.read_text().count("standing by") >= 2, "a standby", 120)  # type: ignore[misc]
+            before = len(load.acknowledged)
+            wait_for(lambda b=before: len(load.acknowledged) > b + 500, "records", 120)  # type: ignore[misc]
+            killed = time.monotonic()
+            running[-2].kill()
+            running[-2].wait()
+            before = len(load.acknowledged)
+            # More than were on their way: these went through the standby, to both brokers.
+            wait_for(lambda b=before: len(load.acknowledged) > b + 500, "records", 120)  # type: ignore[misc]
+            took = time.monotonic() - killed
+            print(f"recovered in {took:.1f} s")
+            assert took <= 15
+        load.stop.set()
+        load.join(330)
+        assert load.failed == []
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
