@@ -110,9 +110,11 @@ class StreamedSplits:
         if expired == self._said_expired or (expired and now_ms < self._grace_until_ms):
             return
         if expired:
-            how = "have expired" if self._valid_until_ms else "haven't come yet"
+            expired_text = "splits of cluster-wide quotas have expired; quota / brokers is in force"
             log.warning(
-                f"splits of cluster-wide quotas {how}; quota / brokers is in force",
+                expired_text
+                if self._valid_until_ms
+                else "splits of cluster-wide quotas haven't come yet; quota / brokers is in force",
                 topic=self._topic,
                 epoch=self.epoch,
                 last_valid_ms=self._valid_until_ms,

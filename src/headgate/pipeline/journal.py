@@ -90,7 +90,7 @@ def request_batches(split: Split) -> Iterator[Any]:
     yield pa.RecordBatch.from_pylist([stat], schema=EMITTED_REQUESTS.arrow)
 
 
-def _requests(events: Any, split: Split, starts: dict[int, int]) -> Any:
+def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> Any:
     """Return the charges among events as EMITTED_REQUESTS."""
     import pyarrow as pa
     import pyarrow.compute as pc
