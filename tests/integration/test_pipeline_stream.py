@@ -23,7 +23,7 @@ import pytest
 import duckdb_oracle
 from headgate.cli import pipeline
 from headgate.embedded import spark_env
-from headgate.pipeline import split_stream, streaming
+from headgate.pipeline import split_stream
 from headgate.pipeline.journal_tail import follow_journals
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
@@ -149,17 +149,13 @@ def test_five_kills_twice_change_nothing(spark: SparkSession, tmp_path: Path, se
 
 
 def test_storms_of_a_growing_directory_are_those_of_the_whole(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(streaming, "FOLD", 2)  # so that parts are joined here too
     logs, out = tmp_path / "logs", tmp_path / "out"
-    lines = gzip.decompress((DATA / "public.log.gz").read_bytes()).splitlines(keepends=True)
     logs.mkdir()
-    (logs / "old.log").write_bytes(b"".join(lines[:20_000]))
-    (logs / "new.log").write_bytes(b"".join(lines[20_000:]))
+    (logs / "request.log.gz").write_bytes((DATA / "public.log.gz").read_bytes())
     argv = ["--requests", str(logs), "--out", str(out), "--broker-id", "1", "--incremental"]
-    argv += ["--files-per-round", "1", "--connections-per-second", "2"]
-    assert pipeline.main_storms(argv) == 0
+    assert pipeline.main_storms([*argv, "--connections-per-second", "2"]) == 0
     found = duckdb.sql(f"select * from read_parquet('{out}/storms/*.parquet') order by all")
     rows = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in r] for r in found.fetchall()]
     # What `headgate storms` finds in the whole log (test_spark_logs).
