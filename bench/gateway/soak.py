@@ -3,11 +3,12 @@ An hour of everyday load through ``headgate serve`` before a real broker: does i
 
 ``python bench/gateway/soak.py [--minutes 60] [--csv FILE]`` samples every 15 s, prints a verdict
 and ends with 1 if memory, descriptors or threads grew; SIGINT ends it early, with a verdict on what
-there is. Some 200 requests a second: producers and consumers, of which some are throttled; five
-connections a second that come with a client-id of their own and end well or badly; admin questions,
-quota changes, metrics read. The gateway runs as shipped (journal on, a SQLite store), with one
-difference: sensors expire after ``--expiry-minutes`` (5) instead of Kafka's hour, so that they come
-and go twelve times. A thread of the bench inside the gateway's process counts objects.
+there is; ``--verdict CSV --plot PNG`` draws a run. Some 200 requests a second: producers and
+consumers, of which some are throttled; five connections a second that come with a client-id of
+their own and end well or badly; admin questions, quota changes, metrics read. The gateway runs as
+shipped (journal on, a SQLite store), with one difference: sensors expire after ``--expiry-minutes``
+(5) instead of Kafka's hour, so that they come and go twelve times. A thread of the bench inside the
+gateway's process counts objects.
 """
 
 from __future__ import annotations
@@ -485,6 +486,45 @@ def run(minutes: float, target: Path, expiry_minutes: float, keep: Path | None) 
         return verdict(rows, load.last_failure)
 
 
+def plot(rows: Sequence[dict[str, float]], target: Path) -> None:
+    """Draw memory and what comes and goes meanwhile; needs the Chromium of ``make browser``."""
+    import shutil
+
+    import plotly.graph_objects as go
+    from playwright.sync_api import sync_playwright
+    from plotly.subplots import make_subplots
+
+    minutes = [row["minute"] for row in rows]
+    figure = make_subplots(
+        rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.6, 0.4]
+    )
+    for place, field, name, unit in (
+        (1, "rss_kb", "RSS, MB", 1024),
+        (1, "private_kb", "private memory, MB", 1024),
+        (2, "sensors", "sensors", 1),
+        (2, "churned", "client-ids so far, tens", 10),
+        (2, "fds", "open files", 1),
+    ):
+        line = go.Scatter(x=minutes, y=[row[field] / unit for row in rows], name=name)
+        figure.add_trace(line, place, 1)
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(title_text="minutes", row=2)
+    figure.update_layout(
+        width=900, height=460, template="plotly_white", margin={"l": 50, "r": 10, "t": 10, "b": 45}
+    )
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        page_file = Path(name) / "soak.html"
+        figure.write_html(page_file, include_plotlyjs=True, config={"displayModeBar": False})
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 910, "height": 470})
+        page.goto(page_file.as_uri())
+        page.wait_for_selector(".main-svg")
+        page.screenshot(path=target)
+        browser.close()
+
+
 def set_first_quotas(store: str) -> None:
     """What is in force from the start: everybody has quotas, two are throttled by theirs."""
     from headgate.quota.alteration import Op, QuotaAlteration
@@ -513,13 +553,17 @@ def main() -> int:
     parser.add_argument("--expiry-minutes", type=float, default=5)
     parser.add_argument("--keep", type=Path, help="folder for the gateway's files, not removed")
     parser.add_argument("--verdict", type=Path, metavar="CSV", help="on the samples of a run")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="with --verdict: draw them too")
     parser.add_argument("--probe", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.probe:
         return probe(Path(args.probe[0]), args.expiry_minutes, args.probe[1:])
     if args.verdict:
         with args.verdict.open() as lines:
-            return not verdict([{k: float(v) for k, v in r.items()} for r in csv.DictReader(lines)])
+            rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(lines)]
+        if args.plot:
+            plot(rows, args.plot)
+        return not verdict(rows)
     return not run(args.minutes, args.csv, args.expiry_minutes, args.keep)
 
 
