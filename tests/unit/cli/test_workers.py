@@ -156,7 +156,7 @@ def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
 
         # One that hangs is named, the other's metrics stay.
         os.kill(pids["2"], signal.SIGSTOP)
-        assert served.get("/healthz") == (503, "broker 2: no answer\n")
+        served.until("/healthz", (503, "broker 2: no answer\n"))
         text = served.get("/metrics")[1]
         assert brokers_of(text, "headgate_worker_up") == {"1": 1.0, "2": 0.0}
         assert set(brokers_of(text, "headgate_connections")) == {"1"}
