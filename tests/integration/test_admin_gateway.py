@@ -120,43 +120,43 @@ def test_546_28_29_30_the_client_through_either_door(places: Places, door: str) 
             AlterQuotasEntry(literal, [Op(PRODUCER, 7)]),
         ]
         dry = AlterQuotasOptions(validate_only=True)
-        client.alter_quotas(entries, dry).all().result(30)
-        assert client.describe_quotas().entities().result(30) == {}
-        client.alter_quotas(entries).all().result(30)
-        assert client.describe_quotas().entities().result(30) == {
+        client.alter_quotas(entries, dry).all().result(120)
+        assert client.describe_quotas().entities().result(120) == {}
+        client.alter_quotas(entries).all().result(120)
+        assert client.describe_quotas().entities().result(120) == {
             alice: {PRODUCER_BPS: 10.0, PRODUCER_SHARES: 100.0},
             default: {PRODUCER_BPS: 5.0},
             literal: {PRODUCER: 7.0},
         }
         prefix = [QuotaFilter("user", QuotaFilter.Rule.PREFIX, "al")]
-        assert set(client.describe_quotas(prefix).entities().result(30)) == {alice}
+        assert set(client.describe_quotas(prefix).entities().result(120)) == {alice}
         chosen = [QuotaFilter("user", QuotaFilter.Rule.EXACT, "")]
-        assert set(client.describe_quotas(chosen).entities().result(30)) == {default}
+        assert set(client.describe_quotas(chosen).entities().result(120)) == {default}
         asked = QuotaEntity.of(user="alice", client_id="etl")
-        values = client.describe_effective_quotas([asked]).config()[asked].result(30)
+        values = client.describe_effective_quotas([asked]).config()[asked].result(120)
         assert values[PRODUCER_BPS].entry == Entry(alice, 10.0)
         assert values[PRODUCER_BPS].overridden_entries == (Entry(default, 5.0),)
         bad = [AlterQuotasEntry(QuotaEntity({"GROUP": "g"}), [Op(PRODUCER, 1)])]
         with pytest.raises(ApiError, match="Unhandled client quota entity type: GROUP"):
-            client.alter_quotas(bad).all().result(30)
+            client.alter_quotas(bad).all().result(120)
         unknown = [AlterQuotasEntry(default, [Op(QuotaKey("nope", "bps"), 1)])]
         with pytest.raises(ApiError) as caught:
-            client.alter_quotas(unknown).all().result(30)
+            client.alter_quotas(unknown).all().result(120)
         assert caught.value.code == KafkaError.INVALID_REQUEST
 
 
 def test_546_32_a_fraction_needs_the_data_listener(places: Places) -> None:
     carol = QuotaEntity.of(user="carol")
     with AdminClient(places.data) as client:
-        client.alter_quotas([AlterQuotasEntry(carol, [Op(REQUEST, 12.75)])]).all().result(30)
+        client.alter_quotas([AlterQuotasEntry(carol, [Op(REQUEST, 12.75)])]).all().result(120)
     with (
         AdminClient(places.admin) as client,
         pytest.raises(ApiError, match=r"request_percentage") as caught,
     ):
-        client.describe_quotas().entities().result(30)
+        client.describe_quotas().entities().result(120)
     assert "12.75" in str(caught.value)
     with AdminClient(f"{places.admin},{places.data}") as client:
-        assert client.describe_quotas().entities().result(30) == {carol: {REQUEST: 12.75}}
+        assert client.describe_quotas().entities().result(120) == {carol: {REQUEST: 12.75}}
 
 
 @pytest.mark.parametrize("door", ["data", "admin"])
@@ -186,7 +186,7 @@ def test_kafka_quotas_in_full_through_either_door(
 async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: Places) -> None:
     asked = QuotaEntity.of(user="ANONYMOUS")
     with AdminClient(places.data) as client:
-        client.alter_quotas([AlterQuotasEntry(asked, [Op(REQUEST, 0.000001)])]).all().result(30)
+        client.alter_quotas([AlterQuotasEntry(asked, [Op(REQUEST, 0.000001)])]).all().result(120)
     host, _, port = places.admin.partition(":")
     connection = await Connection.open(host, int(port), Security())
     told = []
@@ -256,14 +256,14 @@ def test_tls_and_sasl_to_the_admin_listener(
 
     entry = AlterQuotasEntry(QuotaEntity.of(user="carol"), [Op(PRODUCER_BPS, 5)])
     with AdminClient(place, config=config("admin")) as client:
-        client.alter_quotas([entry]).all().result(30)
-        assert client.describe_quotas().entities().result(30) == {
+        client.alter_quotas([entry]).all().result(120)
+        assert client.describe_quotas().entities().result(120) == {
             QuotaEntity.of(user="carol"): {PRODUCER_BPS: 5.0}
         }
     with AdminClient(place, config=config("bob")) as client:
         for refused in (client.alter_quotas([entry]).all(), client.describe_quotas().entities()):
             with pytest.raises(ApiError) as caught:
-                refused.result(30)
+                refused.result(120)
             assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert history.main(["--store", gateway.gateway.settings.store]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -283,7 +283,7 @@ def test_a_stranger_is_refused_and_the_attempt_is_in_the_history(
     with AdminClient(places.sasl, config=config, tool="break-in") as client:
         entry = AlterQuotasEntry(QuotaEntity.of(user="bob"), [Op(PRODUCER, 2**40)])
         with pytest.raises(ApiError) as caught:
-            client.alter_quotas([entry]).all().result(30)
+            client.alter_quotas([entry]).all().result(120)
         assert caught.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert history.main(["--store", places.store]) == 0
     [line] = capsys.readouterr().out.splitlines()

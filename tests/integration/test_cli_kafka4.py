@@ -53,10 +53,10 @@ def client(kafka4: EmbeddedKafka) -> Iterator[AdminClient]:
 
 
 def remove_all(client: AdminClient) -> None:
-    found = client.describe_quotas().entities().result(30)
+    found = client.describe_quotas().entities().result(120)
     entries = [AlterQuotasEntry(e, [Op(key, None) for key in v]) for e, v in found.items()]
-    client.alter_quotas(entries).all().result(30)
-    until(lambda: not client.describe_quotas().entities().result(30))
+    client.alter_quotas(entries).all().result(120)
+    until(lambda: not client.describe_quotas().entities().result(120))
 
 
 def until(done: Callable[[], object]) -> None:
@@ -81,11 +81,12 @@ def first_line(text: str) -> str:
 
 def put(client: AdminClient, entity: QuotaEntity, **values: float) -> None:
     ops = [Op(QuotaKey.parse(key), value) for key, value in values.items()]
-    client.alter_quotas([AlterQuotasEntry(entity, ops)]).all().result(30)
+    client.alter_quotas([AlterQuotasEntry(entity, ops)]).all().result(120)
     wanted = {QuotaKey.parse(key): float(value) for key, value in values.items()}
     until(
         lambda: (
-            wanted.items() <= client.describe_quotas().entities().result(30).get(entity, {}).items()
+            wanted.items()
+            <= client.describe_quotas().entities().result(120).get(entity, {}).items()
         )
     )
 
@@ -218,7 +219,7 @@ def test_sasl_and_command_config(
         assert kafka_quotas.main([*argv, "--list"]) == 0
     wrong = {**PLAIN, "sasl.jaas.config": 'X required username="admin" password="no";'}
     with AdminClient(servers, config=wrong) as client, pytest.raises(ApiError) as caught:
-        client.describe_quotas().entities().result(30)
+        client.describe_quotas().entities().result(120)
     assert caught.value.code == KafkaError.SASL_AUTHENTICATION_FAILED
     capsys.readouterr()
 
@@ -235,16 +236,16 @@ def test_all_kinds_of_filters_and_effective(empty: AdminClient) -> None:
 
     def found(*components: FilterComponent, strict: bool = False) -> set[QuotaEntity]:
         result = empty.describe_client_quotas(components, strict=strict)
-        return set(result.entities().result(30))
+        return set(result.entities().result(120))
 
     any_user = FilterComponent("user", MatchType.ANY)
     assert found(any_user) == {pair, user, default}
     assert found(any_user, strict=True) == {user, default}
     assert found(FilterComponent("user", MatchType.DEFAULT)) == {default}
     prefix = empty.describe_quotas([QuotaFilter("user", QuotaFilter.Rule.PREFIX, "filter-")])
-    assert set(prefix.entities().result(30)) == {pair, user}
+    assert set(prefix.entities().result(120)) == {pair, user}
     asked = QuotaEntity.of(user="filter-a", client_id="c")
-    values = empty.describe_effective_quotas([asked]).config()[asked].result(30)
+    values = empty.describe_effective_quotas([asked]).config()[asked].result(120)
     assert values[PRODUCER].entry == Entry(pair, 1000.0)
     assert values[PRODUCER].overridden_entries == (Entry(default, 3000.0),)
     assert values[CONSUMER].entry == Entry(user, 2000.0)
@@ -255,10 +256,10 @@ def test_kafka_judges_per_entity_and_validate_only(empty: AdminClient) -> None:
     good, bad = QuotaEntity.of(user="judge-good"), QuotaEntity.of(user="judge-bad")
     entries = [AlterQuotasEntry(good, [Op(PRODUCER, 5)]), AlterQuotasEntry(bad, [Op(PRODUCER, 0)])]
     dry = empty.alter_quotas(entries, AlterQuotasOptions(validate_only=True))
-    assert dry.values()[good].result(30) is None
+    assert dry.values()[good].result(120) is None
     with pytest.raises(ApiError, match="Quota producer_byte_rate must be greater than 0"):
-        dry.values()[bad].result(30)
-    assert empty.describe_quotas().entities().result(30) == {}
+        dry.values()[bad].result(120)
+    assert empty.describe_quotas().entities().result(120) == {}
 
 
 async def test_the_async_twin(kafka4: EmbeddedKafka) -> None:
@@ -303,7 +304,7 @@ def test_kafka_quotas_lists_and_describes_with_the_unit_kafka_enforces(
     alter = [*argv, "--alter", "--names=user=lister"]
     assert kafka_quotas.main([*alter, "--add=producer_byte_rate=1048576"]) == 0
     lister = QuotaEntity.of(user="lister")
-    until(lambda: lister in empty.describe_quotas().entities().result(30))
+    until(lambda: lister in empty.describe_quotas().entities().result(120))
     assert kafka_quotas.main([*argv, "--list"]) == 0
     assert kafka_quotas.main([*argv, "--describe", "--names=user=lister,client-id=c"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -334,7 +335,7 @@ def test_quotas_as_code_against_a_cluster(
         lambda: (
             empty.describe_quotas()
             .entities()
-            .result(30)[QuotaEntity.of(user=DEFAULT, client_id="etl")]
+            .result(120)[QuotaEntity.of(user=DEFAULT, client_id="etl")]
             == {PRODUCER: 2000.0}
         )
     )

@@ -93,7 +93,7 @@ def test_serves_and_drains_on_sigterm(
     bootstrap = f"127.0.0.1:{port}"
     name = unique("served")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(120)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(name, b"x")
     assert producer.flush(120) == 0
@@ -238,7 +238,7 @@ def test_a_process_per_broker_survives_the_loss_of_one(
     bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
     name = unique("workers")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(120)
     os.kill(pids[0], signal.SIGKILL)
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in (0, 1):
@@ -265,7 +265,7 @@ def test_a_killed_gateway_is_replaced_by_its_standby(
     bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
     name = unique("standby")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(120)
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     delivered: list[object] = []
     for number in range(200):
