@@ -27,6 +27,10 @@ UNITS: Final[Mapping[str, str]] = {
     "controller_mutation_rate": "partitions/s",
     "producer_ids_rate": "ids/s",
     "connection_creation_rate": "connections/s",
+    "producer_byte_rate:bps": "B/s",
+    "consumer_byte_rate:bps": "B/s",
+    "producer_byte_rate:shares": "shares",
+    "consumer_byte_rate:shares": "shares",
 }
 WORDS: Final[Mapping[str, str]] = {
     "producer_byte_rate": "produce",
@@ -35,6 +39,10 @@ WORDS: Final[Mapping[str, str]] = {
     "controller_mutation_rate": "mutations",
     "producer_ids_rate": "producer ids",
     "connection_creation_rate": "connections",
+    "producer_byte_rate:bps": "produce, all brokers",
+    "consumer_byte_rate:bps": "fetch, all brokers",
+    "producer_byte_rate:shares": "produce, by shares",
+    "consumer_byte_rate:shares": "fetch, by shares",
 }
 
 
@@ -108,6 +116,8 @@ class Report:
         others: how many tenants have no page, and their sums.
         totals: sums over the whole usage table, other tenants included.
         flow: amounts per quota type and bin, all tenants.
+        plans: what-if's plans, the log first.
+        differing: clients for whom the plans differ most, their throttle time by plan.
     """
 
     place: str
@@ -121,6 +131,7 @@ class Report:
     totals: dict[str, Any]
     flow: dict[str, list[float]]
     plans: list[dict[str, Any]]
+    differing: list[dict[str, Any]]
     recommendations: list[dict[str, Any]]
     chargeback: list[dict[str, Any]]
     storms: list[dict[str, Any]]
@@ -186,6 +197,7 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         totals={name: sum(r[name] for r in by_id) for name in sums} | {"ids": len(by_id)},
         flow=_flow(usage, start, bin_ms, bins),
         plans=sections.plans(tables.rows("what_if")),
+        differing=sections.differing(tables.rows("what_if")),
         recommendations=sections.recommendations(tables.rows("recommend")),
         chargeback=sections.chargeback(tables.rows("chargeback")),
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),

@@ -101,6 +101,7 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         plotly=_plotly(),
         dash=words.NONE,
         WORDS=_words_of,
+        UNIT=_unit_of,
     )
 
 
@@ -125,6 +126,12 @@ def fidelity(report: Report) -> list[dict[str, Any]]:
                 name, value = name.removesuffix("_s") + "_ms", value * 1000
             found.setdefault(quota_type, blank)[name] = value
     return [found[quota_type] for quota_type in sorted(found)]
+
+
+def _unit_of(quota_type: str) -> str:
+    from headgate.pipeline.report.model import UNITS
+
+    return UNITS.get(quota_type, "/s")
 
 
 def _words_of(quota_type: str) -> str:

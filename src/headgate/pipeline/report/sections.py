@@ -19,16 +19,41 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             {"plan": row["plan"], "requests": 0, "throttled": 0, "throttle_ms": 0, "bytes": 0,
              "delayed": 0, "ids": set()},
         )  # fmt: skip
-        plan["requests"] += row["requests"]
+        # Limits that Kafka doesn't have are second rows of the same requests.
+        if ":" not in row["quota_type"]:
+            plan["requests"] += row["requests"]
+            plan["bytes"] += row["bytes"]
         plan["throttled"] += row["throttled_requests"]
         plan["throttle_ms"] += row["throttle_time_ms"]
-        plan["bytes"] += row["bytes"]
         plan["delayed"] += row["delayed_bytes"]
         if row["throttled_requests"]:
             plan["ids"].add((row["quota_type"], row["quota_id"]))
     for plan in found.values():
         plan["ids"] = len(plan["ids"])
     return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
+
+
+_MOST_DIFFERING: Final = 30
+
+
+def differing(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Clients for whom the plans differ most: their throttle time under each, the log beside."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        who = (row["quota_type"], row["principal"] or "", row["client_id"] or "")
+        line = found.setdefault(
+            who, {"quota_type": who[0], "principal": who[1], "client_id": who[2], "plans": {}}
+        )
+        line["plans"][row["plan"]] = line["plans"].get(row["plan"], 0) + row["throttle_time_ms"]
+    for line in found.values():
+        told = [ms for plan, ms in line["plans"].items() if plan != "logged"]
+        # With one plan only, how it differs from what was logged.
+        if len(told) == 1 and "logged" in line["plans"]:
+            told.append(line["plans"]["logged"])
+        line["spread"] = max(told) - min(told) if told else 0
+    most = [line for line in found.values() if line["spread"]]
+    most.sort(key=lambda r: (-r["spread"], r["quota_type"], r["principal"], r["client_id"]))
+    return most[:_MOST_DIFFERING]
 
 
 _ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep")

@@ -28,9 +28,29 @@
     hoverlabel: { bgcolor: colour("--ink"), bordercolor: colour("--ink"), font: { color: colour("--paper") } },
   });
   const axis = () => ({ gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--faint"), tickcolor: colour("--faint") });
+  // On a phone names give way to what they name: braces and the middle of long ones go, and most ticks.
+  const short = (name) => {
+    const bare = name.replace(/[{}]|(user|client-id|ip)=/g, "");
+    return bare.length > 18 ? `${bare.slice(0, 9)}…${bare.slice(-8)}` : bare;
+  };
+  const narrow = (traces, whole) => {
+    for (const [name, one] of Object.entries(whole)) {
+      if (/^xaxis/.test(name)) {
+        if (one.type === "log") one.dtick = 1;
+        else one.nticks = 4;
+        if (one.title && one.title.text) one.title = { ...one.title, font: { size: 11 } };
+      } else if (/^yaxis/.test(name) && one.type === "category") {
+        one.tickvals = [...new Set(traces.flatMap((t) => t.y || []))];
+        one.ticktext = one.tickvals.map((v) => short(String(v)));
+      }
+    }
+    if (whole.legend) whole.margin = { ...whole.margin, t: Math.max(whole.margin.t, 64) };
+    if (whole.legend) whole.legend = { ...whole.legend, y: 1.02, yanchor: "bottom" };
+  };
   const put = (element, traces, layout) => {
     const whole = { ...base(), ...layout, margin: { ...base().margin, ...(layout.margin || {}) } };
     for (const name of Object.keys(whole).filter((key) => /^[xy]axis/.test(key))) whole[name] = { ...axis(), ...whole[name] };
+    if (element.clientWidth < 520) narrow(traces, whole);
     plotly().newPlot(element, traces, whole, { displayModeBar: false, responsive: true });
     element.dataset.drawn = "yes";
   };
