@@ -20,7 +20,7 @@ from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import PRODUCER, QuotaType
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaType
 from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
 
@@ -185,3 +185,38 @@ def test_the_order_of_files_changes_nothing(seed: int, hot: float) -> None:
             found = replayed(pieces, options, 1 + turn)
         told.append(sorted(tuple(row.values()) for row in found))
     assert told[0] == told[1]
+
+
+ENTITIES = [
+    QuotaEntity.of(user=user, client_id=client)
+    for user in ("alice", DEFAULT, None)
+    for client in ("c", DEFAULT, None)
+    if user is not None or client is not None
+]
+
+
+@given(
+    tables=st.lists(st.sets(st.sampled_from(ENTITIES)), min_size=1, max_size=3),
+    static=st.sampled_from([None, 5.0]),
+    quota_type=st.sampled_from(["producer_byte_rate", "producer_ids_rate", "consumer_byte_rate"]),
+)
+def test_the_sensor_alone_is_what_the_whole_answer_says(
+    tables: list[set[QuotaEntity]], static: float | None, quota_type: str
+) -> None:
+    keys = {"producer_byte_rate": PRODUCER, "producer_ids_rate": PRODUCER_IDS}
+    key = keys.get(quota_type, CONSUMER)
+    made = [
+        QuotaTable.of(
+            {entity: {key: float(10 * n + i)} for i, entity in enumerate(sorted(entities))},
+            static_defaults={} if static is None else {key: static},
+        )
+        for n, entities in enumerate(tables)
+    ]
+    starts = (float("-inf"), 100.0, 200.0)[: len(made)]
+    resolver = Quotas(starts, tuple(made)).resolver()
+    for at_ms in (0.0, 100.0, 150.0, 250.0):
+        for user in ("alice", "bob", ""):
+            for client in ("c", "d", ""):
+                whole = resolver(user, client, quota_type, at_ms)
+                told = (whole.quota_user, whole.quota_client_id), whole.quota
+                assert resolver.sensor(user, client, quota_type, at_ms) == told

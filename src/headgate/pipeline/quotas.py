@@ -30,6 +30,7 @@ from headgate.quota.key import (
 )
 from headgate.quota.precedence import EffectiveQuota, Resolver
 from headgate.quota.table import QuotaTable
+from headgate.throttle.overrides import Overrides, Tags
 
 # The key each broker enforces for a quota type (Kafka's own unit).
 KEY_OF_TYPE: Final[dict[str, QuotaKey]] = {
@@ -113,6 +114,7 @@ class TimedResolver:
         self._resolvers = [Resolver(t) for t in quotas.tables]
         self._known: list[dict[tuple[str, str, str], Resolved]] = [{} for _ in quotas.tables]
         self._tables = quotas.tables
+        self._quick: list[dict[QuotaKey, Overrides]] = [{} for _ in quotas.tables]
 
     def configures(self, quota_type: str) -> bool:
         """Say whether any table holds a quota of a type (``producer_byte_rate:shares``)."""
@@ -140,6 +142,23 @@ class TimedResolver:
                 known.clear()
             known[at] = answer
         return answer
+
+    def sensor(
+        self, user: str, client_id: str, quota_type: str, at_ms: float
+    ) -> tuple[Tags, float | None]:
+        """Return the tags and the limit (None = unlimited) of what ``self()`` says, but sooner."""
+        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        table, key = self._tables[epoch], _KEY_OF_NAME.get(quota_type, REQUEST)
+        if key == PRODUCER_IDS or key in table.static_defaults:
+            found = self(user, client_id, quota_type, at_ms)
+            return (found.quota_user, found.quota_client_id), found.quota
+        quick = self._quick[epoch].get(key)
+        if quick is None:
+            quick = self._quick[epoch][key] = Overrides()
+            for entity, value in table.for_key(key).items():
+                quick.update(entity, value)
+        tags = quick.tags(user, client_id)
+        return tags, quick.limit(tags)
 
 
 def load(path: str) -> Quotas:

@@ -18,6 +18,7 @@ import numpy as np
 
 from headgate.pipeline.arrays import array_of, codes_of
 from headgate.pipeline.packed import BUCKETS, SHARES, PackOptions
+from headgate.pipeline.quotas import TimedResolver
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.pacing import BURST_MS
 
@@ -90,6 +91,7 @@ class Book:
     def __init__(self, options: PackOptions) -> None:
         self.options = options
         self.resolvers = [q.resolver() for q in options.plans]
+        self._with: dict[str, list[tuple[int, TimedResolver]]] = {}
         # Moments at which any plan's table changes; events between two resolve alike.
         starts = sorted({s for q in options.plans for s in q.starts_ms if s > float("-inf")})
         self._moments = np.array(starts, np.float64)
@@ -280,10 +282,9 @@ class Book:
         by_tags: dict[tuple[str, str], Any] = {}
         user, client = charge["principal"] or "", charge["client_id"] or ""
         for i, resolve in enumerate(self.resolvers):
-            found = resolve(user, client, quota_type, at_ms)
-            tags = (found.quota_user, found.quota_client_id)
+            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
             limits = by_tags.setdefault(tags, np.full(plans, np.nan, np.float64))
-            limits[i] = unlimited if found.quota is None else found.quota
+            limits[i] = unlimited if quota is None else quota
         for tags, limits in by_tags.items():
             kind = (*windows, None, False, _share(*tags))
             bundle = BundleKey(quota_type, None, broker, *kind)
@@ -303,12 +304,11 @@ class Book:
         period = 2 * self.options.split_period_ms
         by_tags: dict[tuple[str, str], Any] = {}
         user, client = charge["principal"] or "", charge["client_id"] or ""
-        for i, resolve in enumerate(self.resolvers):
-            found = resolve(user, client, quota_type, at_ms)
-            if found.quota is not None:
-                tags = (found.quota_user, found.quota_client_id)
+        for i, resolve in self._configuring(quota_type):
+            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
+            if quota is not None:
                 limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
-                limits[i] = found.quota
+                limits[i] = quota
         for tags, limits in by_tags.items():
             kind = (1, BURST_MS, "paced", period, None, False, _share(*tags))
             yield Sensor(BundleKey(quota_type, None, None, *kind), *tags), limits
@@ -324,17 +324,22 @@ class Book:
         quota_type = f"{charge['quota_type']}:shares"
         by_tags: dict[tuple[str, str], Any] = {}
         user, client = charge["principal"] or "", charge["client_id"] or ""
-        for i, resolve in enumerate(self.resolvers):
-            if not resolve.configures(quota_type):
-                continue
-            found = resolve(user, client, quota_type, at_ms)
-            tags = (found.quota_user, found.quota_client_id)
+        for i, resolve in self._configuring(quota_type):
+            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
             limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
-            limits[i] = np.inf if found.quota is None else found.quota
+            limits[i] = np.inf if quota is None else quota
         for tags, limits in by_tags.items():
             kind = (1, BURST_MS, None, None, None, False, 0)
             bundle = BundleKey(quota_type, None, charge["broker_id"], *kind)
             yield Sensor(bundle, *tags), limits
+
+    def _configuring(self, quota_type: str) -> list[tuple[int, TimedResolver]]:
+        """Return the plans, by number, that have any quota of a type."""
+        found = self._with.get(quota_type)
+        if found is None:
+            plans = enumerate(self.resolvers)
+            found = self._with[quota_type] = [p for p in plans if p[1].configures(quota_type)]
+        return found
 
 
 def _share(user: str, client_id: str) -> int:
