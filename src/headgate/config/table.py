@@ -356,8 +356,9 @@ GROUPS: tuple[Group, ...] = (
         (
             Setting("headgate.lease.ttl.ms", k.integer(1000), 10000,
                     "A worker that hasn't renewed its lease for this long is replaced."),
-            Setting("headgate.worker.id", k.TEXT, None, "Name of this gateway in leases and in the journal.",
-                    shown="host name and process"),
+            Setting("headgate.worker.id", k.TEXT, None,
+                    "Name of this gateway in leases and in the journal; its own for each process. `--brokers` are "
+                    "added to it.", shown="host name and what `headgate.data.dir`/workers keeps over restarts"),
             Setting("headgate.drain.timeout.ms", k.integer(0), 30000,
                     "On SIGTERM, how long requests in flight may take to finish."),
         ),

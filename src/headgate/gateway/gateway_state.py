@@ -5,9 +5,11 @@ What a gateway has: brokers fronted, ports, quotas in force, tasks.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.config.listeners import HostPort, SecurityProtocol
@@ -18,7 +20,8 @@ from headgate.gateway.extra import BootstrapListener
 from headgate.gateway.front import BrokerFront
 from headgate.gateway.hangup import HangupWatch
 from headgate.gateway.http import HttpListener
-from headgate.gateway.journal import Journal, worker_name
+from headgate.gateway.instance import Instance
+from headgate.gateway.journal import Journal
 from headgate.gateway.leases import Leases
 from headgate.gateway.link import ReadBuffer
 from headgate.gateway.log import get_logger
@@ -118,8 +121,21 @@ class GatewayState:
             "enforce": settings.enforce,
             "fetch": settings.fetch,
             "pacing": settings.pacing,
-            "worker": worker_name(settings),
+            "worker": "",
         }
+        self.instance = Instance(None, "")
+        self.name = ""
+
+    def _take_name(self) -> None:
+        """Become somebody: the same as before a restart, and nobody else alive."""
+        settings = self.settings
+        named = settings.worker_id
+        if named and self._only is not None:
+            named += "".join(f"-{broker}" for broker in sorted(self._only))
+        host = socket.gethostname()
+        self.instance = Instance(Path(settings.data_dir) / "workers", named or host)
+        self.name = named or f"{host}-{self.instance.number}"
+        self._info["worker"] = self.name
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,11 +1,12 @@
 """
 Who this worker is, so that nobody else is; and whose work it may take up, for they are dead.
 
-A worker's name in leases is drawn once and kept in a file of ``headgate.data.dir`` that the worker
-holds locked while it lives. The kernel lets go of the lock when the process ends, however it ends,
-and not a moment before. So whoever gets a file's lock knows that its last holder is gone, may use
-its name, and under that name takes its leases at once, with a new epoch, instead of waiting until
-they run out. A worker that hangs still holds its lock; its lease must run out.
+A worker's name in leases and in its journal is drawn once and kept in a file of
+``headgate.data.dir`` that the worker holds locked while it lives. The kernel lets go of the lock
+when the process ends, however it ends, and not a moment before. So whoever gets a file's lock knows
+that its last holder is gone, may use its name, and under that name takes its leases at once, with a
+new epoch, instead of waiting until they run out. A worker that hangs still holds its lock; its
+lease must run out.
 
 Locks mean this only within one kernel: a file written under another boot of this host, or on
 another host that shares the folder, is nobody's proof, and is left until its lease is over.
@@ -30,6 +31,8 @@ log = get_logger("headgate.gateway")
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _MOST_FILES: Final = 1024
+_SHOWN: Final = 8
+"""Digits of a name that are shown; among the workers of a host these tell them apart."""
 
 T = TypeVar("T")
 
@@ -77,6 +80,11 @@ class Instance:
                 log.warning("this worker's name can't be kept; after a kill its lease must run out",
                             folder=str(folder), error=error.strerror)  # fmt: skip
         self._names = [self.owner]
+
+    @property
+    def number(self) -> str:
+        """What tells this worker from others of its label: the same after a restart."""
+        return self.owner.rpartition("/")[2][:_SHOWN]
 
     def take(self, take: Callable[[str], T | None]) -> T | None:
         """

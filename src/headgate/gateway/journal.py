@@ -9,8 +9,6 @@ and quota, and kept by the session.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
@@ -429,30 +427,24 @@ class UsageJournal(Journal):
         self._writer.close()
 
 
-def worker_name(settings: Settings) -> str:
-    """Return this worker's name: ``headgate.worker.id``, else host and process."""
-    return settings.worker_id or f"{socket.gethostname()}-{os.getpid()}"
-
-
-def open_journal(settings: Settings, worker_id: str | None = None) -> Journal:
+def open_journal(settings: Settings, worker_id: str) -> Journal:
     """
     Return the journal that ``headgate.usage`` names.
 
     Args:
         settings: target, batch and file sizes.
-        worker_id: by default ``worker_name``.
+        worker_id: whose it is; nobody else alive may have it.
     """
     target = settings.usage
     if target.kind == "none":
         return NO_JOURNAL
-    name = worker_id or worker_name(settings)
     writer: EventWriter
     if target.kind == "files":
         from headgate.usage.writer import JournalWriter
 
         writer = JournalWriter(
             Path(target.place),
-            name,
+            worker_id,
             flush_ms=settings.usage_batch_ms,
             max_file_bytes=settings.usage_roll_bytes,
         )
@@ -461,7 +453,7 @@ def open_journal(settings: Settings, worker_id: str | None = None) -> Journal:
 
         writer = TopicWriter(
             target.place,
-            name,
+            worker_id,
             topic_config(settings),
             flush_ms=settings.usage_batch_ms,
         )

@@ -199,4 +199,3 @@ class Leases:
             await self._stand_down()
         except StoreError as error:
             log.warning("standby lease not released", error=str(error))
-        self._instance.close()

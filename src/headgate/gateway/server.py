@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError
 from headgate.gateway.following import Following
 from headgate.gateway.hangup import HangupWatch
-from headgate.gateway.instance import Instance
-from headgate.gateway.journal import open_journal, worker_name
+from headgate.gateway.journal import open_journal
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
 
@@ -75,8 +74,9 @@ class Gateway(Following):
         self._loop = loop
         self._hangup = HangupWatch(loop)
         try:
+            self._take_name()
             if self._journal is None:
-                self.journal = open_journal(self.settings)
+                self.journal = open_journal(self.settings, self.name)
             await self._discover_all(first=True)
             store = self.store
             if store is not None:
@@ -90,7 +90,7 @@ class Gateway(Following):
                 self._leases = Leases(
                     store,
                     f"gateway/{cluster_id}",
-                    Instance(Path(self.settings.data_dir) / "workers", worker_name(self.settings)),
+                    self.instance,
                     self.settings.lease_ttl_ms,
                     self.answers.on_thread,
                     self._lost,
@@ -196,3 +196,4 @@ class Gateway(Following):
         if self._streamed is not None:
             await loop.run_in_executor(None, self._streamed.close)
         await loop.run_in_executor(None, self.journal.close)
+        self.instance.close()

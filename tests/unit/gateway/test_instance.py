@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config import Settings
+from headgate.gateway import Gateway
 from headgate.gateway.instance import Instance
 from headgate.store import open_store
 from headgate.store.base import Lease, QuotaStore
@@ -176,3 +178,39 @@ def test_a_file_that_was_cut_short_or_a_folder_that_cant_be_made_costs_only_time
     two = Instance(tmp_path / "file" / "workers", "gateway")
     assert lease(store, two) is None
     assert lease(store, two, 2) is not None
+
+
+def gateway(folder: Path, brokers: frozenset[int] | None = None, **more: str) -> Gateway:
+    """Return a gateway that has its name and nothing else."""
+    named = {
+        "headgate.upstream": "127.0.0.1:9092",
+        "headgate.broker.id.min": "1",
+        "headgate.broker.id.max": "3",
+        "headgate.data.dir": str(folder),
+        **more,
+    }
+    made = Gateway(Settings.from_properties(named), only_brokers=brokers)
+    made._take_name()
+    return made
+
+
+async def test_a_journals_name_outlives_its_process_and_is_nobody_elses(tmp_path: Path) -> None:
+    one, two = gateway(tmp_path), gateway(tmp_path)
+    assert one.name != two.name
+    one.instance.close()  # what the kernel does when it ends
+    again = gateway(tmp_path)
+    assert again.name == one.name
+    third = gateway(tmp_path)
+    assert third.name not in (one.name, two.name)
+    for each in (two, again, third):
+        each.instance.close()
+
+
+async def test_processes_that_read_one_file_dont_share_a_journals_name(tmp_path: Path) -> None:
+    named = {"headgate.worker.id": "edge"}
+    workers = [gateway(tmp_path, frozenset({n}), **named) for n in (1, 2)]
+    assert [worker.name for worker in workers] == ["edge-1", "edge-2"]
+    alone = gateway(tmp_path, **named)
+    assert alone.name == "edge"
+    for each in (*workers, alone):
+        each.instance.close()
