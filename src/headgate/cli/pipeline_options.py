@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -158,6 +158,9 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         found = read_quotas(arguments)
     except HeadgateError as exc:
         mistakes.append(str(exc))
+    out = Path(arguments.out)
+    if "://" not in arguments.out and out.exists() and not out.is_dir():
+        mistakes.append(f"--out {arguments.out}: is a file; give a directory for the tables")
     config = {}
     for setting in arguments.spark_conf:
         setting_name, equals, value = setting.partition("=")
@@ -268,14 +271,18 @@ def command(name: str, function: Any, argv: Sequence[str], made: argparse.Argume
     return exit_codes.DONE
 
 
+_SAID: Final = re.compile(r"(?:: |Caused by: )?([\w.$]+(?:Error|Exception)): (.+)")
+
+
 def _complain_of_spark(name: str, exc: Exception) -> None:
     """Say in a line what Spark says in pages, and where the pages are."""
     pages = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getpid()}.txt"
     pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     # A worker's own words come last before Java's stack; Java's come first.
-    worker = [line for line in lines if re.match(r"[A-Za-z_.]+(Error|Exception): ", line)]
-    text = worker[-1] if worker else next(iter(lines), type(exc).__name__)
+    said = [m for line in lines if (m := _SAID.match(line))]
+    worker = [m for m in said if "." not in m[1]]
+    text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
     print(f"headgate {name}: Spark failed: {printable(text)}", file=sys.stderr)
     print(f"headgate {name}: all that it said is in {pages}", file=sys.stderr)
 
@@ -293,7 +300,10 @@ def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[An
 
 
 def _numeric(text: Any) -> bool:
-    return str(text)[:1].isdigit() or str(text) in ("", "-", "unlimited")
+    return bool(_NUMBER.fullmatch(str(text))) or str(text) in ("", "-", "unlimited")
+
+
+_NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3})?")
 
 
 def number(value: float | None, unit: str = "") -> str:

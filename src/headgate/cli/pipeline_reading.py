@@ -26,9 +26,8 @@ def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
 def activity_of(emitted: DataFrame) -> DataFrame:
     """Return the sums by second (ACTIVITY) of what was read."""
     from headgate.pipeline import sources
-    from headgate.pipeline.worker import ACTIVITY
 
-    return sources.only(emitted, "activity", ACTIVITY)
+    return sources.sums_of(emitted)
 
 
 def pack(on: Opened, options: PackOptions) -> DataFrame:
@@ -71,7 +70,30 @@ def print_bad_lines(on: Opened) -> None:
         .collect()
     )
     closing_table(
-        f"{number(bad)} lines couldn't be read; they are in {on.run.path('bad_lines')}",
+        f"{_count(bad)} couldn't be read, kept in {on.run.path('bad_lines')}",
         ("lines", "reason", "for instance"),
         [(number(r["n"]), r["reason"], f"{r['file']} byte {r['at']}") for r in reasons],
+    )
+    hint = hint_of(next((f.value for f in on.run.figures if f.name == "lines"), None), bad)
+    if hint:
+        print(hint)
+
+
+def _count(lines: float) -> str:
+    return "1 line" if lines == 1 else f"{number(lines)} lines"
+
+
+def hint_of(lines: float | None, bad: float) -> str:
+    """
+    Return what to look at where nothing at all could be read; "" elsewhere.
+
+    Args:
+        lines: how many there were; None: not known (a growing input).
+        bad: how many of them couldn't be read.
+    """
+    if lines is None or bad < lines:
+        return ""
+    return (
+        "None of it is a request. Is this the file of kafka.request.logger, and is that logger at "
+        "DEBUG? docs/howto/request-logs.md says how."
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from headgate.cli import pipeline
+from headgate.cli.pipeline_options import _numeric, command
+from headgate.cli.pipeline_reading import hint_of
 from headgate.pipeline import bundled
 from headgate.pipeline.chargeback import load_prices
 from headgate.pipeline.quotas import load
@@ -77,3 +80,68 @@ def test_price_files_report_every_mistake(tmp_path: Path) -> None:
 def test_the_bundled_log_and_its_quotas_are_there_and_small() -> None:
     assert 100_000 < bundled.bundled_log().stat().st_size < 500_000
     assert len(load(str(bundled.bundled_quotas())).tables[0].entities) == 8
+
+
+def test_tables_need_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("x")
+    argv = ["--requests", str(bundled.bundled_log()), "--out", str(tmp_path / "out")]
+    assert pipeline.main_storms(argv) == 1
+    assert "/out: is a file; give a directory" in capsys.readouterr().err
+
+
+JAVA = """An error occurred while calling o1.save.
+: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:/x
+\tat org.apache.hadoop.fs.FileSystem.mkdirs(FileSystem.java:1)
+Caused by: java.io.IOException: deeper down"""
+WORKER = """Job aborted due to stage failure: Task 0 failed 1 times, most recent failure
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+ValueError: what the worker found
+\tat org.apache.spark.api.python.BasePythonRunner.hasNext(PythonRunner.scala:1)"""
+
+
+@pytest.mark.parametrize(
+    ("pages", "line"),
+    [
+        (JAVA, "Parent path is not a directory: file:/x"),
+        (WORKER, "ValueError: what the worker found"),
+    ],
+)
+def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
+    pages: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Py4JJavaError(Exception):
+        __module__ = "py4j.protocol"
+
+    def fail(arguments: argparse.Namespace) -> None:
+        raise Py4JJavaError(pages)
+
+    assert command("usage", fail, [], argparse.ArgumentParser()) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"headgate usage: Spark failed: {line}"
+    rest = Path(second.rpartition(" ")[2])
+    assert "o1.save" in rest.read_text() or "Traceback" in rest.read_text()
+    rest.unlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("1,234", True),
+        ("43.5%", True),
+        ("0.66", True),
+        ("-", True),
+        ("1.64 EUR", True),
+        ("95% of the time", False),
+        ("907 in 111 s", False),
+        ("alice", False),
+    ],
+)
+def test_numbers_stand_to_the_right_sentences_dont(text: str, right: bool) -> None:
+    assert _numeric(text) is right
+
+
+def test_where_no_line_is_a_request_it_says_where_to_look() -> None:
+    assert "kafka.request.logger" in hint_of(36.0, 36.0)
+    assert hint_of(37.0, 36.0) == ""
+    assert hint_of(None, 36.0) == ""
