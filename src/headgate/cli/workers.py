@@ -96,6 +96,7 @@ class Supervisor:
                 f"headgate.http.listener can't listen on {where}: {error.strerror or error}"
             ) from error
         http.start()
+        log.info("health and metrics", at=f"{http.address[0]}:{http.address[1]}")
         return http
 
     async def _follow(self) -> None:

@@ -86,6 +86,7 @@ def set_up(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops, we say
     logging.getLogger(LIBRDKAFKA).filters[:] = [_Sparing(_PER_MINUTE)]
     logging.getLogger("headgate").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(capture=True)

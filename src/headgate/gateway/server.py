@@ -105,6 +105,7 @@ class Gateway(Following):
         self.ready = True
         if self.http is not None:
             self.http.start()
+            log.info("health and metrics", at=f"{self.http.address[0]}:{self.http.address[1]}")
         self._spawn(self._refresh())
         self._spawn(self._sweep())
         self._spawn(self._divide())
