@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
 
 from headgate.gateway import worker
 from headgate.gateway.pipe import LineLost, Pipe
@@ -17,6 +19,8 @@ ANSWER_S: Final = 2.0
 """A worker that is silent for longer counts as not there: Prometheus waits ten seconds."""
 NOT_STARTED: Final = "not started yet"
 STARTING: Final = "starting"
+
+T = TypeVar("T")
 
 
 class Fleet:
@@ -80,53 +84,61 @@ class Fleet:
 
     async def samples(self) -> list[Sample]:
         """Return the series of every worker that answers, and which do."""
-        found = await self.ask(worker.SAMPLES)
-        samples = [
-            sample
-            for body in found.values()
-            if body is not None
-            for sample in worker.SAMPLES_DECODER.decode(body)
-        ]
+        found = await self.ask(worker.SAMPLES, worker.SAMPLES_DECODER)
+        samples = [sample for its in found.values() for sample in its]
         for broker in self.brokers:
-            up = found.get(broker) is not None
-            samples.append(Sample("headgate_worker_up", (("broker", str(broker)),), float(up)))
+            at = (("broker", str(broker)),)
+            samples.append(Sample("headgate_worker_up", at, float(broker in found)))
         return in_table_order(samples)
 
     async def statuses(self) -> dict[int, worker.Status | str]:
         """Return how each broker's worker is, or why it can't be asked."""
-        found = await self.ask(worker.STATUS)
-        statuses: dict[int, worker.Status | str] = dict(self._away)
-        for broker, body in found.items():
-            if body is None:
-                statuses[broker] = self._away.get(broker, "no answer")
-            else:
-                statuses[broker] = worker.STATUS_DECODER.decode(body)
-        return statuses
+        asked = self._pipes.keys() - self._away.keys()
+        found = await self.ask(worker.STATUS, worker.STATUS_DECODER)
+        silent = dict.fromkeys(asked - found.keys(), "no answer")
+        return {**silent, **found, **self._away}
 
     async def ask(
-        self, question: str, bodies: dict[int, bytes] | None = None
-    ) -> dict[int, bytes | None]:
+        self,
+        question: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        bodies: Mapping[int, bytes] | None = None,
+    ) -> dict[int, T]:
         """
         Ask every worker at once.
 
         Args:
             question: of ``headgate.gateway.worker``.
+            decoder: of the answer.
             bodies: what goes with it, by broker; a broker left out isn't asked. None: nothing.
 
         Returns:
-            Each one's answer; None where there is none in time.
+            The answers of those that gave one, in time and understood.
         """
-        asked = [b for b in self._pipes if b not in self._away and (bodies is None or b in bodies)]
+        asked = [
+            (broker, pipe)
+            for broker, pipe in self._pipes.items()
+            if broker not in self._away and (bodies is None or broker in bodies)
+        ]
         answers = await asyncio.gather(
-            *(self._ask(b, question, (bodies or {}).get(b, worker.NOTHING)) for b in asked)
+            *(
+                self._ask(p, question, decoder, (bodies or {}).get(b, worker.NOTHING))
+                for b, p in asked
+            )
         )
-        return dict(zip(asked, answers, strict=True))
+        return {
+            broker: answer[0]
+            for (broker, _), answer in zip(asked, answers, strict=True)
+            if answer is not None
+        }
 
-    async def _ask(self, broker: int, question: str, body: bytes) -> bytes | None:
+    async def _ask(
+        self, pipe: Pipe, question: str, decoder: msgspec.msgpack.Decoder[T], body: bytes
+    ) -> tuple[T] | None:
         try:
-            return await self._pipes[broker].ask(question, body, self._answer_s)
-        except LineLost:
-            return None
+            return (decoder.decode(await pipe.ask(question, body, self._answer_s)),)
+        except (LineLost, msgspec.MsgspecError):
+            return None  # gone, silent, or of another release that was installed meanwhile
 
 
 def _lines(why: dict[int, str]) -> str | None:

@@ -15,6 +15,10 @@ from typing import Final
 
 import msgspec
 
+from headgate.gateway.log import get_logger
+
+log = get_logger("headgate.gateway")
+
 _MOST_BYTES: Final = 1 << 28
 """A report of a million series is about 100 MB; what claims more isn't one of ours."""
 _LENGTH: Final = 4
@@ -116,7 +120,11 @@ class Pipe:
         self._lost()
 
     async def _reply(self, message: Message) -> None:
-        body = await self._answer(message.question, bytes(message.body))
+        try:
+            body = await self._answer(message.question, bytes(message.body))
+        except Exception:
+            log.exception("a question couldn't be answered", question=message.question)
+            return
         if not self.closed.is_set():
             self._send(Message(message.number, "", msgspec.Raw(body)))
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from headgate.gateway.log import get_logger
 from headgate.gateway.splits import PERIODS_VALID
 from headgate.quota.key import QuotaType
 from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
@@ -29,6 +30,8 @@ from headgate.throttle.pacing import Observation
 if TYPE_CHECKING:
     from headgate.gateway.fleet import Fleet
     from headgate.gateway.managers import Managers
+
+log = get_logger("headgate.supervisor")
 
 OBSERVE: Final = "observe"
 ASSIGN: Final = "assign"
@@ -85,6 +88,7 @@ class Assigned(msgspec.Struct):
 
 
 _OBSERVED: Final = msgspec.msgpack.Decoder(Observed)
+_NOTHING: Final = msgspec.msgpack.Decoder(None)
 _ASSIGNED: Final = msgspec.msgpack.Decoder(Assigned)
 
 
@@ -172,16 +176,17 @@ class SupervisedSplits:
         """Divide until cancelled."""
         while True:
             await asyncio.sleep(self._period_s)
-            await self.round()
+            try:
+                await self.round()
+            except Exception:
+                log.exception("cluster-wide quotas couldn't be divided")
 
     async def round(self) -> None:
         """Ask, divide, tell."""
-        answers = await self._fleet.ask(OBSERVE)
-        observed = {b: _OBSERVED.decode(body) for b, body in answers.items() if body is not None}
+        observed = await self._fleet.ask(OBSERVE, _OBSERVED)
         assigned = self._splitter.round(observed, self._clock_ms())
-        await self._fleet.ask(
-            ASSIGN, {broker: msgspec.msgpack.encode(its) for broker, its in assigned.items()}
-        )
+        bodies = {broker: msgspec.msgpack.encode(its) for broker, its in assigned.items()}
+        await self._fleet.ask(ASSIGN, _NOTHING, bodies)
 
 
 class WorkersPart:

@@ -56,6 +56,23 @@ async def test_silence_and_a_lost_line_are_errors_not_waits() -> None:
         await one.ask("z", worker.NOTHING, 60)
 
 
+async def test_a_question_that_cant_be_answered_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fails(question: str, body: bytes) -> bytes:
+        if question == "bad":
+            raise ValueError("no")
+        return body
+
+    one, two = await pair(echo, fails)
+    with pytest.raises(LineLost, match="no answer within"):
+        await one.ask("bad", worker.NOTHING, 0.2)
+    assert "couldn't be answered  question=bad" in caplog.text
+    assert await one.ask("good", worker.NOTHING, 60) == worker.NOTHING
+    one.close()
+    two.close()
+
+
 async def test_nonsense_ends_the_line() -> None:
     ours, theirs = socket_pair()
     one = Pipe(echo)
@@ -72,12 +89,14 @@ class Worker:
     def __init__(self, broker: int, not_ready: str | None = None) -> None:
         self.broker = broker
         self.not_ready = not_ready
-        self.silent = False
+        self.silent = self.garbled = False
         self.pipe = Pipe(self.answer)
 
     async def answer(self, question: str, body: bytes) -> bytes:
         if self.silent:
             await asyncio.Event().wait()
+        if self.garbled:
+            return msgspec.msgpack.encode(["what", "is", "this"])
         if question == worker.SAMPLES:
             at = (("broker", str(self.broker)),)
             return msgspec.msgpack.encode(
@@ -118,6 +137,11 @@ async def test_a_fleet_is_as_well_as_its_worst_worker_and_says_which() -> None:
     assert await fleet.health() == "broker 1: no answer"
     up = [s.value for s in await fleet.samples() if s.name == "headgate_worker_up"]
     assert up == [0.0, 1.0]
+    workers[1].silent, workers[2].garbled = False, True
+    fleet._answer_s = 60
+    assert await fleet.health() == "broker 2: no answer"  # of a release that speaks otherwise
+    workers[1].silent = True
+    fleet._answer_s = 0.05
     workers[2].pipe.close()
     fleet.left(2, "not running, ended with -9")
     said = await fleet.ready()

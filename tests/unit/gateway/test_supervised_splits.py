@@ -74,17 +74,18 @@ class Line:
         self.hung: set[int] = set()
 
     async def ask(
-        self, question: str, bodies: Mapping[int, bytes] | None = None
-    ) -> dict[int, bytes | None]:
-        answers: dict[int, bytes | None] = {}
+        self, question: str, decoder: Any, bodies: Mapping[int, bytes] | None = None
+    ) -> dict[int, Any]:
+        answers: dict[int, Any] = {}
         for broker, worker in self.workers.items():
             if broker in self.hung:
-                answers[broker] = None
-            elif question == "observe":
-                answers[broker] = worker.part.observe(worker.managers, worker.brokers, self.now_ms)
+                continue
+            if question == "observe":
+                said = worker.part.observe(worker.managers, worker.brokers, self.now_ms)
+                answers[broker] = decoder.decode(said)
             elif bodies is not None and broker in bodies:
                 worker.part.assign(worker.managers, bodies[broker], self.now_ms)
-                answers[broker] = b""
+                answers[broker] = None
         return answers
 
 
