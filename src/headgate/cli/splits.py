@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.quota.table import QuotaTable
 
 
 def main_splits(argv: Sequence[str]) -> int:
@@ -90,8 +93,6 @@ def splits_parser() -> argparse.ArgumentParser:
 
 def splits_stream(arguments: argparse.Namespace) -> None:
     """Run `headgate splits` until it's told to stop."""
-    from headgate.pipeline import cluster_splits, split_stream, split_topic
-
     config = kafka_config(arguments.kafka_config)
     if arguments.period_ms < 500 or arguments.lag_ms < 0:
         raise ConfigError("--period-ms is at least 500, --lag-ms at least 0")
@@ -102,7 +103,30 @@ def splits_stream(arguments: argparse.Namespace) -> None:
     for directory in arguments.journals or ():
         if not Path(directory).is_dir():
             raise ConfigError(f"--journals {directory} is no directory")
-    read_quotas(arguments)  # a mistake shows before anything starts
+    with contextlib.ExitStack() as stack:
+        _run(arguments, config, brokers, _quotas(arguments, stack))
+
+
+def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
+    """Return what gives the quotas of the moment; a mistake shows before anything starts."""
+    if arguments.store:
+        from headgate.store import open_store
+
+        store = open_store(arguments.store)  # once: a cluster's takes a while
+        stack.callback(store.close)
+        return store.snapshot
+    read_quotas(arguments)
+    return lambda: read_quotas(arguments).tables[-1]
+
+
+def _run(
+    arguments: argparse.Namespace,
+    config: dict[str, str],
+    brokers: tuple[int, ...],
+    quotas: Callable[[], QuotaTable],
+) -> None:
+    from headgate.pipeline import cluster_splits, split_stream, split_topic
+
     console = Console(stderr=True)
     known = split_topic.brokers_of(config, arguments.topic)
     brokers = brokers or known
@@ -128,9 +152,7 @@ def splits_stream(arguments: argparse.Namespace) -> None:
         done.append(text)
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    write = split_stream.write_rounds(
-        rounds, writer, lambda: read_quotas(arguments).tables[-1], say
-    )
+    write = split_stream.write_rounds(rounds, writer, quotas, say)
     stopping = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
