@@ -220,3 +220,4 @@ def test_the_sensor_alone_is_what_the_whole_answer_says(
                 whole = resolver(user, client, quota_type, at_ms)
                 told = (whole.quota_user, whole.quota_client_id), whole.quota
                 assert resolver.sensor(user, client, quota_type, at_ms) == told
+                assert resolver.source(told[0], quota_type, at_ms) == whole.quota_source

@@ -28,7 +28,7 @@ from headgate.quota.key import (
     REQUEST,
     QuotaKey,
 )
-from headgate.quota.precedence import EffectiveQuota, Resolver
+from headgate.quota.precedence import STATIC_DEFAULT, EffectiveQuota, Resolver, select_limit
 from headgate.quota.table import QuotaTable
 from headgate.throttle.overrides import Overrides, Tags
 
@@ -159,6 +159,17 @@ class TimedResolver:
                 quick.update(entity, value)
         tags = quick.tags(user, client_id)
         return tags, quick.limit(tags)
+
+    def source(self, tags: Tags, quota_type: str, at_ms: float) -> str | None:
+        """Return the entity that the limit of a sensor with these tags comes from, as printed."""
+        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        table, key = self._tables[epoch], _KEY_OF_NAME.get(quota_type, REQUEST)
+        found = select_limit(table.for_key(key), *tags)
+        if found is not None:
+            return str(found)
+        # The last resort is a client-id's.
+        is_static = key in table.static_defaults and not tags[0] and tags[1]
+        return str(STATIC_DEFAULT) if is_static else None
 
 
 def load(path: str) -> Quotas:

@@ -8,9 +8,13 @@ would have sent later, and a log says nothing of that.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.pack import PackOptions
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOGGED = "logged"
+_TAGS = ("quota_user", "quota_client_id")
 
 
 @dataclass(frozen=True)
@@ -33,26 +38,45 @@ class NamePlans:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield WHAT_IF rows."""
-        import pyarrow as pa
-
         resolvers = [q.resolver() for q in self.plans]
+        names = [q.name for q in self.plans]
+        fixed = all(len(q.starts_ms) == 1 for q in self.plans)
+
+        @functools.lru_cache(maxsize=1 << 16)
+        def source(plan: int, quota_type: str, user: str, client: str, at_ms: int) -> str | None:
+            return resolvers[plan].source((user, client), quota_type, at_ms)
+
         for batch in batches:
-            rows = batch.to_pylist()
-            for row in rows:
-                plan = row["plan"]
-                found = resolvers[max(plan, 0)](
-                    row["principal"] or "",
-                    row["client_id"] or "",
-                    row["quota_type"],
-                    row["last_ms"],
-                )
-                row["plan"] = LOGGED if plan < 0 else self.plans[plan].name
-                row["quota_id"] = quota_id(row["quota_user"], row["quota_client_id"])
-                row["quota_source"] = found.quota_source
-                row["quota"] = row["quota"] if row["quota"] < UNLIMITED else None
-                row["delayed_bytes"] = round(row["delayed"])
-                row["delayed_share"] = row["delayed"] / row["bytes"] if row["bytes"] else 0.0
-            yield from pa.Table.from_pylist(rows, schema=schema.WHAT_IF.arrow).to_batches()
+            plan = batch["plan"].to_numpy()
+            columns = [batch[n].to_pylist() for n in ("quota_type", *_TAGS)]
+            at_ms = repeat(0) if fixed else batch["last_ms"].to_pylist()
+            whose = zip(np.maximum(plan, 0).tolist(), *columns, at_ms, strict=False)
+            delayed, bytes_ = batch["delayed"].to_numpy(), batch["bytes"].to_numpy()
+            quota = batch["quota"].to_numpy()
+            made: dict[str, Any] = {
+                "plan": [LOGGED if n < 0 else names[n] for n in plan.tolist()],
+                "quota_id": list(map(quota_id, *columns[1:])),
+                "quota_source": [source(*who) for who in whose],
+                "quota": np.where(quota < UNLIMITED, quota, np.nan),
+                "delayed_bytes": np.rint(delayed).astype(np.int64),
+                "delayed_share": np.divide(
+                    delayed, bytes_, out=np.zeros(len(plan)), where=bytes_ != 0
+                ),
+            }
+            yield _batch(made, batch)
+
+
+def _batch(made: dict[str, Any], batch: Any) -> Any:
+    """Return a WHAT_IF batch of columns that were made (NaN = null), and of those that are."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.array(made[f.name], f.type, from_pandas=True)
+        if f.name in made
+        else batch[f.name].cast(f.type)
+        for f in schema.WHAT_IF.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.WHAT_IF.arrow)
 
 
 def options_of(
