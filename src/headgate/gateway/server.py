@@ -39,9 +39,19 @@ _FIXED: Final = frozenset(
         "pacing",
         "quota_window_num",
         "quota_window_size_seconds",
+        "http_listener",
+        "admin_listener",
+        "bootstrap_listener",
+        "data_dir",
+        "worker_id",
+        "lease_ttl_ms",
+        "log_format",
+        "splits",
+        "splits_period_ms",
+        "splits_topic",
     }
 )
-"""Settings a running gateway keeps: managers and ports are made of them."""
+"""Settings a running gateway keeps: managers, ports and names are made of them."""
 
 
 class Gateway(Following):
