@@ -89,6 +89,7 @@ class Enforcement:
         self.counts_mutations = False
         self.counts_producer_ids = False
         self.empties_fetches = settings.fetch == "kafka"
+        self._only_bytes = False  # a produce request is charged nothing besides
         self._upstream_time = settings.request_time == "upstream"
         self._exempt = settings.exempt_principals
         self._record_produce = self.managers.produce.record
@@ -132,6 +133,12 @@ class Enforcement:
         self.counts_requests = managers.request.enabled
         self.counts_mutations = managers.mutation.enabled and MUTATION in managers.active
         self.counts_producer_ids = managers.producer_ids.enabled
+        self._only_bytes = not (
+            self.counts_requests
+            or self.counts_producer_ids
+            or managers.produce_active
+            or self._upstream_time
+        )
         self._contexts.clear()
         for headroom in list(self._headrooms.values()):
             headroom.quota_changed()
@@ -194,6 +201,19 @@ class Enforcement:
         user, client_id = context.principal, context.client_id
         spent_ns = session.spent_ns
         session.spent_ns = 0
+        if self._only_bytes:
+            by_bytes = self._record_produce(user, client_id, size, now_ms)
+            ours = 0
+            if by_bytes[0] > 0:
+                ours = self._decide(
+                    session, context, now_ms, (_REQUEST, UNCHARGED), (_PRODUCE, by_bytes), ()
+                )
+            self.journal.record(
+                session, context, plan, _PRODUCE, now_ms, size, by_bytes,
+                ours if ours > upstream_ms else upstream_ms, upstream_ms, size, spent_ns,
+                producer_ids,
+            )  # fmt: skip
+            return ours
         if self._upstream_time:
             spent_ns += self._service_ns(session, plan, now_ms)
         managers = self.managers

@@ -213,22 +213,35 @@ class UsageJournal(Journal):
         producer_ids: frozenset[int] | None,
     ) -> None:
         """See ``Journal``."""
-        ms, user, client_id, bound = decision
-        key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
-        origins = session.origins
-        origin = origins.get(key)
-        if origin is None:
-            kind = "norecord" if decision is UNCHARGED else "record"
-            origin = self._make(session, context, plan, kind, quota_type, user, client_id)
-            if len(origins) >= _MOST_ORIGINS:
-                origins.clear()
-            origins[key] = origin
+        seen = session.origin_seen
+        if (
+            seen[0] is decision
+            and seen[1] is plan
+            and seen[2] is context
+            and seen[3] is quota_type
+        ):
+            # As before: all decisions of a quota-id that isn't throttled are one object.
+            _, _, _, _, origin, bound, ms = seen
+        else:
+            ms, user, client_id, bound = decision
+            key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
+            origins = session.origins
+            origin = origins.get(key)
+            if origin is None:
+                kind = "norecord" if decision is UNCHARGED else "record"
+                origin = self._make(session, context, plan, kind, quota_type, user, client_id)
+                if len(origins) >= _MOST_ORIGINS:
+                    origins.clear()
+                origins[key] = origin
+            if bound >= UNLIMITED:
+                bound = inf
+            session.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
         self._append(
             (
                 origin,
                 t_ms,
                 amount,
-                bound if bound < UNLIMITED else inf,
+                bound,
                 ms,
                 told_ms,
                 upstream_ms,

@@ -29,6 +29,8 @@ _ANSWER: Final = struct.Struct(">ii").unpack_from
 _ANSWER_PEEK: Final = 24
 """Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
 _NO_THROTTLE: Final = b"\0\0\0\0\0"
+_TAIL: Final = struct.Struct(">iB").unpack_from
+"""The end of a flexible Produce answer without tags: the throttle time, and how many tags."""
 
 
 class Replies(Requests):
@@ -86,12 +88,35 @@ class Replies(Requests):
                 raise RemoteProtocolError(
                     f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
                 )
-            expected, plan, asked_bytes, context, _, _ = self._inflight[0]
+            expected, plan, asked_bytes, context, producer_ids, _ = self._inflight[0]
             if expected != correlation_id:
                 raise RemoteProtocolError(
                     f"answer {correlation_id} where {expected} was due",
                     reason="upstream-out-of-order",
                 )
+            if plan.kind == Kind.PRODUCE and avail >= frame_bytes and size > 8:
+                at = pos + size
+                upstream, tags = _TAIL(data, at - 1)
+                if plan.version < 9:
+                    upstream = INT.unpack_from(data, at)[0]
+                elif upstream or tags:  # a throttle, endpoints or both: it has to be read
+                    at = 0
+                if at and plan.version:
+                    self._inflight.popleft()
+                    if context.headroom is not None:
+                        self._released(context.headroom, asked_bytes)
+                    throttle = self.rules.produce(
+                        self, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
+                    )
+                    if throttle > upstream:
+                        INT.pack_into(
+                            data,
+                            at if plan.version < 9 else at - 1,
+                            throttle if throttle < INT_MAX else INT_MAX,
+                        )
+                    pos += frame_bytes
+                    self._sent(throttle, now_ms)
+                    continue
             if plan.whole:
                 if avail < frame_bytes:
                     if frame_bytes > MAX_ANSWER_BYTES:

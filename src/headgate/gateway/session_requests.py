@@ -26,6 +26,7 @@ MIN_REQUEST_BYTES: Final = 10
 
 _REQUEST: Final = struct.Struct(">iIih").unpack_from
 _SHORT: Final = struct.Struct(">h").unpack_from
+_ACKS: Final = struct.Struct(">hh").unpack_from
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
@@ -173,8 +174,19 @@ class Requests(SessionState):
                             self._session_of(view, plan.version, body)
                     alone = context.fetches_alone
                 elif kind == Kind.PRODUCE:
-                    view = data[pos : pos + min(avail, frame_bytes)]
-                    silent = not _acks(view, plan.version, header)
+                    at = pos + header
+                    if header + 4 <= frame_bytes:
+                        # No transactional id, and no tags in a flexible header: acks are next.
+                        none, acks = _ACKS(data, at)
+                        if none != (-1 if plan.version < 9 else 0) or plan.version < 3:
+                            acks = _acks(
+                                data[pos : pos + min(avail, frame_bytes)], plan.version, header
+                            )
+                    else:
+                        acks = _acks(
+                            data[pos : pos + min(avail, frame_bytes)], plan.version, header
+                        )
+                    silent = not acks
                     headroom = context.headroom
                     way = EARLY
                     if headroom is not None:

@@ -34,6 +34,7 @@ InFlight: TypeAlias = (
 )
 """Correlation id, plan, request bytes (header and body, as Kafka counts them), who is charged,
 producer ids, merge. A plain tuple: one is made per request."""
+_NONE_SEEN: Final = (None,) * 7
 PENDING: Final = (
     MuteState.MUTED_AND_RESPONSE_PENDING,
     MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
@@ -105,6 +106,7 @@ class SessionState:
         "mutation_quota",
         "mute",
         "muted_by",
+        "origin_seen",
         "origins",
         "partial_since_ms",
         "pass_unknown",
@@ -153,6 +155,7 @@ class SessionState:
         self.requests = 0
         self.asked_ms = 0  # when the request now in flight of a limited client was all in
         self.origins: dict[Any, Any] = {}  # the journal's, of this connection
+        self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the one that was used last
         self.mutation_quota: MutationQuota | None = None  # of the request now in flight
         self.partial_since_ms = 0  # when the request that isn't complete yet began
         self.muted_by = ""  # the quota type whose throttle is in force or was last

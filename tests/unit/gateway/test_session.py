@@ -42,6 +42,7 @@ from .conftest import (
     produce,
     produced,
     request,
+    string,
 )
 
 Make = Callable[..., Setup]
@@ -445,3 +446,44 @@ def test_as_kafka_a_violating_fetch_is_emptied_uncharged_and_its_session_closed(
     play >> FromBroker(sessioned(20_000, 3, 78), pieces)
     assert play.said[0].data[4:8] == struct.pack(">i", 3)
     assert play.said[0].data[14:18] == struct.pack(">i", 78)
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+@pytest.mark.parametrize("transaction", [None, "", "tx"])
+@pytest.mark.parametrize("upstream", [0, 300, 5_000])
+def test_every_produce_version_is_charged_and_told(
+    gateway: Make, version: int, transaction: str | None, upstream: int
+) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    flexible = version >= 9
+    if flexible:
+        name = b"\0" if transaction is None else bytes([len(transaction) + 1])
+        start = b"\0" + name + (transaction or "").encode()
+    else:
+        start = string(transaction)
+    said = request(0, version, 1, start + struct.pack(">hi", -1, 1000) + bytes(10_960))
+
+    def told(ms: int) -> bytes:
+        # No topics: nobody asks what was produced.
+        none = b"\0\1" if flexible else struct.pack(">i", 0)
+        return answer(1, none + struct.pack(">i", ms) + (b"\0" if flexible else b""))
+
+    play >> Ready() << NOTHING
+    play >> FromClient(said) << ToBroker(said)
+    play >> FromBroker(told(upstream))
+    (answered,) = (item.data for item in play.said if isinstance(item, ToClient))
+    (muted,) = (item.ms for item in play.said if isinstance(item, Mute))
+    assert muted == len(said) - 4 - 10_000
+    assert answered == told(max(upstream, muted))
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_acks_0_is_known_in_every_version(gateway: Make, version: int) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    start = b"\0\0" if version >= 9 else string(None)
+    said = request(0, version, 1, start + struct.pack(">hi", 0, 1000) + bytes(10_960))
+    play >> Ready() << NOTHING
+    play >> FromClient(said) << ToBroker(said)
+    assert play.session.in_flight == 0
+    assert play.session.throttled_until_ms > play.now_ms
+    play.said.clear()
