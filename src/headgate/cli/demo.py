@@ -193,7 +193,9 @@ class Demo:
         )
         self.stack.callback(lambda: self.gateway.running and self.gateway.kill())
         self.gateway.wait_until(
-            lambda: "serve: ready" in self.gateway.log_text(), timeout_s=60, progress=self.view.say
+            lambda: " ready logger=headgate.serve" in self.gateway.log_text(),
+            timeout_s=60,
+            progress=self.view.say,
         )
         self.servers = {
             "plain": ",".join(f"127.0.0.1:{plain + i}" for i in range(plan.BROKERS)),
