@@ -274,7 +274,7 @@ def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Mak
 
 
 def test_health_and_metrics_over_http(make_gateway: Make, unique: Unique) -> None:
-    gateway = make_gateway(headgate__http__listener="127.0.0.1:0")
+    gateway = make_gateway(headgate__http__listener="127.0.0.1:0", quota__window__num="2")
     assert gateway.gateway.http is not None
     host, port = gateway.gateway.http.address
 
@@ -288,7 +288,7 @@ def test_health_and_metrics_over_http(make_gateway: Make, unique: Unique) -> Non
     client = unique("metered")
     set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 100_000.0})
     bootstrap = gateway.bootstrap("PLAINTEXT")
-    send(bootstrap, topic(bootstrap, unique("metered"), 1), 2_000, **{"client.id": client})
+    send(bootstrap, topic(bootstrap, unique("metered"), 1), 300, **{"client.id": client})
     metrics = get("/metrics")
     assert f'kafka_server_produce_byte_rate{{broker="1",client_id="{client}"}}' in metrics or (
         f'kafka_server_produce_byte_rate{{broker="2",client_id="{client}"}}' in metrics
