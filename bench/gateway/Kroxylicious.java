@@ -1,5 +1,5 @@
 // Kroxylicious as a bench's peer: a plain proxy before one broker, bound to loopback, no filters.
-// Run from source: java -cp JARS Kroxylicious.java PORT UPSTREAM_PORT
+// Run from source: java -cp JARS Kroxylicious.java PORT UPSTREAM_PORT [KEY CERTIFICATE], the latter for TLS to clients.
 
 import io.kroxylicious.proxy.KafkaProxy;
 import io.kroxylicious.proxy.config.ConfigParser;
@@ -22,6 +22,11 @@ public class Kroxylicious {
                   type: PortPerBrokerClusterNetworkAddressConfigProvider
                   config: {bootstrapAddress: "127.0.0.1:%s"}
             """.formatted(args[1], args[0]);
+        if (args.length > 2) {
+            yaml += """
+                tls: {key: {privateKeyFile: "%s", certificateFile: "%s"}}
+            """.formatted(args[2], args[3]);
+        }
         ConfigParser parser = new ConfigParser();
         var configuration = parser.parseConfiguration(yaml);
         try (KafkaProxy proxy = new KafkaProxy(new Loopback(parser), configuration, Features.defaultFeatures())) {

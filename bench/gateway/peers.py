@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import socket
+import ssl
 import struct
 import sys
 import tempfile
@@ -141,13 +142,19 @@ async def run_sink(port: int) -> None:
     await server.serve_forever()
 
 
-async def run_pipe(port: int, target: int) -> None:
+async def run_pipe(port: int, target: int, tls: str) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: PipeSide(None, target), "127.0.0.1", port)
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{tls}/both.pem")
+    server = await loop.create_server(
+        lambda: PipeSide(None, target), "127.0.0.1", port, ssl=context
+    )
     await server.serve_forever()
 
 
-async def run_gateway(port: int, target: int, usage: str, quota: float) -> None:
+async def run_gateway(port: int, target: int, usage: str, quota: float, tls: str) -> None:
     from headgate.cli.serve import settle_memory
     from headgate.config import Settings
     from headgate.gateway import Gateway
@@ -158,12 +165,15 @@ async def run_gateway(port: int, target: int, usage: str, quota: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.from_properties(
             {
-                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "listeners": f"{'SSL' if tls else 'PLAINTEXT'}://127.0.0.1:{port}",
                 "headgate.upstream": f"127.0.0.1:{target}",
                 "headgate.broker.id.min": "1",
                 "headgate.broker.id.max": "1",
                 "headgate.data.dir": folder,
                 "headgate.usage": usage.replace("DIR", str(Path(folder) / "usage")),
+                **({"ssl.keystore.location": f"{tls}/both.pem"} if tls else {}),
+                **({"ssl.keystore.type": "PEM"} if tls else {}),
+                **({"headgate.upstream.security.protocol": "PLAINTEXT"} if tls else {}),
             }
         )
         # A quota for somebody else: managers are on, as on every installation with any quota.
@@ -178,13 +188,25 @@ async def run_gateway(port: int, target: int, usage: str, quota: float) -> None:
         await asyncio.Event().wait()
 
 
-def load(port: int, size: int, total: int, depth: int, connections: int) -> dict[str, float]:
+def connect(port: int, tls: str) -> socket.socket:
+    """A client's connection."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not tls:
+        return sock
+    context = ssl.create_default_context(cafile=f"{tls}/cert.pem")
+    context.check_hostname = False
+    return context.wrap_socket(sock)
+
+
+def load(
+    port: int, size: int, total: int, depth: int, connections: int, tls: str
+) -> dict[str, float]:
     """Send ``total`` requests of ``size`` bytes, ``depth`` of them in flight per connection."""
     each = total // connections
 
     def one() -> None:
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connect(port, tls) as sock:
             batch = b"".join(produce_frame(size, n) for n in range(max(depth // 2, 1)))
             per_batch = max(depth // 2, 1)
             answer = 4 + 4 + len(PRODUCE_ANSWER)
@@ -208,13 +230,12 @@ def load(port: int, size: int, total: int, depth: int, connections: int) -> dict
     return {"seconds": time.perf_counter() - started, "requests": each * connections}
 
 
-def lone(port: int, total: int) -> dict[str, float]:
+def lone(port: int, total: int, tls: str) -> dict[str, float]:
     """Latency of a lone small request, µs."""
     frame = produce_frame(300, 1)
     answer = 4 + 4 + len(PRODUCE_ANSWER)
     took = []
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connect(port, tls) as sock:
         for _ in range(total):
             started = time.perf_counter_ns()
             sock.sendall(frame)
@@ -243,17 +264,19 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--usage", default="none")
     parser.add_argument("--quota", type=float, default=0)
+    parser.add_argument("--tls", default="", help="folder of the certificate")
     args = parser.parse_args()
     if args.role == "sink":
         uvloop.run(run_sink(args.port))
     elif args.role == "pipe":
-        uvloop.run(run_pipe(args.port, args.target))
+        uvloop.run(run_pipe(args.port, args.target, args.tls))
     elif args.role == "gateway":
-        uvloop.run(run_gateway(args.port, args.target, args.usage, args.quota))
+        uvloop.run(run_gateway(args.port, args.target, args.usage, args.quota, args.tls))
     elif args.role == "load":
-        json.dump(load(args.port, args.size, args.total, args.depth, args.connections), sys.stdout)
+        result = load(args.port, args.size, args.total, args.depth, args.connections, args.tls)
+        json.dump(result, sys.stdout)
     else:
-        json.dump(lone(args.port, args.total), sys.stdout)
+        json.dump(lone(args.port, args.total, args.tls), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ CPU seconds of proxies before a real broker: the gateway, and Kroxylicious, whic
 machine. Needs a JDK (Kroxylicious is started from source, ``Kroxylicious.java``) and fetches its
 jars once, by the Ivy inside PySpark. Each proxy is a process of its own; load comes from others.
 The gateway is ``headgate serve`` as shipped (metrics, journal and quotas on), twice: with a quota
-on other users only, and with one on this client (then it has one request in flight, as in Kafka).
+on other users only, and with one on this client that it is far from.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     records = int(200_000 * args.scale)
-    small = int(20_000 * args.scale)
+    small = int(40_000 * args.scale)
     processes: list[subprocess.Popen[bytes]] = []
     found: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka(Path(name) / "kafka") as kafka:
