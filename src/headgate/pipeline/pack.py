@@ -38,6 +38,8 @@ __all__ = ["PACKED", "PackLogs", "PackOptions", "PackRequests"]
 # 40 bytes each, and some hundred more where the requests themselves are kept.
 GATHER_EVENTS: Final = 3_000_000
 GATHER_EVENTS_WITH_ROWS: Final = 200_000
+# A parser's batches are small, and each one looked at costs 2 ms: so many rows go together.
+TOGETHER: Final = 30_000
 # Rows of one hand-over that can't be replayed.
 MAX_PLAIN: Final = 100_000
 # What packing needs of a table ``requests`` when no rows are wanted back.
@@ -99,8 +101,16 @@ class PackRequests:
         import pyarrow as pa
 
         packer = Packer(self.options)
+        together: list[Any] = []
+        count = 0
         for batch in batches:
-            yield from packer.add(pa.Table.from_batches([batch]))
+            together.append(batch)
+            count += batch.num_rows
+            if count >= TOGETHER:
+                yield from packer.add(pa.Table.from_batches(together))
+                together, count = [], 0
+        if together:
+            yield from packer.add(pa.Table.from_batches(together))
         yield from packer.flush()
 
 
