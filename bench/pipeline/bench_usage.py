@@ -114,17 +114,11 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
 
     from headgate.pipeline import sources
     from headgate.pipeline.filesplits import cut, find_files
-    from headgate.pipeline.worker import ACTIVITY
 
     cpu, wall = tree_cpu(), time.perf_counter()
     emitted = sources.read_activity(spark, cut(find_files([log])))
     keys = ("principal", "client_id", "quota_type", "second_ms")
-    sums = (
-        sources.only(emitted, "activity", ACTIVITY)
-        .groupBy(*keys)
-        .agg(F.sum("requests"), F.sum("bytes").alias("bytes"), F.sum("throttle_time_ms"))
-        .toDF(*keys, "requests", "bytes", "throttle_ms")
-    )
+    sums = sources.sums_of(emitted, keys).select(*keys, "requests", "bytes", "throttle_time_ms")
     sums.write.parquet(f"{out}/headgate")
     figures = {
         "cpu_s": tree_cpu() - cpu,

@@ -76,13 +76,15 @@ ACTIVITY: Final = schema.Table(
 
 EMITTED_ACTIVITY: Final = schema.Table(
     "emitted_activity",
-    "One row per activity, first sight of a connection, bad line, or piece read.",
+    "One row per activity (or `packed` many), first sight of a connection, bad line, piece read.",
     (
         *ACTIVITY.columns,
         schema.Column("connection", "string", "connection: its id"),
         schema.Column("client_ip", "string", "connection: peer address"),
         schema.Column("first_ms", "double", "connection: first request seen, epoch ms"),
         schema.Column("file", "string", "bad, stat: file"),
+        schema.Column("part", "int", "packed: part of the answer"),
+        schema.Column("packed", "binary", "packed: sums as ``blobs`` packs them"),
         *_EXTRA,
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -57,9 +58,9 @@ class _Process:
 
 def preload() -> None:
     """Load the scan's machine code (compile it, the first time), so that it's used at once."""
-    from headgate.pipeline.scan import log
+    from headgate.pipeline.scan.log import LineScanner
 
-    log.load()
+    LineScanner(UTC)
     _Process.loaded = True
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from headgate.pipeline import schema
+from headgate.pipeline import blobs, schema
 from headgate.pipeline.filesplits import Split
 from headgate.pipeline.worker import (
     ACTIVITY,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Tasks per core: enough that cores end together, few enough that a task's start (20 ms) is lost.
 TASKS_PER_CORE: Final = 8
 TABLE_TASKS_PER_CORE: Final = 2
+# Sums of this many splits (1 GB of log) are added up in one piece, at most.
+SPLITS_PER_PART: Final = 128
 
 
 def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
@@ -55,7 +57,7 @@ def read_activity(
     connections: bool = False,
 ) -> DataFrame:
     """
-    Return ``EMITTED_ACTIVITY``: sums by second, bad lines, counts, made in the workers.
+    Return ``EMITTED_ACTIVITY``: sums by second (for ``sums_of``), bad lines, counts.
 
     Args:
         spark: the session.
@@ -64,7 +66,28 @@ def read_activity(
         connections: also the first sight of every connection (for storms).
     """
     plan = ReadPlan(tuple(splits), time_zone, connections)
-    return spread(spark, splits).mapInArrow(EmitActivity(plan), EMITTED_ACTIVITY.struct)
+    parts = max(_shuffle_partitions(spark), len(splits) // SPLITS_PER_PART)
+    return spread(spark, splits).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
+
+
+def _shuffle_partitions(spark: SparkSession) -> int:
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def sums_of(emitted: DataFrame, keys: Sequence[str] = blobs.KEYS) -> DataFrame:
+    """
+    Return the sums of what ``read_activity`` read: ACTIVITY, one row per distinct keys.
+
+    Args:
+        emitted: EMITTED_ACTIVITY.
+        keys: what to sum by, some of ``blobs.KEYS``, ``second_ms`` among them; others are null.
+    """
+    from pyspark.sql import functions as F
+
+    packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
+    moved = packed.repartition("part")
+    frame: DataFrame = moved.mapInArrow(blobs.Unpack(tuple(keys)), ACTIVITY.struct)
+    return frame
 
 
 def only(emitted: DataFrame, kind: str, table: schema.Table) -> DataFrame:

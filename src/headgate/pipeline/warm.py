@@ -62,11 +62,10 @@ def _small_job(spark: SparkSession, folder: str) -> None:
     from headgate.pipeline.bundled import bundled_log, bundled_quotas
     from headgate.pipeline.filesplits import cut, find_files
     from headgate.pipeline.quotas import load
-    from headgate.pipeline.worker import ACTIVITY
 
     splits = cut(find_files([str(bundled_log())]))
     emitted = sources.read_activity(spark, splits).persist()
-    activity = sources.only(emitted, "activity", ACTIVITY)
+    activity = sources.sums_of(emitted)
     used = activity.transform(usage.usage(load(str(bundled_quotas()))))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")

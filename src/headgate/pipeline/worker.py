@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.pipeline import schema
+from headgate.pipeline.blobs import pack
 from headgate.pipeline.emitted import (
     ACTIVITY,
     EMITTED_ACTIVITY,
@@ -83,12 +84,21 @@ class EmitRequests:
 
 @dataclass(frozen=True)
 class EmitActivity:
-    """Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function."""
+    """
+    Hand over sums by second (``EMITTED_ACTIVITY``). A ``mapInArrow`` function.
+
+    ``parts`` asks for ``blobs`` in place of rows of sums, for that many parts of the answer.
+    """
 
     plan: ReadPlan
+    parts: int = 0
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read the splits numbered in ``batches``; sums go on over the splits of a task."""
+        rows = self._rows(batches)
+        return pack(rows, self.parts) if self.parts else rows
+
+    def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
         logs = ActivityOfLogs(self.plan)
         for split in _own_splits(self.plan, batches):
             if split.kind == "journal":

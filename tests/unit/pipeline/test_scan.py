@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.pipeline.chunks import PADDING
 from headgate.pipeline.logline import BadLine, LineParser, LogRow
 from headgate.pipeline.scan.log import LineScanner
 from headgate.pipeline.scan.names import Names
-from headgate.pipeline.scan.text import PADDING
 from headgate.pipeline.stamps import sniff_nanos, zone_of
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
@@ -323,7 +323,7 @@ def test_where_names_run_out_they_are_forgotten_and_nothing_is_lost(
     most: int, text_bytes: int
 ) -> None:
     scanner = LineScanner(ZONE, connections=True)
-    scanner.names = Names(most, text_bytes)
+    scanner.use(Names(most, text_bytes))
     data = b"".join(LINES[0].replace(b"alice", b"alice-%d" % n) + b"\n" for n in range(20))
     rows, back, total = scan(data, scanner=scanner)
     assert total == 20

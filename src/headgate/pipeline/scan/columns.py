@@ -42,3 +42,28 @@ LINES: Final = 3
 # What went wrong with a line: it isn't vouched for; there's no more room for names.
 REFUSED: Final = -1
 FULL: Final = -2
+
+# What an API's name means: who sends it.
+CLIENTS: Final = 0.0
+BROKERS: Final = 1.0
+BROKERS_FROM_4: Final = 2.0
+
+# Where ``settle`` leaves its answers: columns whose own content is used up by then.
+RECORD_MS: Final = FRACTION
+CHARGED: Final = FOLLOWER
+
+# Columns of a group's key and of its sums.
+WHO: Final = 0
+SECOND: Final = 1
+BROKER: Final = 2
+KEYS: Final = 3
+REQUESTS: Final = 0
+SUM_BYTES: Final = 1
+ESTIMATED: Final = 2
+NANOS: Final = 3
+TOLD: Final = 4
+THROTTLED: Final = 5
+MOST_TOLD: Final = 6
+SUMS: Final = 7
+# Bits of WHO: listener, principal, client (20 each), kind (2), charged (1).
+NAME_BITS: Final = 20

@@ -26,13 +26,13 @@ from headgate.pipeline.scan.columns import (
     STAMP_NAME,
     VERSION,
 )
+from headgate.pipeline.scan.intern import intern
 from headgate.pipeline.scan.names import (
     API,
     CLIENT,
     MIDDLE,
     PRINCIPAL,
     STAMP,
-    intern,
 )
 from headgate.pipeline.scan.produce import key_end
 from headgate.pipeline.scan.text import (

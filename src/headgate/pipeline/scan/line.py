@@ -44,11 +44,11 @@ from headgate.pipeline.scan.columns import (
 )
 from headgate.pipeline.scan.fetch import fetch_request, fetch_response
 from headgate.pipeline.scan.front import read_begin, read_front, read_header, read_principal
+from headgate.pipeline.scan.intern import intern
 from headgate.pipeline.scan.mutation import mutation_request, mutation_response
 from headgate.pipeline.scan.names import (
     CONNECTION,
     LISTENER,
-    intern,
 )
 from headgate.pipeline.scan.produce import key_end, produce_request
 from headgate.pipeline.scan.text import (
@@ -245,12 +245,12 @@ def _length(names, number):
 
 
 @compiled
-def scan(text, at, end, nanos, connections, names, ints, doubles, given, found):
+def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
     """
     Scan lines until the end, or until there's no more room for lines or names.
 
     Args:
-        text: bytes, readable PADDING beyond ``end``.
+        base: the text's address, readable PADDING beyond ``end``.
         at: where to begin, at the start of a line.
         end: where the lines end, behind a newline.
         nanos: fractions are nanoseconds (``stamps.sniff_nanos``).
@@ -261,7 +261,6 @@ def scan(text, at, end, nanos, connections, names, ints, doubles, given, found):
         given: (start, end) of lines given back.
         found: how far it came: STOPPED, TAKEN, GIVEN, LINES.
     """
-    base = np.int64(text.ctypes.data)
     n = np.int64(0)  # not the literal 0: a type of its own, for which all would be compiled anew
     back = np.int64(0)
     lines = np.int64(0)
@@ -286,9 +285,3 @@ def scan(text, at, end, nanos, connections, names, ints, doubles, given, found):
     found[TAKEN] = n
     found[GIVEN] = back
     found[LINES] = lines
-
-
-@compiled
-def find_newline_in(text, at):
-    """Return where the line ends that begins at ``at``."""
-    return find_newline(np.int64(text.ctypes.data), at)

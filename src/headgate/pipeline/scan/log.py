@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from headgate.pipeline import logline
 from headgate.pipeline.emitted import client_ip
+from headgate.pipeline.scan import arguments as to
 from headgate.pipeline.scan import columns as at
-from headgate.pipeline.scan import line
+from headgate.pipeline.scan import machine
 from headgate.pipeline.scan import names as role
-from headgate.pipeline.scan import totals as to
 from headgate.pipeline.stamps import StampReader, has_stamp
 
 # Lines of one call: what it works on stays in a core's cache.
@@ -41,19 +41,50 @@ class LineScanner:
         connections: also number connections.
 
     Attributes:
-        ints, doubles: columns of the lines just taken (``scan.columns``).
+        ints: columns of the lines just taken, whole numbers (``scan.columns``).
+        doubles: those of doubles.
         names: names seen so far.
+        arguments: of the next step (``scan.arguments``).
     """
 
     def __init__(self, zone: tzinfo, *, connections: bool = False) -> None:
-        self.names = role.Names()
         self.ints = np.empty((at.INTS, ROOM), np.int64)
         self.doubles = np.empty((at.DOUBLES, ROOM), np.float64)
-        self._connections = connections
         self._given = np.empty((2 * ROOM, 2), np.int64)
         self._found = np.zeros(4, np.int64)
         self._stamps = StampReader(zone)
         self._values = np.zeros(role.MOST_NAMES)
+        self._understood = 0
+        self._enter = machine.load()
+        self.arguments = np.zeros(to.ALL, np.int64)
+        self.point(to.INTS, self.ints)
+        self.point(to.DOUBLES, self.doubles)
+        self.point(to.GIVEN, self._given)
+        self.point(to.FOUND, self._found)
+        self.point(to.VALUES, self._values)
+        self.arguments[to.ROOM] = ROOM
+        self.arguments[to.GIVEN_ROOM] = len(self._given)
+        self.arguments[to.CONNECTIONS] = connections
+        self.use(role.Names())
+
+    def point(self, place: int, array: Any) -> None:
+        """Give a step an array, which must live as long as the scanner."""
+        self.arguments[place] = array.ctypes.data
+
+    def do(self, step: int) -> int:
+        """Do a step with ``arguments``."""
+        self.arguments[to.STEP] = step
+        return self._enter(self.arguments.ctypes.data)
+
+    def use(self, names: role.Names) -> None:
+        """Number names by these from now on."""
+        self.names = names
+        self.point(to.SLOTS, names.slots)
+        self.point(to.ENTRIES, names.entries)
+        self.point(to.ARENA, names.arena)
+        self.point(to.STATE, names.state)
+        self.arguments[to.MOST] = len(names.entries)
+        self.arguments[to.ARENA_BYTES] = len(names.arena)
         self._understood = 0
 
     def forget(self) -> None:
@@ -77,26 +108,19 @@ class LineScanner:
             given back; lines in all). No line at all asks for ``forget``: there's no more room for
             names.
         """
-        found = self._found
+        found, arguments = self._found, self.arguments
+        arguments[to.TEXT] = text.ctypes.data
+        arguments[to.END] = end
+        arguments[to.NANOS] = nanos
         begin = 0
         stuck = False
         while begin < end:
-            line.scan(
-                text,
-                begin,
-                end,
-                nanos,
-                self._connections,
-                self.names.parts,
-                self.ints,
-                self.doubles,
-                self._given[:ROOM],
-                found,
-            )
+            arguments[to.BEGIN] = begin
+            self.do(to.SCAN)
             if found[at.STOPPED] == begin:  # no room for this line's names
                 given = []
                 if stuck:  # not even among no others
-                    newline = int(line.find_newline_in(text, begin))
+                    newline = begin + int(np.argmax(text[begin:end] == ord("\n")))
                     given = [(begin, newline)]
                     begin = newline + 1
                 yield 0, given, len(given)
@@ -106,7 +130,7 @@ class LineScanner:
             begin = int(found[at.STOPPED])
             lines = int(found[at.LINES])
             self._understand()
-            to.settle(text, self.ints, self.doubles, self._values, self._given, found)
+            self.do(to.SETTLE)
             given = [(a, b) for a, b in self._given[: found[at.GIVEN]].tolist()]
             yield int(found[at.TAKEN]), given, lines
 
@@ -136,7 +160,7 @@ class LineScanner:
         places = pa.array(places)
         return {
             "seq": pa.array(base + ints[at.OFFSET]),
-            "record_ms": pa.array(doubles[to.RECORD_MS].copy()),
+            "record_ms": pa.array(doubles[at.RECORD_MS].copy()),
             "listener": self.texts(ints[at.LISTENER_NAME]),
             "connection": pa.array(connections, pa.string()).take(places),
             "client_ip": pa.array([client_ip(c) for c in connections], pa.string()).take(places),
@@ -151,7 +175,7 @@ class LineScanner:
             "throttle_time_ms": pa.array(ints[at.THROTTLE].copy()),
             "quota_type": _TYPES.take(pa.array(kind.copy())),
             "amount": pa.array(amount),
-            "is_charged": pa.array(ints[to.CHARGED] != 0),
+            "is_charged": pa.array(ints[at.CHARGED] != 0),
         }
 
     def first_seen(self, n: int) -> Iterator[tuple[str, str, float]]:
@@ -161,12 +185,12 @@ class LineScanner:
             self.ints[at.LISTENER_NAME, here],
             self.ints[at.CONNECTION_NAME, here],
         )
-        both, places = np.unique(listener << to.NAME_BITS | connection, return_inverse=True)
+        both, places = np.unique(listener << at.NAME_BITS | connection, return_inverse=True)
         first = np.full(len(both), np.inf)
-        np.minimum.at(first, places, self.doubles[to.RECORD_MS, here])
+        np.minimum.at(first, places, self.doubles[at.RECORD_MS, here])
         for numbers, first_ms in zip(both.tolist(), first.tolist(), strict=True):
-            listener_name = self.names.text(numbers >> to.NAME_BITS).decode("ascii")
-            connection_name = self.names.text(numbers & (1 << to.NAME_BITS) - 1).decode("ascii")
+            listener_name = self.names.text(numbers >> at.NAME_BITS).decode("ascii")
+            connection_name = self.names.text(numbers & (1 << at.NAME_BITS) - 1).decode("ascii")
             yield listener_name, connection_name, first_ms
 
     def texts(self, numbers: Any) -> Any:
@@ -178,8 +202,8 @@ class LineScanner:
 
 def _sender(api: str) -> float:
     if logline.is_brokers_own(api, 0):
-        return to.BROKERS
-    return to.BROKERS_FROM_4 if logline.is_brokers_own(api, 4) else to.CLIENTS
+        return at.BROKERS
+    return at.BROKERS_FROM_4 if logline.is_brokers_own(api, 4) else at.CLIENTS
 
 
 class ScannedSums:
@@ -190,8 +214,8 @@ class ScannedSums:
         self._count = 0
         self._slots = np.zeros(_SLOTS, np.int32)
         most = MOST_GROUPS + ROOM
-        self._keys = np.empty((most, to.KEYS), np.int64)
-        self._sums = np.empty((most, to.SUMS), np.int64)
+        self._keys = np.empty((most, at.KEYS), np.int64)
+        self._sums = np.empty((most, at.SUMS), np.int64)
         self._amounts = np.empty(most, np.float64)
 
     def __len__(self) -> int:
@@ -204,28 +228,28 @@ class ScannedSums:
 
     def add(self, n: int, broker: int) -> None:
         """Add the ``n`` lines that the scanner has just taken."""
-        self._count = to.add_up(
-            n,
-            self._scanner.ints,
-            self._scanner.doubles,
-            broker,
-            self._slots,
-            self._keys,
-            self._sums,
-            self._amounts,
-            self._count,
-        )
+        scanner, arguments = self._scanner, self._scanner.arguments
+        scanner.point(to.GROUP_SLOTS, self._slots)
+        scanner.point(to.KEYS, self._keys)
+        scanner.point(to.SUMS, self._sums)
+        scanner.point(to.AMOUNTS, self._amounts)
+        arguments[to.GROUP_SLOTS_LENGTH] = len(self._slots)
+        arguments[to.MOST_GROUPS] = len(self._keys)
+        arguments[to.COUNT] = self._count
+        arguments[to.LINES] = n
+        arguments[to.BROKER] = broker
+        self._count = scanner.do(to.ADD_UP)
 
     def take(self) -> dict[str, Any]:
         """Return the sums as columns of ``activity``, and start anew."""
         n = self._count
         keys, sums = self._keys[:n], self._sums[:n]
-        who = keys[:, to.WHO]
-        mask = (1 << to.NAME_BITS) - 1
+        who = keys[:, at.WHO]
+        mask = (1 << at.NAME_BITS) - 1
         client = who >> 3 & mask
-        principal = who >> 3 + to.NAME_BITS & mask
-        listener = who >> 3 + 2 * to.NAME_BITS
-        broker = keys[:, to.BROKER]
+        principal = who >> 3 + at.NAME_BITS & mask
+        listener = who >> 3 + 2 * at.NAME_BITS
+        broker = keys[:, at.BROKER]
         columns: dict[str, Any] = {
             "broker_id": pa.array(broker, pa.int32(), mask=broker < 0),
             "listener": self._scanner.texts(listener),
@@ -233,7 +257,7 @@ class ScannedSums:
             "client_id": self._scanner.texts(client),
             "quota_type": _TYPES.take(pa.array(who >> 1 & 3)),
             "is_charged": pa.array((who & 1).astype(np.bool_)),
-            "second_ms": pa.array(keys[:, to.SECOND] * 1000),
+            "second_ms": pa.array(keys[:, at.SECOND] * 1000),
             "amount": pa.array(self._amounts[:n].copy()),
         }
         for name, column in _SUM_COLUMNS.items():
@@ -244,24 +268,12 @@ class ScannedSums:
 
 
 _SUM_COLUMNS: Final = {
-    "requests": to.REQUESTS,
-    "bytes": to.SUM_BYTES,
-    "bytes_estimated": to.ESTIMATED,
-    "handler_ns": to.NANOS,
-    "request_ns": to.NANOS,
-    "throttle_time_ms": to.TOLD,
-    "throttled_requests": to.THROTTLED,
-    "max_throttle_time_ms": to.MOST_TOLD,
+    "requests": at.REQUESTS,
+    "bytes": at.SUM_BYTES,
+    "bytes_estimated": at.ESTIMATED,
+    "handler_ns": at.NANOS,
+    "request_ns": at.NANOS,
+    "throttle_time_ms": at.TOLD,
+    "throttled_requests": at.THROTTLED,
+    "max_throttle_time_ms": at.MOST_TOLD,
 }
-
-
-def load() -> None:
-    """Load or compile all machine code by scanning a line of nothing."""
-    from datetime import UTC
-
-    scanner = LineScanner(UTC)
-    text = np.full(1 + 64, ord("\n"), np.uint8)
-    text[0] = ord("-")
-    for taken, _, _ in scanner.scan(text, 2, nanos=False):
-        ScannedSums(scanner).add(taken, -1)
-    line.find_newline_in(text, 0)

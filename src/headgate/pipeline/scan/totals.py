@@ -5,16 +5,19 @@ Finish scanned lines once their names are understood, and add them up by second,
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from headgate.kernel.compiled import compiled
 from headgate.pipeline.scan.columns import (
     API_NAME,
+    BROKER,
+    BROKERS,
+    BROKERS_FROM_4,
     BYTES,
+    CHARGED,
     CLIENT_NAME,
     DOUBLES,
+    ESTIMATED,
     EXACT,
     FOLLOWER,
     FORWARDED,
@@ -25,52 +28,37 @@ from headgate.pipeline.scan.columns import (
     LISTENER_NAME,
     LOCAL,
     MIDDLE_NAME,
+    MOST_TOLD,
     MUTATION,
+    NAME_BITS,
+    NANOS,
     OFFSET,
     OTHER,
     PRINCIPAL_NAME,
     QUEUE,
+    RECORD_MS,
+    REQUESTS,
+    SECOND,
     SEND,
     STAMP_NAME,
+    SUM_BYTES,
     TAKEN,
     THROTTLE,
+    THROTTLED,
+    TOLD,
     VERSION,
+    WHO,
 )
 from headgate.pipeline.scan.text import find_newline
 
-# What an API's name means: who sends it.
-CLIENTS: Final = 0.0
-BROKERS: Final = 1.0
-BROKERS_FROM_4: Final = 2.0
-
-# Where ``settle`` leaves its answers: columns whose own content is used up by then.
-RECORD_MS: Final = FRACTION
-CHARGED: Final = FOLLOWER
-
-# Columns of a group's key and of its sums.
-WHO: Final = 0
-SECOND: Final = 1
-BROKER: Final = 2
-KEYS: Final = 3
-REQUESTS: Final = 0
-SUM_BYTES: Final = 1
-ESTIMATED: Final = 2
-NANOS: Final = 3
-TOLD: Final = 4
-THROTTLED: Final = 5
-MOST_TOLD: Final = 6
-SUMS: Final = 7
-# Bits of WHO: listener, principal, client (20 each), kind (2), charged (1).
-NAME_BITS: Final = 20
-
 
 @compiled
-def settle(text, ints, doubles, values, given, found):
+def settle(base, ints, doubles, values, given, found):
     """
     Finish lines taken by ``scan``: when they were charged, and whether to a client's quota.
 
     Args:
-        text: as scanned.
+        base: the text's address.
         ints: columns of whole numbers; those of lines that stay move up.
         doubles: columns of doubles, likewise.
         values: by name's number: a stamp's epoch ms, a middle's 0, NaN where it isn't one that
@@ -78,7 +66,6 @@ def settle(text, ints, doubles, values, given, found):
         given: lines given back; gets those with a NaN.
         found: TAKEN and GIVEN are corrected.
     """
-    base = np.int64(text.ctypes.data)
     kept = 0
     back = found[GIVEN]
     for i in range(found[TAKEN]):
