@@ -28,11 +28,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from peers import cpu_of  # noqa: E402
-
 from headgate.embedded import EmbeddedKafka  # noqa: E402
 from headgate.embedded.cache import cache_dir  # noqa: E402
 from headgate.embedded.jars import _ivy_module, _run_ivy  # noqa: E402
+from peers import cpu_of  # noqa: E402
 
 KROXYLICIOUS = "io.kroxylicious:kroxylicious-runtime:0.12.0"
 RECORD_BYTES = 1_000
