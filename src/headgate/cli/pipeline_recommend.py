@@ -112,10 +112,11 @@ def _recommend(arguments: argparse.Namespace) -> None:
         )
         if len(rows) > 50:
             print(f"{len(rows) - 50} more are in table recommend.")
-        print(
-            "throttled s: of all whom a row concerns, in this data, by the current quotas; then: "
-            "with the recommended ones (each kind of action tried by itself)."
-        )
+        if rows:
+            print(
+                "throttled s: of all whom a row concerns, in this data, by the current quotas; "
+                "then: with the recommended ones (each kind of action tried by itself)."
+            )
         print_bad_lines(on)
 
 

@@ -86,7 +86,7 @@ def _what_if(arguments: argparse.Namespace) -> None:
         run.write(
             packed.transform(what_if.what_if_packed(options)),
             schema.WHAT_IF,
-            words=f"reading and replaying under {len(every)} plans",
+            words="reading and replaying under " + ", ".join(p.name for p in every),
         )
         write_bad_lines(on, packed)
         names = [what_if.LOGGED, *(p.name for p in every)]

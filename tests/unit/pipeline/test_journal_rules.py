@@ -98,6 +98,7 @@ class Talk:
         self.session: Any = SimpleNamespace(
             spent_ns=0,
             origins={},
+            origin_seen=(None,) * 7,
             rules=self.rules,
             listener="L",
             client_ip="10.0.0.9",
