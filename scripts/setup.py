@@ -164,6 +164,13 @@ def fetch_jars() -> None:
         fail("Kafka's jars aren't there (see above); run `make setup` again when that is mended")
 
 
+def warm_up() -> None:
+    """Make what Spark and its workers load, where it isn't there: half a minute, the first time."""
+    done = subprocess.run([PYTHON, "-m", "headgate.pipeline.warm"], check=False)
+    if done.returncode != 0:
+        say("Spark will start more slowly: `python -m headgate.pipeline.warm` failed (see above)")
+
+
 def main() -> int:
     """Do what isn't done yet."""
     with (ROOT / ".setup.lock").open("w") as lock:
@@ -174,6 +181,7 @@ def main() -> int:
         if any(changed):
             check_packages()
         fetch_jars()
+        warm_up()
     say("ready" if any(changed) else "ready (nothing to do)")
     return 0
 

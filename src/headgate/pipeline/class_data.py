@@ -25,7 +25,7 @@ def archive() -> Path | None:
     Return where the archive for this Java and this Spark lies, or would lie.
 
     Returns:
-        None where the Java isn't known (no JAVA_HOME), or is too old.
+        None where the Java isn't known (no JAVA_HOME) or too old, or there's no folder for it.
     """
     home = os.environ.get("JAVA_HOME")
     if not home:
@@ -34,14 +34,14 @@ def archive() -> Path | None:
     release = program.resolve().parents[1] / "release"
     try:
         text = release.read_text() if release.is_file() else program.read_text(errors="replace")
-        jars = _jars()
+        jars, folder = _jars(), cache_dir()
     except OSError:
         return None
     version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
     if version and int(version[1]) < _MIN_JAVA:
         return None
     key = hashlib.sha256(repr((text, jars)).encode()).hexdigest()[:16]
-    return cache_dir() / f"spark-classes-{key}.jsa"
+    return folder / f"spark-classes-{key}.jsa"
 
 
 def _jars() -> list[tuple[str, int, int]]:

@@ -17,6 +17,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headgate.pipeline import sizes
+from headgate.pipeline.shapes import (
+    DECODERS,
+    FETCH_LINE,
+    MUTATION_LINE,
+    PLAIN,
+    PRODUCE_LINE,
+    SHARE,
+    FetchLine,
+    TopicsRequest,
+)
 from headgate.pipeline.stamps import StampError, StampReader
 
 
@@ -84,129 +94,6 @@ def is_brokers_own(api_name: str, version: int) -> bool:
     return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
 
 
-class _Header(msgspec.Struct, gc=False):
-    requestApiKey: int
-    requestApiVersion: int
-    requestApiKeyName: str
-    clientId: str | None = ""
-
-
-class _Line(msgspec.Struct, gc=False):
-    """What every API's line has; request and response are skipped."""
-
-    requestHeader: _Header
-    connection: str
-    principal: str
-    listener: str
-    throttleTimeMs: int
-    localTimeMs: float
-    responseQueueTimeMs: float
-    sendTimeMs: float
-    isForwarded: bool = False
-    messageConversionsTime: float = 0.0
-
-
-class _ProducePartition(msgspec.Struct, gc=False):
-    recordsSizeInBytes: int | None = None
-
-
-class _ProduceTopic(msgspec.Struct, gc=False):
-    partitionData: list[_ProducePartition]
-    name: str | None = None
-
-
-class _ProduceRequest(msgspec.Struct, gc=False):
-    topicData: list[_ProduceTopic]
-    transactionalId: str | None = None
-
-
-class _ProduceLine(_Line, gc=False, kw_only=True):
-    request: _ProduceRequest
-
-
-class _ReplicaState(msgspec.Struct, gc=False):
-    replicaId: int = -1
-
-
-class _FetchRequest(msgspec.Struct, gc=False):
-    replicaId: int = -1
-    replicaState: _ReplicaState | None = None
-
-
-class _FetchPartition(msgspec.Struct, gc=False):
-    recordsSizeInBytes: int | None = None
-    abortedTransactions: list[msgspec.Raw] | None = None
-    divergingEpoch: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    currentLeader: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    snapshotId: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-class _FetchTopic(msgspec.Struct, gc=False):
-    partitions: list[_FetchPartition]
-    topic: str | None = None
-
-
-class _FetchResponse(msgspec.Struct, gc=False):
-    responses: list[_FetchTopic]
-
-
-class _FetchLine(_Line, gc=False, kw_only=True):
-    request: _FetchRequest
-    response: _FetchResponse | str
-
-
-class _SharePartition(msgspec.Struct, gc=False):
-    recordsSizeInBytes: int | None = None
-    acquiredRecords: list[msgspec.Raw] | None = None
-
-
-class _ShareTopic(msgspec.Struct, gc=False):
-    partitions: list[_SharePartition]
-
-
-class _ShareResponse(msgspec.Struct, gc=False):
-    responses: list[_ShareTopic]
-
-
-class _ShareLine(_Line, gc=False, kw_only=True):
-    response: _ShareResponse | str
-
-
-class _NewTopic(msgspec.Struct, gc=False):
-    numPartitions: int = 1
-    assignments: list[msgspec.Raw] | None = None
-    count: int = 1
-
-
-class _TopicsRequest(msgspec.Struct, gc=False):
-    topics: list[_NewTopic] | None = None
-    topicNames: list[msgspec.Raw] | None = None
-    validateOnly: bool = False
-
-
-class _Answer(msgspec.Struct, gc=False):
-    throttleTimeMs: int = 0
-
-
-class _MutationLine(_Line, gc=False, kw_only=True):
-    request: _TopicsRequest
-    response: _Answer | str
-
-
-_PLAIN: Final = msgspec.json.Decoder(_Line)
-_PRODUCE: Final = msgspec.json.Decoder(_ProduceLine)
-_FETCH: Final = msgspec.json.Decoder(_FetchLine)
-_SHARE: Final = msgspec.json.Decoder(_ShareLine)
-_MUTATION: Final = msgspec.json.Decoder(_MutationLine)
-# By API key, as the digits stand in the line.
-_DECODERS: Final[dict[bytes, Any]] = {
-    b"0,": _PRODUCE,
-    b"1,": _FETCH,
-    b"78,": _SHARE,  # SHARE_FETCH
-    b"19,": _MUTATION,  # CREATE_TOPICS
-    b"20,": _MUTATION,  # DELETE_TOPICS
-    b"37,": _MUTATION,  # CREATE_PARTITIONS
-}
 # RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
 _START: Final = b'{"isForwarded":'
 _KEY: Final = b'"requestApiKey":'
@@ -247,13 +134,13 @@ class LineParser:
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
         key = body.find(_KEY, 0, 160) + _KEY_LEN
-        decoder = _DECODERS.get(body[key : body.find(b",", key) + 1], _PLAIN)
+        decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
         end = body.rfind(b"}") + 1
         try:
             line = decoder.decode(body[:end])
-            if decoder is _PLAIN:  # a layout with spaces, or keys in another order
-                decoder = _DECODERS.get(b"%d," % line.requestHeader.requestApiKey, _PLAIN)
-                if decoder is not _PLAIN:
+            if decoder is PLAIN:  # a layout with spaces, or keys in another order
+                decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
+                if decoder is not PLAIN:
                     line = decoder.decode(body[:end])
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise BadLine(_why(body, exc)) from exc
@@ -270,7 +157,7 @@ class LineParser:
         throttle = line.throttleTimeMs
         forwarded = line.isForwarded
         charged, exact, bytes_ = not forwarded, True, 0
-        if decoder is _PRODUCE:
+        if decoder is PRODUCE_LINE:
             request = line.request
             bytes_ = sizes.produce_bytes(
                 version,
@@ -283,12 +170,12 @@ class LineParser:
             )
             exact = version <= sizes.NEWEST_PRODUCE
             quota_type, amount = PRODUCE, float(bytes_)
-        elif decoder is _FETCH:
+        elif decoder is FETCH_LINE:
             quota_type = FETCH
             bytes_, exact, follower = _fetch(line, version)
             charged = charged and not follower
             amount = float(bytes_)
-        elif decoder is _SHARE:
+        elif decoder is SHARE:
             if not isinstance(line.response, str):
                 topics = [
                     [(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in t.partitions]
@@ -296,7 +183,7 @@ class LineParser:
                 ]
                 bytes_ = sizes.share_fetch_bytes(version, topics)
             quota_type, amount, exact = FETCH, float(bytes_), False
-        elif decoder is _MUTATION:
+        elif decoder is MUTATION_LINE:
             quota_type, amount = MUTATION, _mutations(line.request)
             if not isinstance(line.response, str):
                 throttle = max(throttle, line.response.throttleTimeMs)
@@ -378,7 +265,7 @@ class LineParser:
         return raw, log_ms
 
 
-def _fetch(line: _FetchLine, version: int) -> tuple[int, bool, bool]:
+def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
     """Return (bytes charged, exact, is a follower's) of a fetch."""
     request, response = line.request, line.response
     replica = request.replicaId if request.replicaState is None else request.replicaState.replicaId
@@ -417,7 +304,7 @@ def _fetch(line: _FetchLine, version: int) -> tuple[int, bool, bool]:
     return bytes_, exact, replica >= 0
 
 
-def _mutations(request: _TopicsRequest) -> float:
+def _mutations(request: TopicsRequest) -> float:
     """
     Return the partitions a topic change is charged, as far as the line tells.
 

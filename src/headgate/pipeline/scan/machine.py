@@ -34,15 +34,13 @@ Enter = Callable[[int], int]
 @functools.cache
 def load() -> Enter:
     """Return ``entry.enter`` as machine code; made first, some ten seconds, where that's needed."""
-    path = _path()
     try:
-        code = path.read_bytes()
-    except OSError:
-        made = _made()
-        if made is None:
-            return _by_numba()
-        code = made
-        _keep(path, code)
+        return _linked(_path().read_bytes())
+    except OSError:  # not there, or there's no folder for it
+        code = _made()
+    if code is None:
+        return _by_numba()
+    _keep(code)
     return _linked(code)
 
 
@@ -58,10 +56,10 @@ def _path() -> Path:
     return cache_dir() / f"scan-{key.hexdigest()[:16]}.o"
 
 
-def _keep(path: Path, code: bytes) -> None:
+def _keep(code: bytes) -> None:
     """Write the file whole or not at all; a folder that can't be written to is no mistake."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = _path()
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(code)
         Path(file.name).replace(path)
