@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headgate.gateway.rewrite import AddressBook
     from headgate.gateway.session_state import SessionState
     from headgate.throttle.controller_mutation import MutationQuota
+    from headgate.throttle.manager import RateSensor
     from headgate.wire.fields import Buffer
 
 
@@ -51,6 +52,7 @@ class Context:
         alone: any request may be throttled by its time: one in flight, as in Kafka.
         fetches_alone: so may a fetch by the size of its answer, which nobody knows before.
         produces_alone: so may a produce request, and its headroom isn't known.
+        sensor: what it was charged for producing last, good in ``generation`` of the manager.
     """
 
     __slots__ = (
@@ -58,10 +60,12 @@ class Context:
         "client_id",
         "exempt",
         "fetches_alone",
+        "generation",
         "headroom",
         "limited",
         "principal",
         "produces_alone",
+        "sensor",
     )
 
     def __init__(
@@ -80,6 +84,8 @@ class Context:
         self.fetches_alone = limits.requests or limits.fetches
         self.produces_alone = headroom is None and (limits.requests or limits.produces)
         self.headroom = headroom
+        self.sensor: RateSensor | None = None
+        self.generation = -1
 
 
 class SessionRules(Protocol):

@@ -34,6 +34,7 @@ from headgate.quota.key import (
     QuotaType,
 )
 from headgate.throttle.controller_mutation import MutationQuota
+from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
@@ -92,7 +93,9 @@ class Enforcement:
         self._only_bytes = False  # a produce request is charged nothing besides
         self._upstream_time = settings.request_time == "upstream"
         self._exempt = settings.exempt_principals
-        self._record_produce = self.managers.produce.record
+        produce = self.managers.produce
+        self._rates = produce if isinstance(produce, ClientQuotaManager) else None
+        self._record_produce = produce.record
         self._record_fetch = self.managers.fetch.record
         self._record_request = self.managers.request.record_ns
         self._contexts: dict[tuple[str, str], Context] = {}
@@ -202,7 +205,15 @@ class Enforcement:
         spent_ns = session.spent_ns
         session.spent_ns = 0
         if self._only_bytes:
-            by_bytes = self._record_produce(user, client_id, size, now_ms)
+            by_bytes: Throttle | None = None
+            rates, sensor = self._rates, context.sensor
+            if sensor is not None and rates is not None and context.generation == rates.generation:
+                by_bytes = rates.record_again(sensor, size, now_ms)
+            if by_bytes is None:
+                by_bytes = self._record_produce(user, client_id, size, now_ms)
+                if rates is not None:
+                    context.sensor = rates.charged(user, client_id)
+                    context.generation = rates.generation
             ours = 0
             if by_bytes[0] > 0:
                 ours = self._decide(

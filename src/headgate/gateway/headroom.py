@@ -38,12 +38,12 @@ class Headroom:
         waiting: sessions that wait for ``early`` to be 0; while there are any, none goes early.
     """
 
-    __slots__ = ("__weakref__", "_pledged", "_room", "_spare", "early", "waiting")
+    __slots__ = ("__weakref__", "_alone", "_room", "_spare", "early", "waiting")
 
     def __init__(self, spare: Callable[[], int]) -> None:
         self._spare = spare
-        self._pledged = 0  # in flight, early or not: it will be charged
-        self._room = 0  # at least so much may still be pledged
+        self._alone = 0  # units of requests that went ALONE
+        self._room = 0  # at least so much more may be in flight
         self.early = 0
         self.waiting = 0
 
@@ -56,26 +56,26 @@ class Headroom:
         """
         room = self._room - size
         if room < 0 or self.waiting:
-            # Charges only turn what was pledged into what was charged, and time only takes
+            # Charges only turn what is in flight into what was charged, and time only takes
             # samples away: so a room found once is good until it is used up.
-            room = -1 if self.waiting else self._spare() - self._pledged - size
+            room = -1 if self.waiting else self._spare() - self.early - self._alone - size
             if room < 0:
                 if self.early:
                     return WAIT
                 self._room = 0
-                self._pledged += size
+                self._alone += size
                 return ALONE
         self._room = room
-        self._pledged += size
         self.early += size
         return EARLY
 
     def release(self, size: int, way: int) -> None:
         """A request is charged now, or never will be; ``way`` as ``admit`` returned it."""
-        self._pledged -= size
         if way == EARLY:
             self.early -= size
+        else:
+            self._alone -= size
 
     def quota_changed(self) -> None:
-        """Ask anew what may be pledged."""
+        """Ask anew what may be in flight."""
         self._room = 0

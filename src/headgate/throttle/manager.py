@@ -120,6 +120,31 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
             sensor = self._sensor_for(user, client_id, now_ms)
             if sensor is None:
                 return UNCHARGED
+        return self._charge(sensor, amount, now_ms)
+
+    def charged(self, user: str, client_id: str) -> RateSensor | None:
+        """
+        Return the sensor that a request was just charged to, for ``record_again``.
+
+        It is good until ``generation`` grows.
+        """
+        return self._charged.get((user, client_id))
+
+    def record_again(self, sensor: RateSensor, amount: float, now_ms: int) -> Throttle | None:
+        """
+        Do as :meth:`record` for a sensor of this ``generation``, without looking it up.
+
+        Returns:
+            The decision, or None if the sensor has been idle for too long: look it up anew.
+        """
+        if now_ms >= self._next_tick_ms:
+            self._tick(now_ms)
+        if sensor.last_record_ms < self._idle_before_ms:
+            return None
+        return self._charge(sensor, amount, now_ms)
+
+    def _charge(self, sensor: RateSensor, amount: float, now_ms: int) -> Throttle:
+        """Charge a live sensor and decide."""
         sensor.last_record_ms = now_ms
         if amount.__class__ is int and sensor.last_ms <= now_ms < sensor.quick_until:
             value = sensor.value + amount

@@ -72,6 +72,9 @@ class SensorRegistry(ABC, Generic[S]):
         static_default: see :class:`Overrides`.
         start_ms: when Kafka's metrics registry would have started; ticks count from it.
         expiry_period_ms: ms between ticks.
+
+    Attributes:
+        generation: grows when requests may be charged to other sensors than before.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class SensorRegistry(ABC, Generic[S]):
         self._overrides = Overrides(rules, static_default)
         self._sensors: dict[Tags, S] = {}
         self._charged: dict[Tags, S] = {}  # (user, client-id) of a request -> its sensor
+        self.generation = 0
         self._start_ms = start_ms
         self._period_ms = expiry_period_ms
         self._next_tick_ms = start_ms + expiry_period_ms
@@ -119,6 +123,7 @@ class SensorRegistry(ABC, Generic[S]):
             self._tick(now_ms)
         if self._overrides.update(entity, value):
             self._charged.clear()
+            self.generation += 1
         bound = self._overrides.bound
         if entity.has_default:
             for tags, sensor in self._sensors.items():
@@ -178,6 +183,7 @@ class SensorRegistry(ABC, Generic[S]):
             del self._sensors[tags]
         if gone:
             self._charged.clear()
+            self.generation += 1
         return gone
 
     def _tick(self, now_ms: int) -> None:

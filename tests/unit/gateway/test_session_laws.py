@@ -289,7 +289,7 @@ class Crowd(RuleBasedStateMachine):
         assert not any(made.held_bytes or made.in_flight for made in self.sessions)
         headroom = self.sessions[0].rules.context("alice", "app").headroom
         assert headroom is not None
-        assert (headroom.early, headroom.waiting, headroom._pledged) == (0, 0, 0)
+        assert (headroom.early, headroom.waiting, headroom._alone) == (0, 0, 0)
 
 
 TestCrowd = Crowd.TestCase
