@@ -29,23 +29,29 @@
   });
   const axis = () => ({ gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--faint"), tickcolor: colour("--faint") });
   // On a phone names give way to what they name: braces and the middle of long ones go, and most ticks.
-  const short = (name) => {
-    const bare = name.replace(/[{}]|(user|client-id|ip)=/g, "");
-    return bare.length > 18 ? `${bare.slice(0, 9)}…${bare.slice(-8)}` : bare;
+  const short = (name, most = 18) => {
+    const bare = name.replace(/[{}]|(user|client-id|ip)=/g, ""), half = Math.floor(most / 2);
+    return bare.length > most ? `${bare.slice(0, half)}…${bare.slice(1 - half)}` : bare;
   };
   const narrow = (traces, whole) => {
+    for (const flow of traces.filter((trace) => trace.type === "sankey")) {
+      flow.node = { ...flow.node, label: flow.node.label.map((name) => short(String(name), 14)) };
+      flow.textfont = { ...flow.textfont, size: 10 };
+    }
     for (const [name, one] of Object.entries(whole)) {
       if (/^xaxis/.test(name)) {
         if (one.type === "log") one.dtick = 1;
-        else one.nticks = 4;
+        else [one.nticks, one.tickangle] = [3, 0];
         if (one.title && one.title.text) one.title = { ...one.title, font: { size: 11 } };
       } else if (/^yaxis/.test(name) && one.type === "category") {
         one.tickvals = [...new Set(traces.flatMap((t) => t.y || []))];
         one.ticktext = one.tickvals.map((v) => short(String(v)));
       }
     }
-    if (whole.legend) whole.margin = { ...whole.margin, t: Math.max(whole.margin.t, 64) };
-    if (whole.legend) whole.legend = { ...whole.legend, y: 1.02, yanchor: "bottom" };
+    if (whole.legend && whole.showlegend !== false) {
+      whole.margin = { ...whole.margin, t: Math.max(whole.margin.t, 64) };
+      whole.legend = { ...whole.legend, y: 1.02, yanchor: "bottom" };
+    }
   };
   const put = (element, traces, layout) => {
     const whole = { ...base(), ...layout, margin: { ...base().margin, ...(layout.margin || {}) } };
