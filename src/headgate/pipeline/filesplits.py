@@ -84,7 +84,10 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
                 system, inner = filesystem(path)
                 info = system.get_file_info(inner)
                 if info.type == fs.FileType.NotFound:
-                    wrong.append(f"--requests {path}: there is no such file or directory")
+                    what = "file or directory"
+                    if any(c in path for c in "*?["):
+                        what = "file: nothing matches the pattern"
+                    wrong.append(f"--requests {path}: there is no such {what}")
                     continue
                 infos = [info]
                 if info.type == fs.FileType.Directory:
@@ -95,7 +98,7 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
             scheme = path.partition("://")[0] + "://" if "://" in path else ""
             files = [i for i in infos if i.is_file and not _hidden(i.path, inner)]
             if not files:
-                wrong.append(f"--requests {path}: holds no file")
+                wrong.append(f"--requests {path}: holds no file; give where logs or journals are")
             for i in files:
                 real = str(Path(i.path).resolve()) if not scheme else scheme + i.path
                 if scheme == "file://":

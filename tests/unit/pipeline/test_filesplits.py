@@ -101,7 +101,9 @@ def test_all_missing_paths_are_named_at_once(tmp_path: Path) -> None:
         find_files([f"{tmp_path}/x", f"{tmp_path}/y", f"{tmp_path}"])
     assert f"{tmp_path}/x" in str(error.value)
     assert f"{tmp_path}/y" in str(error.value)
-    assert "holds no file" in str(error.value)
+    assert "holds no file; give where logs or journals are" in str(error.value)
+    with pytest.raises(ConfigError, match="there is no such file: nothing matches the pattern"):
+        find_files([f"{tmp_path}/*.log"])
 
 
 def test_broker_ids_come_from_the_path_or_the_flag(tmp_path: Path) -> None:
