@@ -4,7 +4,8 @@ What a connection and a quota-id cost: memory of idle connections, CPU per reque
 Sessions and quota-ids are counted apart, and beside them stands what memory alone costs: reading
 one attribute each of 25 objects that belong together, of 10 or of 10,000 such groups in turn.
 
-``python bench/gateway/scale.py [--connections N] [--json FILE]``; run it alone on the machine.
+``python bench/gateway/scale.py [--connections N] [--json FILE]``; run it alone on the machine. The
+gateway needs two descriptors for each connection.
 """
 
 from __future__ import annotations
@@ -165,17 +166,19 @@ def _exchange(session: Any, asked: memoryview, told: memoryview, now: int) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--connections", type=int, default=9_000)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 65_536)), hard))
-    rows: list[dict[str, float]] = [quota_ids(count, count) for count in QUOTA_IDS]
-    rows += [quota_ids(10, QUOTA_IDS[-1])]
-    rows += [memory_alone(count) for count in QUOTA_IDS]
-    rows += [idle(count) for count in (10, 1_000, args.connections)]
-    for row in rows:
-        print("  ".join(f"{name} {value:.2f}" for name, value in row.items()))
+    rows: list[dict[str, float]] = []
+    plans: list[tuple[Any, tuple[int, ...]]] = [(quota_ids, (count, count)) for count in QUOTA_IDS]
+    plans.append((quota_ids, (10, QUOTA_IDS[-1])))
+    plans += [(memory_alone, (count,)) for count in QUOTA_IDS]
+    plans += [(idle, (count,)) for count in (10, 1_000, args.connections)]
+    for measure, counts in plans:
+        rows.append(measure(*counts))
+        print("  ".join(f"{name} {value:.2f}" for name, value in rows[-1].items()), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 
