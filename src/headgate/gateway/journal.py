@@ -214,12 +214,7 @@ class UsageJournal(Journal):
     ) -> None:
         """See ``Journal``."""
         seen = session.origin_seen
-        if (
-            seen[0] is decision
-            and seen[1] is plan
-            and seen[2] is context
-            and seen[3] is quota_type
-        ):
+        if seen[0] is decision and seen[1] is plan and seen[2] is context and seen[3] is quota_type:
             # As before: all decisions of a quota-id that isn't throttled are one object.
             _, _, _, _, origin, bound, ms = seen
         else:
