@@ -145,6 +145,7 @@ def measure(args: argparse.Namespace, tls: tuple[str, ...]) -> dict[str, Any]:
                             "requests_per_s": count / result["seconds"],
                         }
                     )
+            time.sleep(2)  # the journals write down what the loads were charged
             for way, (port, _) in ways.items():
                 latency = run("lone", port, "--total", "3000", *tls)
                 if number >= 0:
