@@ -370,15 +370,21 @@ def _given(events: Any) -> Any:
 
 
 def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
-    """Remember when each connection was first seen; accepted ones are events of their own."""
+    """
+    Remember the connections that were accepted.
+
+    A gateway tells of each one as it comes, with its address. Charges name theirs too, but by the
+    gateway's own number, which would count it again. Without an address it was still to come:
+    the listener waited.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = events["kind"].cast(pa.string())
-    wanted = pc.or_(pc.equal(kind, "connection"), pc.is_valid(events["connection"]))
-    names = ["broker_id", "listener", "connection", "client_ip", "t_ms", "seq", "kind"]
-    for row in events.filter(wanted).select(names).to_pylist():
-        # An accepted connection may not be named; its event's number names it.
-        name = row["connection"] or f"event {row['seq']}"
-        key = (row["broker_id"], row["listener"], name, row["client_ip"] or "")
-        seen.setdefault(key, row["t_ms"])
+    accepted = pc.and_(pc.equal(kind, "connection"), pc.not_equal(events["client_ip"], ""))
+    names = ["broker_id", "listener", "client_ip", "t_ms", "seq", "worker_id"]
+    for row in events.filter(accepted).select(names).to_pylist():
+        # It has no name; what its event is called has to do.
+        name = f"{row['worker_id']} {row['seq']} {row['t_ms']:.0f}"
+        key = (row["broker_id"], row["listener"], name, row["client_ip"])
+        seen[key] = row["t_ms"]

@@ -177,8 +177,30 @@ def test_a_request_counts_once_whatever_it_is_charged_to(journal: Path) -> None:
     assert set(sums["quota_id"].to_pylist()) == {None, "alice:", "b%40b:"}
     stats = [r for r in activity.to_pylist() if r["kind"] == "stat"]
     assert sum(r["lines"] for r in stats) == 2402
-    seen = {r["connection"] for r in activity.to_pylist() if r["kind"] == "connection"}
-    assert seen == {"alice-x", "alice-y", "b@b-x", "b@b-y"}
+
+
+def test_a_connection_counts_once_when_it_is_accepted(tmp_path: Path) -> None:
+    gateway = Gateway()
+
+    def came(address: str, now: int) -> None:
+        kinds = ("connection", "connection_creation_rate", 1, "L")
+        gateway.events.append(Event(Origin(*kinds, client_ip=address), float(now), 1.0))
+
+    came("", 900)  # the listener makes the next one wait
+    came("10.0.0.9", 1_000)
+    gateway.charge("alice", "x", 10, 1_001, 10)
+    gateway.charge("alice", "x", 10, 1_002, 10)
+    came("10.0.0.9", 1_003)
+    write(tmp_path, gateway.events, 1)
+    write(tmp_path, gateway.events, 1, ".parquet")  # a compaction that was interrupted
+    splits = tuple(cut(find_files([str(tmp_path)])))
+    activity = run(EmitActivity(ReadPlan(splits, connections=True)), 1)
+    came_in = [r for r in activity.to_pylist() if r["kind"] == "connection"]
+    assert [(r["client_ip"], r["first_ms"]) for r in came_in] == [
+        ("10.0.0.9", 1_000.0),
+        ("10.0.0.9", 1_003.0),
+    ]
+    assert len({r["connection"] for r in came_in}) == 2
 
 
 def test_a_row_of_a_journal(journal: Path) -> None:
