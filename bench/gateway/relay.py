@@ -84,6 +84,7 @@ def start(role: str, port: int, *more: str) -> subprocess.Popen[bytes]:
             return process
         except OSError:
             time.sleep(0.05)
+    process.kill()
     raise RuntimeError(f"{role} didn't start")
 
 
