@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["make_gateway"]
-pytestmark = [pytest.mark.spark, pytest.mark.kafka4]
+# Some ten seconds of waiting by each of two gateways.
+pytestmark = [pytest.mark.spark, pytest.mark.kafka4, pytest.mark.slow]
 Make = Callable[..., GatewayThread]
 WINDOWS = {
     "quota__window__num": "2",
