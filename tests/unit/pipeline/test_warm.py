@@ -1,0 +1,35 @@
+"""What `make setup` makes ready for Spark: once, and not again where it can't be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.pipeline import class_data, reading, warm
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    found: list[Path] = []
+    monkeypatch.setattr(reading, "preload", lambda: None)
+    monkeypatch.setattr("headgate.embedded.java.spark_env", lambda: {})
+    monkeypatch.setattr(class_data, "archive", lambda: tmp_path / "spark-classes-1.jsa")
+    monkeypatch.setattr(warm, "_write_archive", found.append)
+    return found
+
+
+def test_the_archive_of_classes_is_written_where_there_is_none(
+    written: list[Path], tmp_path: Path
+) -> None:
+    assert warm.main() == 0
+    assert written == [tmp_path / "spark-classes-1.jsa"]
+
+
+@pytest.mark.parametrize("name", ["spark-classes-1.jsa", "spark-classes-1.none"])
+def test_it_is_not_written_again_where_it_is_there_or_was_refused(
+    written: list[Path], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+    assert warm.main() == 0
+    assert written == []
