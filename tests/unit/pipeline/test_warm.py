@@ -13,7 +13,7 @@ from headgate.pipeline import class_data, reading, warm
 def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     found: list[Path] = []
     monkeypatch.setattr(reading, "preload", lambda: None)
-    monkeypatch.setattr("headgate.embedded.java.spark_env", lambda: {})
+    monkeypatch.setattr("headgate.embedded.java.spark_env", dict)
     monkeypatch.setattr(class_data, "archive", lambda: tmp_path / "spark-classes-1.jsa")
     monkeypatch.setattr(warm, "_write_archive", found.append)
     return found
