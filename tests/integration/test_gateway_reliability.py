@@ -23,8 +23,9 @@ import trustme
 from headgate.embedded.process import accepts
 from headgate.errors import StoreError
 from headgate.gateway import GatewayThread
-from headgate.gateway.link import BrokerSide, ClientSide, Link
+from headgate.gateway.link import Link
 from headgate.gateway.session import Session
+from headgate.gateway.sides import BrokerSide, ClientSide
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.errors import StoreError
 from headgate.gateway.gateway_state import GatewayError, now_ms
-from headgate.gateway.journal import topic_config
 from headgate.gateway.limits import connection_limits
 from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
@@ -21,6 +20,7 @@ from headgate.gateway.splits import LocalSplits, share_out
 from headgate.gateway.stream_splits import StreamedSplits, put_in_force
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.upkeep import tidy
+from headgate.gateway.usage_journal import topic_config
 from headgate.quota.key import CONNECTION
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.throttle.connection import host_address

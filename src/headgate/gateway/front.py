@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.acceptor import Acceptor, listen
-from headgate.gateway.link import GOODBYE_S
+from headgate.gateway.sides import GOODBYE_S
 from headgate.gateway.taking import Taking
 from headgate.metrics.samples import BrokerView
 from headgate.throttle.registry import EXPIRY_PERIOD_MS

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from headgate.gateway.enforcement import Enforcement
     from headgate.gateway.face import ListenerFace
     from headgate.gateway.hangup import HangupWatch
-    from headgate.gateway.link import Link, ReadBuffer
+    from headgate.gateway.link import Link
     from headgate.gateway.plans import Plan
     from headgate.gateway.session import Session
+    from headgate.gateway.sides import ReadBuffer
     from headgate.metrics.meters import Meters
 
 log = get_logger("headgate.gateway")

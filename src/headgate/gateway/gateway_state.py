@@ -23,9 +23,9 @@ from headgate.gateway.http import HttpListener
 from headgate.gateway.instance import Instance
 from headgate.gateway.journal import Journal
 from headgate.gateway.leases import Leases
-from headgate.gateway.link import ReadBuffer
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
+from headgate.gateway.sides import ReadBuffer
 from headgate.gateway.stream_splits import StreamedSplits
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners

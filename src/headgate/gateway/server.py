@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError
 from headgate.gateway.following import Following
 from headgate.gateway.hangup import HangupWatch
-from headgate.gateway.journal import open_journal
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
+from headgate.gateway.usage_journal import open_journal
 
 if TYPE_CHECKING:
     pass

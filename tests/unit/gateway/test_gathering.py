@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from headgate.gateway.link import (
+from headgate.gateway.sides import (
     GATHER_S,
     MANY_UNANSWERED,
     MOST_GATHERED_BYTES,

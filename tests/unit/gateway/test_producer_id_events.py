@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.journal import UsageJournal
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.journal import activity_batches
 from headgate.quota.entity import QuotaEntity

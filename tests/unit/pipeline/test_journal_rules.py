@@ -17,8 +17,8 @@ import pytest
 from headgate.config.settings import Settings
 from headgate.errors import ApiError
 from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.journal import UsageJournal
 from headgate.gateway.plans import build_plans
+from headgate.gateway.usage_journal import UsageJournal
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.pack import PackLogs, PackOptions
 from headgate.pipeline.quotas import Quotas
