@@ -14,6 +14,7 @@ from aiokafka.admin import NewTopic as AioNewTopic
 
 from headgate.config import Settings
 from headgate.embedded import EmbeddedKafka, run_tool
+from headgate.embedded.jars import KAFKA_4
 from headgate.gateway import Gateway, GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -40,11 +41,8 @@ Make = Callable[..., GatewayThread]
 Unique = Callable[[str], str]
 
 
-@pytest.mark.kafka4
-def test_aiokafka_creates_produces_commits_a_transaction_and_consumes(
-    make_gateway: Make, unique: Unique
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+def aiokafka_works(bootstrap: str, unique: Unique) -> None:
+    """Create a topic, produce, commit a transaction, consume in a group."""
     name, group = unique("aio"), unique("g")
 
     async def work() -> list[bytes]:
@@ -79,11 +77,9 @@ def test_aiokafka_creates_produces_commits_a_transaction_and_consumes(
     assert sorted(map(int, found)) == list(range(100))
 
 
-@pytest.mark.kafka4
-def test_kafka_python_creates_produces_consumes_and_resets_offsets(
-    make_gateway: Make, unique: Unique
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT").split(",")
+def kafka_python_works(addresses: str, unique: Unique) -> None:
+    """Create a topic, produce, consume in a group, reset its offsets by deleting it."""
+    bootstrap = addresses.split(",")
     name, group = unique("py"), unique("g")
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([PyNewTopic(name, 2, 1)])
@@ -116,11 +112,8 @@ def test_kafka_python_creates_produces_consumes_and_resets_offsets(
     assert sorted(read(200)) == list(range(200))
 
 
-@pytest.mark.kafka4
-def test_java_groups_are_described_and_their_offsets_reset(
-    make_gateway: Make, unique: Unique
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
+def groups_are_reset_by_kafkas_tool(bootstrap: str, unique: Unique, version: str) -> None:
+    """Describe a group of confluent-kafka's with Kafka's own tool and reset its offsets."""
     name, group = topic(bootstrap, unique("java"), 1), unique("g")
     send(bootstrap, name, 50)
     assert len(receive(bootstrap, name, 50, group)) == 50
@@ -129,6 +122,7 @@ def test_java_groups_are_described_and_their_offsets_reset(
         done = run_tool(
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
             ["--bootstrap-server", bootstrap, "--group", group, *args],
+            version=version,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -137,6 +131,27 @@ def test_java_groups_are_described_and_their_offsets_reset(
     reset = groups("--reset-offsets", "--to-earliest", "--topic", name, "--execute")
     assert name in reset
     assert len(receive(bootstrap, name, 50, group)) == 50
+
+
+@pytest.mark.kafka4
+def test_aiokafka_creates_produces_commits_a_transaction_and_consumes(
+    make_gateway: Make, unique: Unique
+) -> None:
+    aiokafka_works(make_gateway().bootstrap("PLAINTEXT"), unique)
+
+
+@pytest.mark.kafka4
+def test_kafka_python_creates_produces_consumes_and_resets_offsets(
+    make_gateway: Make, unique: Unique
+) -> None:
+    kafka_python_works(make_gateway().bootstrap("PLAINTEXT"), unique)
+
+
+@pytest.mark.kafka4
+def test_java_groups_are_described_and_their_offsets_reset(
+    make_gateway: Make, unique: Unique
+) -> None:
+    groups_are_reset_by_kafkas_tool(make_gateway().bootstrap("PLAINTEXT"), unique, KAFKA_4)
 
 
 @pytest.mark.kafka4
@@ -164,6 +179,9 @@ def test_a_3_9_cluster_in_zookeeper_mode_is_fronted_too(
         slow = unique("slow")
         set_quota(gateway, QuotaEntity.of(client_id=slow), {PRODUCER: 20_000.0})
         assert max(send(bootstrap, name, 600, **{"client.id": slow})) > 0
+        aiokafka_works(bootstrap, unique)
+        kafka_python_works(bootstrap, unique)
+        groups_are_reset_by_kafkas_tool(bootstrap, unique, kafka3.version)
     store.close()
 
 
