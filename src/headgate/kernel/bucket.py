@@ -7,7 +7,7 @@ OP_RECORD is the permissive way (charge, then check), OP_STRICT the strict one.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import ClassVar, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,8 @@ class BucketState:
         tokens: what each key holds at ``last_ms``.
         bound: each key's tokens per second; 2^63 - 1 as a double where none was set.
     """
+
+    no_bound: ClassVar[float] = UNLIMITED
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class BucketState:
         add = num_keys - len(self.tokens)
         if add > 0:
             self.tokens = np.concatenate((self.tokens, np.zeros(add)))
-            self.bound = np.concatenate((self.bound, np.full(add, UNLIMITED)))
+            self.bound = np.concatenate((self.bound, np.full(add, self.no_bound)))
             self.last_ms = np.concatenate((self.last_ms, np.zeros(add, np.int64)))
             self.record_ms = np.concatenate((self.record_ms, np.zeros(add, np.int64)))
             self.exists = np.concatenate((self.exists, np.zeros(add, np.bool_)))

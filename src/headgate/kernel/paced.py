@@ -8,15 +8,19 @@ steps back takes nothing away, and a bucket begins full of a burst of its own le
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from math import inf
+from typing import ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headgate.kernel.bucket import BucketState
 from headgate.kernel.codes import EXPIRY_MS, EXPIRY_PERIOD_MS, LONG_MAX
 from headgate.kernel.compiled import compiled, round_like_java
-from headgate.kernel.rate import Floats, Ints, batch
+from headgate.kernel.rate import Ints, batch
 
 
-class PacedState:
+class PacedState(BucketState):
     """
     The pacing buckets of many keys, carried from batch to batch.
 
@@ -32,6 +36,8 @@ class PacedState:
         bound: each key's tokens per second.
     """
 
+    no_bound: ClassVar[float] = inf
+
     def __init__(
         self,
         num_keys: int,
@@ -41,36 +47,14 @@ class PacedState:
         start_ms: int = 0,
         expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
+        super().__init__(
+            num_keys,
+            num_samples=num_samples,
+            window_ms=window_ms,
+            start_ms=start_ms,
+            expiry_period_ms=expiry_period_ms,
+        )
         self.burst_s = num_samples * window_ms / 1000.0
-        self.start_ms = start_ms
-        self.expiry_period_ms = expiry_period_ms
-        self.tokens: Floats = np.empty(0, np.float64)
-        self.bound: Floats = np.empty(0, np.float64)
-        self.last_ms: Ints = np.empty(0, np.int64)
-        self.record_ms: Ints = np.empty(0, np.int64)
-        self.exists: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.grow(num_keys)
-
-    @property
-    def num_keys(self) -> int:
-        """How many keys there is room for."""
-        return len(self.tokens)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held, in bytes: 33 per key."""
-        arrays = (self.tokens, self.bound, self.last_ms, self.record_ms, self.exists)
-        return sum(array.nbytes for array in arrays)
-
-    def grow(self, num_keys: int) -> None:
-        """Make room for keys up to num_keys - 1; state is kept."""
-        add = num_keys - len(self.tokens)
-        if add > 0:
-            self.tokens = np.concatenate((self.tokens, np.zeros(add)))
-            self.bound = np.concatenate((self.bound, np.full(add, np.inf)))
-            self.last_ms = np.concatenate((self.last_ms, np.zeros(add, np.int64)))
-            self.record_ms = np.concatenate((self.record_ms, np.zeros(add, np.int64)))
-            self.exists = np.concatenate((self.exists, np.zeros(add, np.bool_)))
 
 
 def replay_paced(
