@@ -46,10 +46,16 @@ select
   j
 from lines;
 
+create or replace macro r0(p) as
+  coalesce(p->>'recordsSizeInBytes', p->>'recordSetSizeInBytes', '0')::bigint;
+create or replace macro parts(t) as
+  list_concat(list(t, '$.partitions'), list(t, '$.partitionResponses'));
+create or replace macro aborted(p) as len(list(p, '$.abortedTransactions'));
+
 create or replace table sized as
 select *,
   case api
-    when 'PRODUCE' then
+    when 'PRODUCE' then case when version >= 9 then
       11 + strlen(client_id)
       + (case when j->>'$.request.transactionalId' is null then 1
               else named(j->>'$.request.transactionalId') end)
@@ -57,20 +63,34 @@ select *,
       + sum0(list_transform(list(j, '$.request.topicData'), lambda t:
           topic_head(t, 'name', version) + v(len(list(t, '$.partitionData')) + 1) + 1
           + sum0(list_transform(list(t, '$.partitionData'), lambda p:
-              4 + 1 + v((p->>'recordsSizeInBytes')::bigint + 1)
-              + (p->>'recordsSizeInBytes')::bigint))))
-    when 'FETCH' then
-      case when throttle_ms > 0 then 0 else
+              4 + 1 + v(r0(p) + 1) + r0(p)))))
+    else
+      10 + strlen(client_id) + 10
+      + (case when version >= 3 then 2 + coalesce(strlen(j->>'$.request.transactionalId'), 0)
+              else 0 end)
+      + sum0(list_transform(list(j, '$.request.topicData'), lambda t:
+          6 + strlen(t->>'name')
+          + sum0(list_transform(list(t, '$.partitionData'), lambda p: 8 + r0(p)))))
+    end
+    when 'FETCH' then case when throttle_ms > 0 then 0 when version >= 12 then
       4 + 4 + 2 + 4 + v(len(list(j, '$.response.responses')) + 1) + 1
       + sum0(list_transform(list(j, '$.response.responses'), lambda t:
-          topic_head(t, 'topic', version) + v(len(list(t, '$.partitions')) + 1) + 1
-          + sum0(list_transform(list(t, '$.partitions'), lambda p:
+          topic_head(t, 'topic', version) + v(len(parts(t)) + 1) + 1
+          + sum0(list_transform(parts(t), lambda p:
               4 + 2 + 8 + 8 + 8 + 4 + 1
               + (case when json_type(p, '$.abortedTransactions') = 'NULL' then 1
-                      else v(len(list(p, '$.abortedTransactions')) + 1)
-                           + 17 * len(list(p, '$.abortedTransactions')) end)
-              + v((p->>'recordsSizeInBytes')::bigint + 1)
-              + (p->>'recordsSizeInBytes')::bigint)))) end
+                      else v(aborted(p) + 1) + 17 * aborted(p) end)
+              + (case when json_exists(p, '$.currentLeader') then 11 else 0 end)
+              + v(r0(p) + 1) + r0(p)))))
+    else
+      8 + (case when version >= 1 then 4 else 0 end) + (case when version >= 7 then 6 else 0 end)
+      + sum0(list_transform(list(j, '$.response.responses'), lambda t:
+          6 + strlen(t->>'topic')
+          + sum0(list_transform(parts(t), lambda p:
+              18 + (case when version >= 4 then 12 + 16 * aborted(p) else 0 end)
+              + (case when version >= 5 then 8 else 0 end)
+              + (case when version >= 11 then 4 else 0 end) + r0(p)))))
+    end
     else 0 end as bytes
 from requests
 """
@@ -127,8 +147,7 @@ def usage(log: Path, quotas: Path) -> list[tuple[Any, ...]]:
     Return (quota_type, quota_id, quota, second_ms, requests, bytes, throttle ms), of byte rates.
 
     Args:
-        log: a request log of the stock pattern (or with nanoseconds ``n``), produce version 9 and
-            fetch version 12 or newer.
+        log: a request log of the stock pattern (or with nanoseconds ``n``), of Kafka 2.8 or newer.
         quotas: the JSON beside it.
     """
     db = duckdb.connect()
@@ -152,7 +171,7 @@ def usage(log: Path, quotas: Path) -> list[tuple[Any, ...]]:
         db.execute(_RESOLVE.format(name=key, key=key))
         out += db.execute(
             f"""
-            select '{key}', user_tag || ':' || client_tag, quota,
+            select '{key}', url_encode(user_tag) || ':' || client_tag, quota,
               (floor(record_ms / 1000) * 1000)::bigint, count(*), sum(bytes)::bigint,
               sum(throttle_ms)::bigint
             from sized join {key} using (principal, client_id)

@@ -9,12 +9,14 @@ import struct
 import threading
 from collections.abc import Callable, Iterable
 
+from headgate.errors import HeadgateError
 from headgate.wire.header import parse_request_header
 
 
 class Upstream:
     """
-    Answers Metadata v8 with so many brokers, all of them this peer; anything else is hung up on.
+    Answers Metadata v8 with so many brokers, all of them this peer, and ApiVersions v0 with itself
+    alone; anything else is hung up on.
 
     Args:
         brokers: their ids; may be changed while it runs.
@@ -68,11 +70,14 @@ class Upstream:
                         answer = self.answers[key](version, correlation, frame)
                     elif (key, version) == (3, 8):
                         answer = self._metadata(correlation)
+                    elif (key, version) == (18, 0):
+                        body = struct.pack(">ihihhh", correlation, 0, 1, 18, 0, 3)
+                        answer = struct.pack(">i", len(body)) + body
                     else:
                         break
                     if answer is not None:
                         sock.sendall(answer)
-        except (OSError, ValueError):
+        except (OSError, ValueError, HeadgateError):  # half a frame at its end, too
             pass
         sock.close()
 

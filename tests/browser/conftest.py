@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headgate.embedded.cache import cache_dir
 
@@ -22,6 +22,9 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# Playwright itself waits 5 s for what is expected and 30 s for the rest.
+PATIENCE_MS = 180_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +38,9 @@ def browser() -> Iterator[Browser]:
     found = next((place for place in places if place and Path(place).exists()), None)
     assert found, "no Chromium; `make browser` installs one, HEADGATE_CHROMIUM names one"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        browser = playwright.chromium.launch(
+            executable_path=found, args=list(FLAGS), timeout=PATIENCE_MS
+        )
         yield browser
         browser.close()
 
@@ -44,6 +49,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page; at its end no script may have failed and nothing may have been fetched."""
     context = browser.new_context(viewport={"width": 1300, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -15,6 +15,8 @@ from made_tables import everything
 
 from headgate.pipeline.report import write_report
 
+from .conftest import PATIENCE_MS
+
 pytestmark = pytest.mark.browser
 
 
@@ -69,6 +71,7 @@ def test_a_thousand_tenants_open_without_plotly_and_draw_only_what_is_seen(
 
 def test_the_page_calls_nobody(browser: Browser, report: str) -> None:
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(report)
@@ -99,7 +102,7 @@ def test_a_link_leads_to_a_quota_ids_page(page: Page, report: str) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
     expect(page.locator("dialog .main-svg").first).to_be_visible()
     page.get_by_role("button", name="Close").click()
-    assert "#" not in page.url
+    expect(page).not_to_have_url(re.compile("#"))
 
 
 def test_finding_and_sorting(page: Page, report: str) -> None:
@@ -138,6 +141,7 @@ def test_text_keeps_its_contrast_in_the_light_and_in_the_dark(
 ) -> None:
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(report)
         ratios = page.evaluate(
             """() => {
@@ -158,6 +162,7 @@ def test_text_keeps_its_contrast_in_the_light_and_in_the_dark(
 
 def test_nothing_sticks_out_of_a_narrow_window(browser: Browser, report: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(report)
     expect(page.locator("[data-chart=overview] .main-svg").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

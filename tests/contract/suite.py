@@ -374,6 +374,11 @@ class StoreContract:
     def test_broker_settings_that_cannot_be_are_refused_whole(self, store: QuotaStore) -> None:
         for broker, name, value, says in (
             ("1", "max.connections", "-1", "Value must be at least 0"),
+            # 0 would lock everybody out, whoever wants to take it back included.
+            ("1", "max.connections", "0", "Invalid max.connections 0"),
+            ("", "max.connection.creation.rate", "0", "Invalid max.connection.creation.rate 0"),
+            ("1", "listener.name.x.max.connections", "0", "Invalid max.connections 0"),
+            ("1", "max.connections.per.ip", "0", "can be set to zero only if max.connections.per"),
             ("1", "max.connections", "many", "Not a number of type INT"),
             ("1", "max.connections", "3000000000", "Not a number of type INT"),
             ("1", "max.connections.per.ip.overrides", "host", "isn't of the form host:count"),
@@ -383,6 +388,16 @@ class StoreContract:
             with pytest.raises(ApiError, match=says):
                 store.alter_broker_configs(broker, {"max.connections.per.ip": "1", name: value})
         assert dict(store.broker_configs()) == {}
+
+    def test_no_connections_of_an_address_go_with_exceptions_only(self, store: QuotaStore) -> None:
+        both = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.1:5"}
+        store.alter_broker_configs("1", both)
+        with pytest.raises(ApiError, match="can be set to zero only if"):
+            store.alter_broker_configs("1", {"max.connections.per.ip.overrides": None})
+        store.alter_broker_configs("", {"max.connections.per.ip.overrides": "10.0.0.2:5"})
+        store.alter_broker_configs("1", {"max.connections.per.ip.overrides": None})
+        store.alter_broker_configs("1", {"max.connections.per.ip": None})
+        assert set(store.broker_configs()) == {""}
 
     def test_broker_settings_validate_only(self, store: QuotaStore) -> None:
         store.alter_broker_configs("1", {"max.connections": "1"}, validate_only=True)

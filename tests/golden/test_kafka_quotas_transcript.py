@@ -7,6 +7,7 @@ Alter typed with ``--alter`` where the KIP types ``--describe``.
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -105,7 +106,14 @@ producer_byte_rate:shares=100
 def answered(url: str, transcript: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     line, output = transcript
     assert main(typed(url, line)) == 0
-    assert capsys.readouterr() == (output, "")
+    printed = capsys.readouterr()
+    assert printed.out == output
+    # SEEDS 546-9: describe says of shares, beside the transcript, when they hold.
+    said = r"^kafka-quotas: note: (\S+) is enforced only where"
+    notes = re.findall(said, printed.err, re.MULTILINE)
+    assert len(notes) == len(printed.err.splitlines())
+    shown = re.findall(r"^(\w+:shares)=", output, re.MULTILINE) if "--describe" in line else []
+    assert set(notes) == set(shown)
 
 
 def test_546_25_list_by_name(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,14 +22,24 @@ if TYPE_CHECKING:
 
 KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.2"
+# Beside PLAIN and SCRAM: OAUTHBEARER by unsigned tokens (anybody may be anyone, as in Kafka's own
+# tests), delegation tokens, and re-authentication, due after an hour.
+_LOGINS = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="admin";'
+    ),
+    "connections.max.reauth.ms": "3600000",
+    "delegation.token.secret.key": "shared",
+}
 
 
 @pytest.fixture(scope="session")
 def kafka4() -> Iterator[EmbeddedKafka]:
     """Kafka 4.3.1, KRaft, two brokers (ids 1 and 2), shared: don't kill it. Mark: kafka4."""
-    tokens = {"delegation.token.secret.key": "shared"}
     with EmbeddedKafka(
-        version=KAFKA_4, brokers=2, request_log=True, extra_properties=tokens
+        version=KAFKA_4, brokers=2, request_log=True, extra_properties=_LOGINS
     ) as kafka:
         yield kafka
 
@@ -37,7 +47,7 @@ def kafka4() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="session")
 def kafka3() -> Iterator[EmbeddedKafka]:
     """Kafka 3.9.2 in ZooKeeper mode, one broker (id 1), shared; ``.zookeeper``. Mark: kafka3."""
-    with EmbeddedKafka(version=KAFKA_3) as kafka:
+    with EmbeddedKafka(version=KAFKA_3, extra_properties=_LOGINS) as kafka:
         yield kafka
 
 
@@ -66,17 +76,8 @@ def make_zookeeper() -> Iterator[Callable[..., EmbeddedZooKeeper]]:
 def spark() -> Iterator[SparkSession]:
     """One local Spark session of two cores for the whole run. Mark: spark."""
     os.environ.update(spark_env())
-    from pyspark.sql import SparkSession
+    from headgate.pipeline.session import open_session
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("headgate-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    session = open_session("headgate-tests", master="local[2]")
     yield session
     session.stop()

@@ -52,7 +52,7 @@ class Upstream:
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _listen(self) -> asyncio.Server:
@@ -155,7 +155,7 @@ def start(tmp_path: Path, upstream: Upstream) -> Iterator[Start]:
 
 
 def connect(gateway: GatewayThread, listener: str = "PLAINTEXT") -> socket.socket:
-    return socket.create_connection(gateway.gateway.addresses(listener)[1], 10)
+    return socket.create_connection(gateway.gateway.addresses(listener)[1], 60)
 
 
 def links(gateway: GatewayThread) -> int:

@@ -173,7 +173,7 @@ def test_large_alterations_are_cut_at_10000_records() -> None:
         for n in range(6000)
     ]
     with FakeBroker(RELEASED, {49: altered}) as broker, AdminClient(broker.address) as client:
-        client.alter_quotas(entries).all().result(30)
+        client.alter_quotas(entries).all().result(60)
     assert [len(request.entries) for request in broker.asked(49)] == [5000, 1000]
 
 

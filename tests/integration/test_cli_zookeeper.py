@@ -70,8 +70,8 @@ def ensemble(
     zookeeper: EmbeddedZooKeeper, unique: Any, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Ensemble]:
     chroot = f"/{unique('configs')}"
-    root = KazooClient(zookeeper.address)
-    root.start()
+    root = KazooClient(zookeeper.address, timeout=60.0)  # longer than a machine stands still
+    root.start(timeout=60)
     root.ensure_path(chroot)
     root.chroot = chroot
     yield Ensemble(f"{zookeeper.address}{chroot}", root, capsys)
@@ -336,7 +336,7 @@ def test_a_broker_takes_credentials_that_headgate_wrote(
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": 'ScramLoginModule required username="scrammer" password="pa,ss=1";',
     }
-    for _ in range(100):
+    for _ in range(600):
         with AdminClient(kafka3.bootstrap("SASL_PLAINTEXT"), config=config) as client:
             answer = client.describe_quotas().entities()
             if answer.exception(120) is None:

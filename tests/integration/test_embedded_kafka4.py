@@ -86,7 +86,7 @@ def test_a_wrong_password_is_refused(kafka4: EmbeddedKafka) -> None:
 
 def test_both_brokers_are_in_the_cluster_at_their_addresses(kafka4: EmbeddedKafka) -> None:
     client = AdminClient({**QUIET, "bootstrap.servers": kafka4.bootstrap()})
-    brokers = client.list_topics(timeout=30).brokers
+    brokers = client.list_topics(timeout=120).brokers
     expected = {id: names["PLAINTEXT"] for id, names in kafka4.broker_addresses.items()}
     assert {id: (broker.host, broker.port) for id, broker in brokers.items()} == expected
     assert sorted(brokers) == [1, 2]
@@ -106,25 +106,6 @@ def test_the_real_tools_run_against_it(kafka4: EmbeddedKafka, unique: Callable[[
         kafka4.tool(
             kafka_tools.CONFIGS, "--alter", "--delete-config", "producer_byte_rate", *entity
         )
-
-
-def test_console_and_perf_tools_are_there(
-    kafka4: EmbeddedKafka, unique: Callable[[str], str]
-) -> None:
-    topic = unique("console")
-    server = ["--bootstrap-server", kafka4.bootstrap()]
-    kafka4.tool(kafka_tools.TOPICS, "--create", "--topic", topic, "--partitions", "1")
-    done = kafka_tools.run_tool(
-        kafka_tools.CONSOLE_PRODUCER, [*server, "--topic", topic], input="hello\nworld\n"
-    )
-    assert done.returncode == 0, done.stderr
-    read = [*server, "--topic", topic, "--from-beginning", "--max-messages", "2"]
-    done = kafka_tools.run_tool(kafka_tools.CONSOLE_CONSUMER, [*read, "--timeout-ms", "60000"])
-    assert done.stdout == "hello\nworld\n", done.stderr
-    perf = ["--topic", topic, "--num-records", "100", "--record-size", "10", "--throughput", "-1"]
-    properties = ["--command-property", f"bootstrap.servers={kafka4.bootstrap()}"]
-    done = kafka_tools.run_tool(kafka_tools.PRODUCER_PERF, [*perf, *properties])
-    assert "100 records sent" in done.stdout, done.stderr
 
 
 def test_a_tool_that_fails_or_hangs_is_an_error_with_its_words(kafka4: EmbeddedKafka) -> None:

@@ -1,170 +1,170 @@
-"""Every client people use works unchanged through the gateway, before 4.3 and 3.9."""
+"""
+Every client people use works unchanged through the gateway, before 4.3 and 3.9.
+
+What is tried with whom stands in tests/clients/matrix.py, of which docs/reference/clients.md is
+made. What one client does another watches: confluent-kafka's admin client, through the gateway too.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin import NewTopic as AioNewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from clients import matrix
+from clients.confluent import Confluent
+from clients.face import Client
+from clients.java import PerformanceTools
+from clients.kinds import client as client_of
 from headgate.config import Settings
 from headgate.embedded import EmbeddedKafka, run_tool
-from headgate.embedded.jars import KAFKA_4
 from headgate.gateway import Gateway, GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.store import open_store
 
-from .gateway_kit import (
-    make_gateway,
-    properties,
-    read_all,
-    receive,
-    send,
-    set_quota,
-    topic,
-)
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its schemas
-    from kafka import KafkaConsumer, KafkaProducer
-    from kafka.admin import KafkaAdminClient
-    from kafka.admin import NewTopic as PyNewTopic
+from .gateway_kit import make_gateway, properties, read_all, send, set_quota, topic, wait_for
 
 __all__ = ["make_gateway"]
 Make = Callable[..., GatewayThread]
 Unique = Callable[[str], str]
+WATCHER = Confluent()
 
 
-def aiokafka_works(bootstrap: str, unique: Unique) -> None:
-    """Create a topic, produce, commit a transaction, consume in a group."""
-    name, group = unique("aio"), unique("g")
-
-    async def work() -> list[bytes]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        await admin.start()
-        await admin.create_topics([AioNewTopic(name, 2, 1)])
-        await admin.close()
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"))
-        await producer.start()
-        async with producer.transaction():
-            for number in range(100):
-                await producer.send_and_wait(name, str(number).encode(), partition=number % 2)
-        await producer.stop()
-        consumer = AIOKafkaConsumer(
-            name,
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        )
-        await consumer.start()
-        found: list[bytes] = []
-        async with asyncio.timeout(60):
-            while len(found) < 100:
-                batch = await consumer.getmany(timeout_ms=1_000)
-                found.extend(m.value for messages in batch.values() for m in messages)
-        await consumer.commit()
-        await consumer.stop()
-        return found
-
-    found = asyncio.run(work())
-    assert sorted(map(int, found)) == list(range(100))
+@pytest.fixture(scope="module")
+def through(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of a gateway before the shared Kafka of a version."""
+    kafka: EmbeddedKafka = request.getfixturevalue(matrix.BROKERS[request.param])
+    settings = Settings.from_properties(properties(tmp_path_factory.mktemp("gateway"), kafka))
+    store = open_store(settings.store)
+    with GatewayThread(lambda: Gateway(settings, store)) as gateway:
+        yield gateway.bootstrap("PLAINTEXT")
+    store.close()
 
 
-def kafka_python_works(addresses: str, unique: Unique) -> None:
-    """Create a topic, produce, consume in a group, reset its offsets by deleting it."""
-    bootstrap = addresses.split(",")
-    name, group = unique("py"), unique("g")
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([PyNewTopic(name, 2, 1)])
-    producer = KafkaProducer(bootstrap_servers=bootstrap)
-    for number in range(200):
-        producer.send(name, str(number).encode())
-    producer.flush(30)
-    producer.close()
-
-    def read(count: int) -> list[int]:
-        consumer = KafkaConsumer(
-            name,
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            consumer_timeout_ms=30_000,
-        )
-        found = []
-        for message in consumer:
-            found.append(int(message.value))
-            if len(found) == count:
-                break
-        consumer.commit()
-        consumer.close()
-        return found
-
-    assert sorted(read(200)) == list(range(200))
-    admin.delete_groups([group])
-    admin.close()
-    assert sorted(read(200)) == list(range(200))
+def tried(test: str) -> pytest.MarkDecorator:
+    """Parametrise a test with ``through`` and ``client``, as the matrix says."""
+    return pytest.mark.parametrize(
+        ("through", "client"),
+        [
+            pytest.param(
+                broker,
+                client_of(client, broker),
+                id=f"{broker}-{client}",
+                marks=[
+                    getattr(pytest.mark, matrix.BROKERS[broker]),
+                    *([pytest.mark.slow] if slow else []),
+                ],
+            )
+            for broker, client, slow in matrix.trials(test)
+        ],
+        indirect=["through"],
+    )
 
 
-def groups_are_reset_by_kafkas_tool(bootstrap: str, unique: Unique, version: str) -> None:
-    """Describe a group of confluent-kafka's with Kafka's own tool and reset its offsets."""
-    name, group = topic(bootstrap, unique("java"), 1), unique("g")
-    send(bootstrap, name, 50)
-    assert len(receive(bootstrap, name, 50, group)) == 50
-
-    def groups(*args: str) -> str:
-        done = run_tool(
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            ["--bootstrap-server", bootstrap, "--group", group, *args],
-            version=version,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert name in groups("--describe")
-    reset = groups("--reset-offsets", "--to-earliest", "--topic", name, "--execute")
-    assert name in reset
-    assert len(receive(bootstrap, name, 50, group)) == 50
+@tried(matrix.CREATE)
+def test_a_client_creates_a_topic(through: str, client: Client, unique: Unique) -> None:
+    name = unique("made")
+    client.create(through, name, 3)
+    admin = AdminClient({"bootstrap.servers": through})
+    wait_for(lambda: name in admin.list_topics(timeout=60).topics, "the topic")
+    assert sorted(admin.list_topics(name, timeout=60).topics[name].partitions) == [0, 1, 2]
 
 
-@pytest.mark.kafka4
-def test_aiokafka_creates_produces_commits_a_transaction_and_consumes(
-    make_gateway: Make, unique: Unique
+@tried(matrix.RECORDS)
+def test_a_client_produces_consumes_and_resets_its_offsets(
+    through: str, client: Client, unique: Unique
 ) -> None:
-    aiokafka_works(make_gateway().bootstrap("PLAINTEXT"), unique)
+    name, group = topic(through, unique("records"), 2), unique("g")
+    values = [f"v{number}" for number in range(50)]
+    client.produce(through, name, values)
+    assert sorted(client.consume(through, name, group, 50)) == sorted(values)
+    client.reset(through, name, group, 2)
+    WATCHER.produce(through, name, ["v50"])
+    # The old ones again, else only the new one would come.
+    assert sorted(client.consume(through, name, group, 51)) == sorted([*values, "v50"])
 
 
-@pytest.mark.kafka4
-def test_kafka_python_creates_produces_consumes_and_resets_offsets(
-    make_gateway: Make, unique: Unique
+def assignments(bootstrap: str, group: str) -> list[list[int]]:
+    """What each member of a group has, as the group's coordinator tells through the gateway."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_consumer_groups([group], request_timeout=60)[group].result(60)
+    return sorted(
+        sorted(place.partition for place in member.assignment.topic_partitions)
+        for member in described.members
+    )
+
+
+def spread(bootstrap: str, name: str, values: list[str]) -> None:
+    """Produce values to two partitions in turn."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(name, value.encode(), partition=number % 2)
+    assert producer.flush(120) == 0
+
+
+@tried(matrix.REBALANCE)
+def test_a_group_shares_partitions_out_and_takes_over(
+    through: str, client: Client, unique: Unique
 ) -> None:
-    kafka_python_works(make_gateway().bootstrap("PLAINTEXT"), unique)
+    name, group = topic(through, unique("shared"), 2), unique("g")
+
+    def wait_until(expected: list[list[int]]) -> None:
+        wait_for(lambda: assignments(through, group) == expected, f"a group with {expected}", 120)
+
+    with client.member(through, name, group) as first:
+        wait_until([[0, 1]])
+        with client.member(through, name, group) as second:
+            wait_until([[0], [1]])
+            values = [f"v{number}" for number in range(100)]
+            spread(through, name, values)
+            wait_for(
+                lambda: sorted(first.values + second.values) == sorted(values), "each value once"
+            )
+            assert first.values
+            assert second.values
+        wait_until([[0, 1]])
+        more = [f"v{number}" for number in range(100, 200)]
+        spread(through, name, more)
+        wait_for(lambda: set(more) <= set(first.values), "the values of both partitions")
 
 
-@pytest.mark.kafka4
-def test_java_groups_are_described_and_their_offsets_reset(
-    make_gateway: Make, unique: Unique
+@tried(matrix.TRANSACTION)
+def test_a_client_commits_and_aborts_transactions(
+    through: str, client: Client, unique: Unique
 ) -> None:
-    groups_are_reset_by_kafkas_tool(make_gateway().bootstrap("PLAINTEXT"), unique, KAFKA_4)
+    name = topic(through, unique("transaction"), 1)
+    client.transact(through, name, unique("tx"), [("v1", True), ("v2", False), ("v3", True)])
+    assert client.consume(through, name, unique("g"), 2) == ["v1", "v3"]
+    # The aborted one is there, and only who reads what is committed is spared it.
+    assert offsets(through, name) >= 6  # three records, three markers
 
 
-@pytest.mark.kafka4
-def test_the_new_group_protocol_works(make_gateway: Make, unique: Unique) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
-    name = topic(bootstrap, unique("kip848"), 2)
-    send(bootstrap, name, 100)
-    found = receive(bootstrap, name, 100, unique("g"), **{"group.protocol": "consumer"})
-    assert sorted(map(int, found)) == list(range(100))
+def offsets(bootstrap: str, name: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=60)
+    consumer.close()
+    return int(end)
+
+
+@tried(matrix.PERFORMANCE)
+def test_performance_tools_produce_in_transactions_and_consume(
+    through: str, client: Client, unique: Unique
+) -> None:
+    assert isinstance(client, PerformanceTools)
+    name = topic(through, unique("perf"), 1)
+    client.transact_many(through, name, unique("tx"), 500)
+    assert offsets(through, name) > 500  # a marker at least beside the records
+    assert client.count(through, name, unique("g"), 500) == 500
 
 
 @pytest.mark.kafka3
-def test_a_3_9_cluster_in_zookeeper_mode_is_fronted_too(
+def test_quotas_hold_before_a_3_9_cluster_in_zookeeper_mode_too(
     kafka3: EmbeddedKafka, tmp_path: Path, unique: Unique
 ) -> None:
     settings = Settings.from_properties(properties(tmp_path, kafka3))
@@ -175,17 +175,14 @@ def test_a_3_9_cluster_in_zookeeper_mode_is_fronted_too(
         assert send(bootstrap, name, 500) == []
         found = read_all(bootstrap, name, 2, 500)
         assert sorted(int(k) for keys in found.values() for k in keys) == list(range(500))
-        assert len(receive(bootstrap, name, 500, unique("g"))) == 500
         slow = unique("slow")
         set_quota(gateway, QuotaEntity.of(client_id=slow), {PRODUCER: 20_000.0})
         assert max(send(bootstrap, name, 600, **{"client.id": slow})) > 0
-        aiokafka_works(bootstrap, unique)
-        kafka_python_works(bootstrap, unique)
-        groups_are_reset_by_kafkas_tool(bootstrap, unique, kafka3.version)
     store.close()
 
 
 @pytest.mark.kafka4
+@pytest.mark.slow
 def test_a_share_group_reads_through_the_gateway(make_gateway: Make, unique: Unique) -> None:
     bootstrap = make_gateway().bootstrap("PLAINTEXT")
     name, group = topic(bootstrap, unique("share"), 1), unique("sg")
@@ -195,12 +192,7 @@ def test_a_share_group_reads_through_the_gateway(make_gateway: Make, unique: Uni
          group, "--add-config", "share.auto.offset.reset=earliest"],
     )  # fmt: skip
     assert configured.returncode == 0, configured.stderr
-    produced = run_tool(
-        "org.apache.kafka.tools.ConsoleProducer",
-        ["--bootstrap-server", bootstrap, "--topic", name],
-        input="one\ntwo\nthree\n",
-    )
-    assert produced.returncode == 0, produced.stderr
+    WATCHER.produce(bootstrap, name, ["one", "two", "three"])
     consumed = run_tool(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         ["--bootstrap-server", bootstrap, "--topic", name, "--group", group,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from headgate.config import HostPort, Settings
@@ -41,11 +41,13 @@ def test_no_client_learns_a_brokers_own_address(
 ) -> None:
     gateway = make_gateway()
     told = AdminClient({"bootstrap.servers": gateway.bootstrap("PLAINTEXT")}).list_topics(
-        timeout=30
+        timeout=120
     )
     ours = gateway.gateway.addresses("PLAINTEXT")
     assert {b.id: (b.host, b.port) for b in told.brokers.values()} == ours
     assert set(ours) == set(kafka4.broker_ids)
+    # In KRaft brokers name any of them: here all clients go to the same with what is its.
+    assert told.controller_id == 1
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -124,46 +126,6 @@ def test_a_stranger_may_not_alter_quotas_and_leaves_an_audit_line(
     ) in events
 
 
-def test_a_transaction_is_seen_whole_or_not_at_all(
-    make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
-    name = topic(bootstrap, unique("transaction"), 1)
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("tx")})
-    producer.init_transactions(120)
-    producer.begin_transaction()
-    producer.produce(name, b"kept", key=b"kept")
-    producer.commit_transaction(120)
-    producer.begin_transaction()
-    producer.produce(name, b"dropped", key=b"dropped")
-    producer.abort_transaction(120)
-    producer.begin_transaction()
-    producer.produce(name, b"last", key=b"last")
-    producer.commit_transaction(120)
-    found = receive(bootstrap, name, 2, unique("g"), **{"isolation.level": "read_committed"})
-    assert found == [b"kept", b"last"]
-
-
-def test_consumers_of_a_group_share_partitions(
-    make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
-    name, group = topic(bootstrap, unique("group"), 2), unique("g")
-    config = {"bootstrap.servers": bootstrap, "group.id": group}
-    one, two = Consumer(config), Consumer(config)
-    one.subscribe([name])
-    two.subscribe([name])
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        one.poll(0.2)
-        two.poll(0.2)
-        if len(one.assignment()) == 1 and len(two.assignment()) == 1:
-            break
-    assert [len(c.assignment()) for c in (one, two)] == [1, 1]
-    one.close()
-    two.close()
-
-
 def test_a_consumer_over_quota_loses_nothing(
     make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
 ) -> None:
@@ -176,25 +138,6 @@ def test_a_consumer_over_quota_loses_nothing(
     found = receive(bootstrap, name, 1_000, unique("g"), **{"client.id": client})
     assert [int(key) for key in found] == list(range(1_000))
     assert time.monotonic() - started > 2.0
-
-
-def test_java_console_clients_produce_and_consume(
-    make_gateway: Callable[..., GatewayThread], unique: Callable[[str], str]
-) -> None:
-    bootstrap = make_gateway().bootstrap("PLAINTEXT")
-    name = topic(bootstrap, unique("java"))
-    produced = run_tool(
-        "org.apache.kafka.tools.ConsoleProducer",
-        ["--bootstrap-server", bootstrap, "--topic", name],
-        input="one\ntwo\nthree\n",
-    )
-    assert produced.returncode == 0, produced.stderr
-    consumed = run_tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        ["--bootstrap-server", bootstrap, "--topic", name, "--from-beginning",
-         "--max-messages", "3", "--timeout-ms", "30000"],
-    )  # fmt: skip
-    assert sorted(consumed.stdout.split()) == ["one", "three", "two"]
 
 
 def test_a_killed_broker_gives_clients_ordinary_errors_and_they_recover(

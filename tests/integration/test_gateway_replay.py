@@ -40,7 +40,7 @@ def create(gateway: GatewayThread, client: str, version: int, names: list[str]) 
     wanted = mutation.CreateTopicsRequest(
         tuple(mutation.CreatableTopic(name, 2, 1) for name in names)
     )
-    with socket.create_connection(gateway.gateway.addresses("PLAINTEXT")[controller], 10) as sock:
+    with socket.create_connection(gateway.gateway.addresses("PLAINTEXT")[controller], 60) as sock:
         sock.sendall(encode_request(CREATE_TOPICS, version, 1, client, wanted))
         sock.settimeout(60)
         frame = b""

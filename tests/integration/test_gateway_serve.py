@@ -194,13 +194,13 @@ def test_peers_that_talk_nonsense_are_closed_others_go_on(
     port = free_ports(2, consecutive=True)[0]
     served = serve(**{**common(tmp_path, kafka4, port), "socket__request__max__bytes": "1000000"})
     served.wait_for("ready")
-    with socket.create_connection(("127.0.0.1", port), 10) as good:
+    with socket.create_connection(("127.0.0.1", port), 60) as good:
         for nonsense, reason in (
             (b"GET / HTTP/1.1\r\n\r\n", "oversized"),
             (struct.pack(">i", 1_000_001) + bytes(100), "oversized"),
             (struct.pack(">ihhih", 20, 9_999, 0, 1, -1) + bytes(100), "unknown-api"),
         ):
-            with socket.create_connection(("127.0.0.1", port), 10) as bad:
+            with socket.create_connection(("127.0.0.1", port), 60) as bad:
                 bad.sendall(nonsense)
                 bad.settimeout(60)
                 assert bad.recv(100) == b""
@@ -220,7 +220,7 @@ def test_a_process_per_broker_survives_the_loss_of_one(
 ) -> None:
     port = free_ports(2, consecutive=True)[0]
     config = tmp_path / "headgate.properties"
-    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "1000"}
+    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "6000"}
     config.write_text("".join(f"{k.replace('__', '.')}={v}\n" for k, v in named.items()))
     process = subprocess.Popen(
         [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config),
@@ -257,7 +257,7 @@ def test_a_killed_gateway_is_replaced_by_its_standby(
     unique: Callable[[str], str],
 ) -> None:
     port = free_ports(2, consecutive=True)[0]
-    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "2000"}
+    named = {**common(tmp_path, kafka4, port), "headgate__lease__ttl__ms": "6000"}
     active = serve(**named)
     active.wait_for("ready")
     standby = serve(**named)
@@ -276,4 +276,6 @@ def test_a_killed_gateway_is_replaced_by_its_standby(
     assert producer.flush(120) == 0
     assert delivered == [None] * 200
     standby.wait_for("taking over")
+    assert not any(" ready " in line for line in standby.lines)
+    standby.wait_for(" ready ")
     assert standby.end()[0] == 0

@@ -74,7 +74,7 @@ def test_a_client_that_never_reads_is_not_buffered_without_bound(
         client.sendall(VERSIONS)
         read_answer(client)
         client.settimeout(1.0)
-        request = produce(70, 1) * 1_000
+        request = b"".join(produce(70, number) for number in range(1_000))
         # Answers are as big as requests here; nobody takes them, so in the end nobody may send.
         with pytest.raises(TimeoutError):
             for _ in range(5_000):
@@ -100,7 +100,7 @@ def test_idle_connections_are_closed(start: Start) -> None:
         client.settimeout(60)
         assert client.recv(1) == b""
     closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
-    assert closed["idle"] == 1
+    assert gateway.call(lambda: closed["idle"]) == 1
 
 
 def test_an_upstream_that_goes_closes_its_clients_and_invents_no_answer(
@@ -132,14 +132,14 @@ def test_draining_finishes_what_is_in_flight(start: Start) -> None:
         client.sendall(produce(1_000)[500:])
         assert read_answer(client)[4:8] == struct.pack(">i", 1)
         assert client.recv(1) == b""
-        ender.join(30)
+        ender.join(60)
 
 
 def test_the_newcomer_stands_by_and_takes_over_when_the_first_goes(
     start: Start, tmp_path: Path, free_port: int
 ) -> None:
     path = f"sqlite:{tmp_path / 'quotas.db'}"
-    here = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port}", "headgate__lease__ttl__ms": "1000"}
+    here = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port}", "headgate__lease__ttl__ms": "6000"}
     one_store, two_store = open_store(path), open_store(path)
     one = start(store=one_store, headgate__worker__id="one", **here)
     two = start(store=two_store, headgate__worker__id="two", **here)
@@ -317,7 +317,7 @@ def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
     assert say_versions("alice") == struct.pack(">i", 9)
     assert say_versions("mallory") == b""
     closed = gateway.gateway.fronts[1].meters.listeners["TLS"].closed
-    assert closed["no-upstream-credentials"] == 1
+    assert gateway.call(lambda: closed["no-upstream-credentials"]) == 1
 
 
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
@@ -384,14 +384,15 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
     def produce_some() -> None:
         with connect(gateway) as client:
             for number in range(40):
-                client.sendall(produce(16_384, number))
+                # The last is too much by itself, however long the others took.
+                client.sendall(produce(900_000 if number == 39 else 16_384, number))
                 told.append(int.from_bytes(read_answer(client)[-4:], "big"))
 
     threads = [threading.Thread(target=produce_some) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     settings = gateway.gateway.settings
     gateway.stop(0)
     replayed: Managers | None = None
@@ -480,6 +481,7 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
                 left -= len(sock.recv(min(left, 50)))
 
         with connect(gateway) as client:
+            client.settimeout(300)
             reader = threading.Thread(target=read, args=(client,))
             reader.start()
             for turn in range(answers):
@@ -487,11 +489,11 @@ def test_bytes_arrive_whole_when_both_sides_are_slow(start: Start, upstream: Ups
                 frame[100:] = chance.randbytes(len(frame) - 100)
                 digest.update(frame[12:])
                 client.sendall(frame)
-            reader.join(60)
+            reader.join(300)
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in (1, 2, 3)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert {n: d.hexdigest() for n, d in got.items()} == {n: d.hexdigest() for n, d in sent.items()}

@@ -63,51 +63,74 @@ def usage(out: Path) -> Rows:
     return sorted(rows, key=str)
 
 
-def batches(out: Path) -> int:
-    """Return how many batches have begun to be written, whole or not."""
-    return len(list((out / "_stream" / "usage" / "activity" / "level=0").glob("part=*")))
+def table(out: Path, name: str, what: str = "*") -> Rows:
+    found = duckdb.sql(f"select {what} from read_parquet('{out}/{name}/*.parquet')")
+    return sorted(found.fetchall(), key=str)
 
 
-def versions(out: Path) -> int:
-    """Return the time of the newest tables begun to be made, whole or not."""
-    tables = out / "_stream" / "usage" / "tables"
-    made = [int(p.parent.name) for p in tables.glob("[0-9]*/usage")]
-    return max(made, default=0)
-
-
-def plans(out: Path) -> int:
-    """Return how many batches Spark has begun to plan."""
-    return len(list((out / "_stream" / "usage" / "checkpoint" / "offsets").glob("[0-9]*")))
-
-
-@contextmanager
-def following(logs: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A stream in a process of its own; kill -9 to it and its JVM at the end of the block."""
-    argv = [sys.executable, "-m", "headgate.cli.main", "usage"]
-    argv += flags(logs, out, "--follow", "--every", "0")
-    process = subprocess.Popen(
-        argv,
-        env=os.environ | spark_env(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+def files(out: Path, name: str) -> Rows:
+    """Return how many requests of each file a table holds."""
+    found = duckdb.sql(
+        f"select file, count(*) from read_parquet('{out}/{name}/*.parquet') group by 1"
     )
-    try:
-        yield process
-        assert process.poll() is None, "the stream ended before it was killed"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    return sorted(found.fetchall())
 
 
-def kill_when(
-    process: subprocess.Popen[bytes], out: Path, seen: Callable[[Path], int], rng: random.Random
-) -> None:
-    """Wait until something has begun that wasn't there, and up to a second more."""
-    before = seen(out)
-    while seen(out) <= before and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(rng.random())
+class Followed:
+    """
+    What a command's stream leaves on the disk.
+
+    Args:
+        out: its directory.
+        command: as it is called.
+        part: a part that every round writes.
+        made: the last table that a round makes.
+    """
+
+    def __init__(self, out: Path, command: str, part: str, made: str) -> None:
+        self.out = out
+        self.command = command
+        self._stream = out / "_stream" / command
+        self._part = part
+        self._made = made
+
+    def batches(self) -> int:
+        """Return how many batches have begun to be written, whole or not."""
+        return len(list((self._stream / self._part / "level=0").glob("part=*")))
+
+    def versions(self) -> int:
+        """Return the time of the newest tables begun to be made, whole or not."""
+        made = self._stream.glob(f"tables/[0-9]*/{self._made}")
+        return max((int(p.parent.name) for p in made), default=0)
+
+    def plans(self) -> int:
+        """Return how many batches Spark has begun to plan."""
+        return len(list((self._stream / "checkpoint" / "offsets").glob("[0-9]*")))
+
+    @contextmanager
+    def following(self, argv: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+        """A stream in a process of its own; kill -9 to it and its JVM at the end of the block."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headgate.cli.main", self.command, *argv],
+            env=os.environ | spark_env(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            yield process
+            assert process.poll() is None, "the stream ended before it was killed"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def killed(self, argv: list[str], seen: Callable[[], int], rng: random.Random) -> None:
+        """Kill it when something has begun that wasn't there, or up to a second later."""
+        with self.following([*argv, "--follow", "--every", "0"]) as process:
+            before = seen()
+            while seen() <= before and process.poll() is None:
+                time.sleep(0.05)
+            time.sleep(rng.random())
 
 
 def of_the_first(pieces: list[bytes], folder: Path) -> list[Rows]:
@@ -121,31 +144,98 @@ def of_the_first(pieces: list[bytes], folder: Path) -> list[Rows]:
 
 
 def killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> None:
-    """Kill a stream again and again, while it plans, sums or makes tables; then finish."""
+    """Kill `usage` again and again, while it plans, sums or makes tables; then finish."""
     rng = random.Random(seed)
     logs, out = folder / "logs", folder / "out"
     texts = roll(logs, pieces)
     whole = of_the_first(texts, folder)
+    stream = Followed(out, "usage", "activity", "usage")
     for n in range(kills):
-        with following(logs, out) as process:
-            kill_when(process, out, (batches, versions, plans)[n % 3], rng)
+        stream.killed(flags(logs, out), (stream.batches, stream.versions, stream.plans)[n % 3], rng)
         if (out / "usage").exists():
             # Whoever reads finds the tables of a whole round, whatever was under way.
             assert usage(out) in whole
-    assert batches(out) < pieces, "there was nothing left to kill in"
+    assert stream.batches() < pieces, "there was nothing left to kill in"
     # The rest in this process, with the session that the other tests use.
     assert pipeline.main_usage(flags(logs, out, "--incremental")) == 0
     assert usage(out) == whole[-1] == duckdb_oracle.usage(LOG, QUOTAS)
 
 
-def test_two_kills_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    killed_and_finished(tmp_path, 2, 4, 1)
+def test_a_kill_changes_nothing_in_usage(spark: SparkSession, tmp_path: Path) -> None:
+    killed_and_finished(tmp_path, 1, 3, 1)
+
+
+def test_a_kill_changes_nothing_in_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    replay_killed_and_finished(tmp_path, 1, 3, 1)
+
+
+def replay_killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> None:
+    """Kill `replay` again and again; every row is then as one replay of the whole decides it."""
+    rng = random.Random(seed)
+    logs, out, whole = folder / "logs", folder / "out", folder / "whole"
+    texts = roll(logs, pieces)
+    (logs / "r.0.gz").write_bytes(gzip.compress(texts[0] + b'cut off {"isForwarded":\n'))
+    os.utime(logs / "r.0.gz", (1_000_000, 1_000_000))
+    assert pipeline.main_replay(flags(logs, whole)) == 0
+    of_all = files(whole, "replay")
+    stream = Followed(out, "replay", "requests", "replay")
+    for n in range(kills):
+        stream.killed(flags(logs, out), (stream.versions, stream.plans, stream.batches)[n % 3], rng)
+        if (out / "replay").exists():
+            there = files(out, "replay")
+            assert there == [f for f in of_all if f in there]
+            assert len(there) in range(1, pieces + 1)
+    assert stream.batches() < pieces, "there was nothing left to kill in"
+    assert pipeline.main_replay(flags(logs, out, "--incremental")) == 0
+    for name in ("replay", "bad_lines"):
+        assert table(out, name) == table(whole, name)
+    assert len(table(out, "bad_lines")) == 1
+    throttled = table(whole, "replay", "sum((replayed_throttle_time_ms > 0)::int)")
+    assert throttled[0][0] > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 def test_five_kills_twice_change_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     killed_and_finished(tmp_path, 5, 20, seed)
+
+
+@pytest.mark.slow
+def test_five_kills_change_nothing_in_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    replay_killed_and_finished(tmp_path, 5, 20, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["what-if", "recommend"])
+def test_two_kills_change_nothing_in_other_plans(
+    spark: SparkSession, tmp_path: Path, command: str
+) -> None:
+    rng = random.Random(5)
+    logs, out, whole = tmp_path / "logs", tmp_path / "out", tmp_path / "whole"
+    roll(logs, 8)
+    name = command.replace("-", "_")
+    more: list[str] = []
+    if command == "what-if":
+        plan = tmp_path / "strict.yaml"
+        plan.write_text(
+            "quotas:\n"
+            "  - entity: {user: null}\n"
+            "    producer_byte_rate: 20000\n"
+            "    producer_byte_rate:bps: 30000\n"
+            "    producer_byte_rate:shares: 3\n"
+        )
+        more = ["--plan", str(plan), "--capacity-producer-byte-rate", "60000"]
+    main = {"what-if": pipeline.main_what_if, "recommend": pipeline.main_recommend}[command]
+    assert main([*flags(logs, whole), *more]) == 0
+    stream = Followed(out, command, "requests", name)
+    for seen in (stream.batches, stream.versions):
+        stream.killed([*flags(logs, out), *more], seen, rng)
+    assert stream.batches() < 8, "there was nothing left to kill in"
+    assert main([*flags(logs, out, "--incremental"), *more]) == 0
+    assert table(out, name) == table(whole, name)
+    if command == "what-if":
+        kinds = table(whole, name, "distinct quota_type")
+        assert {"producer_byte_rate:bps", "producer_byte_rate:shares"} <= {k for (k,) in kinds}
 
 
 def test_storms_of_a_growing_directory_are_those_of_the_whole(

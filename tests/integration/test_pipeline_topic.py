@@ -20,7 +20,8 @@ from headgate.cli import pipeline
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
 from headgate.pipeline.split_topic import SplitWriter, read_splits
-from headgate.usage.format import Event, Origin, batch_of
+from headgate.usage.format import Event, Origin
+from headgate.usage.rows import batch_of
 from headgate.usage.splits import Split
 from headgate.usage.topic import encode
 
@@ -37,7 +38,7 @@ def send(bootstrap: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def test_a_topic_gives_the_same_totals_as_the_file(

@@ -16,6 +16,7 @@ from headgate.pipeline import (
     storms,
     usage,
 )
+from headgate.pipeline.advice import Advice
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.what_if import what_if
 from headgate.pipeline.worker import ACTIVITY
@@ -183,6 +184,34 @@ def test_what_if_shows_plans_side_by_side(spark: SparkSession) -> None:
     )
 
 
+def test_plans_of_all_levels_together_give_what_each_gives_alone(spark: SparkSession) -> None:
+    whose = [("alice", "x"), ("alice", "y"), ("bob", "x"), ("carol", ""), ("bob", "z")]
+    rows = [
+        asked(7 * i // 2, who, client, 100 + 37 * i, broker_id=1 + i % 2)
+        for i in range(60)
+        for who, client in whose[i % 3 : i % 3 + 3]
+    ]
+    levels: list[dict[str, Any]] = [
+        {"user": DEFAULT},
+        {"user": DEFAULT, "client_id": DEFAULT},
+        {"client_id": DEFAULT},
+        {"user": "alice", "client_id": "x"},
+        {"user": "bob"},
+    ]
+    plans = [
+        Quotas.of(QuotaTable.of({QuotaEntity.of(**level): {PRODUCER: 40.0 + n}}), f"p{n}")
+        for n, level in enumerate(levels)
+    ]
+    requests = frame(spark, schema.REQUESTS, rows)
+    columns = [n for n in schema.WHAT_IF.names if n != "plan"]
+    together = requests.transform(what_if(plans)).collect()
+    for plan in plans[:3]:  # one of each level: a run of its own takes seconds
+        alone = requests.transform(what_if([plan])).where("plan <> 'logged'")
+        mine = ordered([tuple(r[n] for n in columns) for r in together if r["plan"] == plan.name])
+        assert mine == rows_of(alone, *columns)
+        assert sum(r["throttle_time_ms"] for r in together if r["plan"] == plan.name) > 100_000
+
+
 def test_chargeback_sums_and_prices(spark: SparkSession) -> None:
     activity = frame(
         spark,
@@ -331,9 +360,12 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         for s in range(60)
         for who, client, size in (("alice", "big", 1900), ("alice", "small", 100), ("bob", "b", 5))
     ]
+    rows += [asked(s * 1000.0, "carol", "c", 70_000, seq=s) for s in range(0, 60, 20)]
     requests = frame(spark, schema.REQUESTS, rows).persist()
     transform = recommend.recommend(
-        quotas, lambda options: requests.transform(replay.pack_requests(options))
+        quotas,
+        lambda options: requests.transform(replay.pack_requests(options)),
+        Advice(max_request_bytes=10_000),
     )
     found = requests.transform(sources.activity).transform(transform)
     assert same_schema(found, schema.RECOMMEND)
@@ -345,6 +377,7 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         "set {user=bob}",
         "split {user=alice, client-id=big}",
         "remove {user=gone}",
+        "wait {user=carol}",
     }
     alice = by_action["set {user=alice}"]
     assert (alice["current"], alice["recommended"]) == (1000.0, 2400.0)
@@ -355,7 +388,18 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         "95% of the time at most 2,000 B/s over 10 s (peak 2,000), times 1.2, rounded up: 2,400; "
         "1,000 now"
     )
-    assert by_action["set {user=bob}"]["recommended"] == 6.0
+    assert by_action["set {user=bob}"]["recommended"] == 1000.0
+    assert by_action["set {user=bob}"]["reason"] == (
+        "95% of the time at most 5 B/s over 10 s (peak 5), times 1.2, rounded up: 6, raised to the "
+        "floor of 1,000, at which one request of 10,000 bytes in 10 s isn't throttled; 100,000 now"
+    )
+    carol = by_action["wait {user=carol}"]
+    assert (carol["recommended"], carol["observed_peak"]) == (None, 7000.0)
+    assert carol["throttled_requests_recommended"] == carol["throttled_requests_current"] == 0
+    assert carol["reason"] == (
+        "too little history: 3 seconds with use, in 41 s from first to last; a figure needs 10 in "
+        "60 s; no limit now"
+    )
     split = by_action["split {user=alice, client-id=big}"]
     assert split["recommended"] == 2300.0
     assert split["throttle_time_ms_current"] == alice["throttle_time_ms_current"]

@@ -1,5 +1,7 @@
 """The Kafka home beside a real KRaft cluster's clients and its own tool."""
 
+import itertools
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,17 +45,23 @@ def another(store: KafkaStore, **arguments: Any) -> KafkaStore:
     return KafkaStore(bootstrap, topic=store._topic._topic, **arguments)
 
 
-def throttled(config: dict[str, str], kilobytes: int = 600) -> list[float]:
-    """Produce as somebody, and return the throttle times the broker told, in seconds."""
+def throttled(config: dict[str, str], kilobytes: int | None = None) -> list[float]:
+    """
+    Produce as somebody, and return the throttle times the broker told, in seconds.
+
+    Without a number of kilobytes it goes on until one is told: the broker that leads the topic may
+    hear of a quota a while after the one that was asked.
+    """
     told: list[float] = []
     producer = Producer(
         {**config, "throttle_cb": lambda event: told.append(event.throttle_time), "linger.ms": 5}
     )
-    for n in range(kilobytes):
+    until = time.monotonic() + 120
+    for n in itertools.count() if kilobytes is None else range(kilobytes):
         producer.produce("throttled-by-kafka-store", b"x" * 1_000, partition=0)
         if n % 50 == 49:
             producer.flush(60)
-        if told:
+        if told or time.monotonic() > until:
             break
     producer.flush(60)
     return told

@@ -1,10 +1,9 @@
 """The ZooKeeper home: layout, older layouts, lost sessions, restarts, access control."""
 
-import contextlib
 import json
 import logging
-import socket
 import ssl
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from kazoo.client import KazooClient
 from contract.suite import Seen, alteration, errors, set_key
 from headgate.config import Settings, load_settings
 from headgate.embedded import EmbeddedZooKeeper, free_ports
+from headgate.embedded.process import accepts
 from headgate.errors import StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
@@ -31,6 +31,8 @@ from headgate.store.zookeeper import ZooKeeperStore
 
 pytestmark = pytest.mark.kafka3
 
+SESSION_S = 60.0
+"""Longer than a machine stands still: a lost connection would fail what is asked meanwhile."""
 ALICE = QuotaEntity.of(user="alice")
 ANYBODY = QuotaEntity.of(user=DEFAULT)
 CAPTURE = json.loads(
@@ -44,7 +46,7 @@ class Home:
     def __init__(self, zookeeper: EmbeddedZooKeeper) -> None:
         self.hosts = f"{zookeeper.address}/home/{uuid.uuid4().hex}"
         self.store = self.another()
-        self.bare = KazooClient(self.hosts)
+        self.bare = KazooClient(self.hosts, timeout=SESSION_S)
         self.bare.start(timeout=60)
 
     def another(self) -> ZooKeeperStore:
@@ -321,12 +323,70 @@ def test_a_change_made_past_headgate_is_recorded_though_others_come_between(
         return len(asked) > 1
 
     monkeypatch.setattr(history, "_exists", exists)
-    change = ForeignChange("users/alice", 7, 12345, None, [(PRODUCER, 1.0, 2.0)])
+    change = ForeignChange("users/alice", 7, 0, 12345, [(PRODUCER, 1.0, 2.0)])
     history.record_foreign([change])
     history.record_foreign([change])
     assert asked == ["/headgate/history/users+alice"] * 2
     entries = [(h.t_ms, h.who, h.before, h.after) for h in home.store.history(entity=ALICE)]
     assert entries == [(7, "unknown", 1.0, 2.0)]
+
+
+SeenPiece = tuple[int, int, list[tuple[QuotaKey, float | None, float | None]]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "entries"),
+    [
+        # One watcher sees two changes one by one, another both at once: in either order.
+        (
+            [
+                (10, 20, [(PRODUCER, None, 1.0)]),
+                (20, 30, [(CONSUMER, None, 2.0)]),
+                (10, 30, [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)]),
+            ],
+            [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)],
+        ),
+        (
+            [
+                (10, 30, [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)]),
+                (10, 20, [(PRODUCER, None, 1.0)]),
+                (20, 30, [(CONSUMER, None, 2.0)]),
+            ],
+            [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)],
+        ),
+        # There and back again: each is a change, though its values were seen before.
+        (
+            [
+                (10, 20, [(PRODUCER, 1.0, 2.0)]),
+                (20, 30, [(PRODUCER, 2.0, 1.0)]),
+                (30, 40, [(PRODUCER, 1.0, 2.0)]),
+            ],
+            [(PRODUCER, 1.0, 2.0), (PRODUCER, 2.0, 1.0), (PRODUCER, 1.0, 2.0)],
+        ),
+    ],
+)
+def test_what_several_saw_in_different_pieces_is_written_down_once(
+    home: Home, changes: list[SeenPiece], entries: list[tuple[QuotaKey, float | None, float]]
+) -> None:
+    for since, zxid, changed in changes:
+        change = ForeignChange("users/alice", 7, since, zxid, changed)
+        home.store._history.record_foreign([change])
+    assert [(h.key, h.before, h.after) for h in home.store.history(entity=ALICE)] == entries
+
+
+def test_what_was_seen_together_with_a_change_of_ours_is_all_that_is_written_down(
+    home: Home,
+) -> None:
+    home.store.alter([set_key(ALICE, PRODUCER, 1.0)], who="ops", tool="console")
+    folder = "/headgate/history/users+alice"
+    (entry,) = home.bare.get_children(folder)
+    ours = home.bare.exists(f"{folder}/{entry}").czxid
+    pieces = [(PRODUCER, None, 1.0), (CONSUMER, None, 2.0)]
+    for since in (0, ours - 1):
+        change = ForeignChange("users/alice", 7, since, ours + 5, pieces)
+        home.store._history.record_foreign([change])
+    found = [(h.who, h.key, h.before, h.after) for h in home.store.history(entity=ALICE)]
+    assert found == [("ops", PRODUCER, None, 1.0), ("unknown", CONSUMER, None, 2.0)]
 
 
 # --- the older layout of defaults
@@ -544,12 +604,10 @@ def test_tls(make_zookeeper: Callable[..., EmbeddedZooKeeper], tmp_path: Path) -
             "ssl.clientAuth": "need",
         }
     )
-    while True:  # the fixture waits for the plain port alone
-        with (
-            contextlib.suppress(ConnectionRefusedError),
-            socket.create_connection(("127.0.0.1", port)),
-        ):
+    for _ in range(1_200):  # the fixture waits for the plain port alone
+        if accepts(port):
             break
+        time.sleep(0.1)
     url = f"zookeeper://127.0.0.1:{port}/tls"
     with_tls = {
         "zookeeper__ssl__client__enable": "true",

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.pipeline import lanes, pack
 from headgate.pipeline.packed import PackOptions
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaType
 from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
+from replay_kit import WORLDS, overlapping, replayed, small
 
 # Each level of quotas, so that plans of several disagree on who shares.
 SHAPES = {
@@ -76,61 +70,7 @@ def decided(rows: list[dict[str, Any]], table: QuotaTable) -> list[int]:
     ]
 
 
-@contextmanager
-def small(gathered: int, ordered: int) -> Iterator[None]:
-    """Let workers gather and put in order so few events that bundles are many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack, "GATHER_EVENTS", gathered)
-        patch.setattr(pack, "GATHER_EVENTS_WITH_ROWS", gathered)
-        patch.setattr(lanes, "ORDER_EVENTS", ordered)
-        yield
-
-
-def replayed(
-    pieces: list[list[dict[str, Any]]], options: PackOptions, rows_per_batch: int
-) -> list[dict[str, Any]]:
-    """Pack each piece in a task of its own, bring bundles together as Spark does, and replay."""
-    packed: list[pa.RecordBatch] = []
-    for piece in pieces:
-        batch = pa.RecordBatch.from_pylist(piece, schema=REQUESTS.arrow)
-        cut = [batch.slice(at, 7) for at in range(0, batch.num_rows, 7)]
-        packed += pack.PackRequests(options)(iter(cut))
-    table = pa.Table.from_batches(packed)
-    table = table.filter(pc.is_in(table["kind"], pa.array(["chunk", "plain"])))
-    keys = [(name, "ascending") for name in ("key", "first", "tie")]
-    batches = table.sort_by(keys).combine_chunks().to_batches(max_chunksize=rows_per_batch)
-    found: list[dict[str, Any]] = []
-    for batch in ReplayPacked(options)(iter(batches)):
-        found += batch.to_pylist()
-    return found
-
-
-def overlapping(rng: random.Random, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Deal charges to pieces that overlap in time, some out of order, in no order."""
-    count = rng.randrange(1, 6)
-    blur = rng.choice([0, 10, len(rows)])
-    pieces: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-    for i, row in enumerate(rows):
-        near = min(max(i + rng.randint(-blur, blur), 0), len(rows) - 1)
-        pieces[near * count // len(rows)].append(row)
-    for piece in pieces:
-        if rng.random() < 0.3:
-            rng.shuffle(piece)
-    rng.shuffle(pieces)
-    return [piece for piece in pieces if piece]
-
-
-worlds: st.SearchStrategy[dict[str, Any]] = st.builds(
-    dict,
-    seed=st.integers(0, 10**6),
-    hot=st.sampled_from([0.0, 0.9, 1.0]),
-    gathered=st.sampled_from([5, 40, 1000]),
-    ordered=st.sampled_from([0, 30, 1000]),
-    rows_per_batch=st.integers(1, 5),
-)
-
-
-@given(world=worlds)
+@given(world=WORLDS)
 def test_every_charge_is_decided_once_as_a_manager_decides_it(world: dict[str, Any]) -> None:
     rng = random.Random(world["seed"])
     rows = traffic(rng, 150, world["hot"])
@@ -143,7 +83,7 @@ def test_every_charge_is_decided_once_as_a_manager_decides_it(world: dict[str, A
     assert [r["replayed_throttle_time_ms"] for r in by_seq] == decided(rows, ONE.tables[0])
 
 
-@given(world=worlds, shapes=st.lists(st.sets(st.sampled_from(sorted(SHAPES))), max_size=3))
+@given(world=WORLDS, shapes=st.lists(st.sets(st.sampled_from(sorted(SHAPES))), max_size=3))
 def test_sums_of_all_plans_are_conserved_and_each_is_its_managers(
     world: dict[str, Any], shapes: list[set[str]]
 ) -> None:

@@ -194,7 +194,7 @@ class Demo:
         self.stack.callback(lambda: self.gateway.running and self.gateway.kill())
         self.gateway.wait_until(
             lambda: " ready logger=headgate.serve" in self.gateway.log_text(),
-            timeout_s=60,
+            timeout_s=180,
             progress=self.view.say,
         )
         self.servers = {
@@ -221,9 +221,9 @@ class Demo:
             for client in plan.CLIENTS
             for suffix in ("-in", "-out")
         ]
-        for name, made in admin.create_topics(topics, operation_timeout=30).items():
+        for name, made in admin.create_topics(topics, operation_timeout=120).items():
             try:
-                made.result(60)
+                made.result(120)
             except Exception as exc:
                 raise HeadgateError(f"topic {name} can't be made: {exc}") from exc
         for client in plan.CLIENTS:
@@ -238,7 +238,7 @@ class Demo:
             )  # fmt: skip
             for _ in range(min(20_000, 400 * client.fetch_bytes // size)):
                 producer.produce(client.topic + "-in", b"x" * size, partition=0)
-            if producer.flush(60):
+            if producer.flush(120):
                 raise HeadgateError(f"topic {client.topic}-in can't be filled: broker too slow")
 
     # --- 3 ------------------------------------------------------------------------------------
@@ -297,13 +297,14 @@ class Demo:
                    "--out", str(self.tables), *windows]  # fmt: skip
         prices = self.place / "prices.yaml"
         prices.write_text(plan.PRICES, encoding="utf-8")
+        small = ["--max-request-bytes", "6000", "--min-history-s", "20"]
         storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
         steps: list[tuple[str, str, list[str]]] = [
             ("usage of every quota-id, per second", "main_usage", own),
             ("which quota applied to whom", "main_effective", own),
             ("exact replay of every throttle time", "main_replay", [*own, *windows]),
             ("what if every quota were twice as large, or half", "main_what_if", what_if),
-            ("which quotas would fit", "main_recommend", [*own, *windows]),
+            ("which quotas would fit", "main_recommend", [*own, *windows, *small]),
             ("what it costs", "main_chargeback", [*own, "--prices", str(prices)]),
             ("storms of connections and requests", "main_storms", [*own, *storm]),
             ("a real broker's log: usage", "main_usage", log),

@@ -39,15 +39,17 @@ def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
     """Add the clients' figures up by quota-id."""
     sums: dict[tuple[str, str], list[int]] = {}
     acks: dict[tuple[str, str], float] = {}
-    for place, role, sent, told_ms, told, _longest, errors, messages, ack_ms in report["rows"]:
+    for place, role, *figures, ack_ms in report["rows"]:
+        sent, told_ms, told, _longest, errors, meant, messages = figures
         key = (_quota_id(plan.CLIENTS[place], lines), role)
-        total = sums.setdefault(key, [0, 0, 0, 0, 0])
-        for i, value in enumerate((sent, told_ms, told, errors, messages)):
+        total = sums.setdefault(key, [0, 0, 0, 0, 0, 0])
+        for i, value in enumerate((sent, told_ms, told, errors, meant, messages)):
             total[i] += value
         acks[key] = max(acks.get(key, 0.0), ack_ms)
-    for key, (sent, told_ms, told, errors, messages) in sums.items():
-        lines[key].add(report["s"], sent, told_ms, told, errors)
-        lines[key].messages, lines[key].slowest_ack_ms = messages, acks[key]
+    for key, (sent, told_ms, told, errors, meant, messages) in sums.items():
+        line = lines[key]
+        line.add(report["s"], sent, told_ms, told, errors)
+        line.meant, line.messages, line.slowest_ack_ms = meant, messages, acks[key]
 
 
 def attained(lines: Sequence[Line]) -> tuple[float, float]:
@@ -60,8 +62,7 @@ def attained(lines: Sequence[Line]) -> tuple[float, float]:
     """
     free = [line for line in lines if line.what == "produce" and not line.saturating]
     sent = sum(line.messages for line in free)
-    seconds = max((line.seconds for line in free), default=0.0)
-    meant = sum(c.pace / c.message_bytes for c in plan.CLIENTS if not c.saturating) * seconds
+    meant = sum(line.meant for line in free)
     return (sent / meant if meant else 0.0), max((ln.slowest_ack_ms for ln in free), default=0.0)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from headgate.cli.demo_plan import CLIENTS, USERS, Client
 
 REPORT_S = 0.5
+LAST_ACKS_S = 5.0
 _lock = threading.Lock()
 
 
@@ -29,6 +30,7 @@ class Seen:
         self.told = 0
         self.longest_ms = 0
         self.errors = 0
+        self.meant = 0
         self.messages = 0
         self.slowest_ack_ms = 0.0
 
@@ -100,13 +102,20 @@ def produce(client: Client, servers: dict[str, str], seen: Seen, stop: threading
     while not stop.is_set():
         if client.pace:
             due += size / client.pace
-            producer.poll(max(0.0, due - time.monotonic()))
+            # An acknowledgement ends a poll early.
+            while not stop.is_set() and (left := due - time.monotonic()) > 0:
+                producer.poll(min(left, REPORT_S))
+            if stop.is_set():
+                break
+            seen.meant += 1
         try:
             producer.produce(client.topic + "-out", payload[:size], partition=0, on_delivery=acked)
         except BufferError:
             producer.poll(0.05)
         else:
             producer.poll(0)
+    if client.pace:
+        producer.flush(LAST_ACKS_S)
     producer.purge()
     producer.poll(0)
 
@@ -178,8 +187,8 @@ def main() -> int:
 def report(passed: float, seen: dict[tuple[int, str], Seen]) -> None:
     """Print one line: seconds since the start, and each client's figures."""
     rows = [
-        [place, role, s.wire_bytes, s.told_ms, s.told, s.longest_ms, s.errors, s.messages,
-         round(s.slowest_ack_ms, 1)]
+        [place, role, s.wire_bytes, s.told_ms, s.told, s.longest_ms, s.errors, s.meant,
+         s.messages, round(s.slowest_ack_ms, 1)]
         for (place, role), s in seen.items()
     ]  # fmt: skip
     with _lock:

@@ -44,6 +44,7 @@ class Line:
     last_told_ms: int = 0
     errors: int = 0
     seconds: float = 0.0
+    meant: int = 0
     messages: int = 0
     slowest_ack_ms: float = 0.0
     # (seconds, bytes) of the last reports.

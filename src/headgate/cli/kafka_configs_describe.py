@@ -23,7 +23,8 @@ from headgate.cli.kafka_configs_options import (
     IllegalArgument,
     is_java_int,
 )
-from headgate.cli.output import java_double, printable, say
+from headgate.cli.output import complain, java_double, printable, say
+from headgate.cli.quota_text import conditions
 from headgate.errors import ApiError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
@@ -42,8 +43,11 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
     types, names = options.entity_types, options.entity_names
     kind = types[0]
     if kind in WIRE_TYPES:
-        for line in quota_lines(find(client, components_of(types, names))):
+        quotas = find(client, components_of(types, names))
+        for line in quota_lines(quotas):
             say(line)
+        for note in conditions(key for values in quotas.values() for key in values):
+            complain(f"note: {note}")
         if kind == USERS and CLIENTS not in types and "" not in names:
             _describe_scram(client, names)
         return

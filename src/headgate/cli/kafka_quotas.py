@@ -20,6 +20,7 @@ from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage
 from headgate.cli.kafka_configs_values import to_double
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quota_text import (
+    conditions,
     effective_lines,
     entity_json,
     list_order,
@@ -326,7 +327,8 @@ def describe(options: OptionSet) -> None:
         return
     for line in effective_lines(values):
         say(line)
-    for note in sorted({value.note for value in values.values() if value.note}):
+    notes = sorted({value.note for value in values.values() if value.note})
+    for note in (*notes, *conditions(values)):
         complain(printable(f"kafka-quotas: note: {note}"))
 
 

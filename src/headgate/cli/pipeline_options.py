@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import socket
 import sys
 import tempfile
 import traceback
@@ -31,6 +32,10 @@ from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from headgate.pipeline.run import Run
+
+
+# About inputs, printed at the start.
+MOST_NOTES: Final = 5
 
 
 def parser(
@@ -73,6 +78,14 @@ def parser(
         metavar="REGEX",
         help="regex on a log's path whose first group is the broker's id",
     )
+    source.add_argument(
+        "--default-partitions",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="the cluster's num.partitions, for topics created with the default (-1) whose number "
+        "a log doesn't tell (default: 1, as Kafka's)",
+    )
     limits = made.add_argument_group("quotas")
     limits = limits.add_mutually_exclusive_group(required=quotas_required)
     limits.add_argument(
@@ -100,15 +113,30 @@ def parser(
     return made
 
 
+def positive(text: str) -> int:
+    """Return a whole number above 0; argparse says so of others."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 1 or more")
+    return value
+
+
 def add_windows(made: argparse.ArgumentParser) -> None:
     """Add the broker's quota windows, for commands that replay."""
     group = made.add_argument_group("quota windows (the broker's settings)")
     group.add_argument(
-        "--quota-window-num", type=int, default=11, metavar="N", help="samples kept (default: 11)"
+        "--quota-window-num",
+        type=positive,
+        default=11,
+        metavar="N",
+        help="samples kept (default: 11)",
     )
     group.add_argument(
         "--quota-window-size-seconds",
-        type=int,
+        type=positive,
         default=1,
         metavar="S",
         help="length of a sample (default: 1)",
@@ -142,6 +170,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     mistakes: list[str] = []
     files: list[tuple[str, int]] = []
     splits: list[Split] = []
+    notes: list[str] = []
     found = Quotas.of(QuotaTable())
     try:
         zone_of(arguments.time_zone)
@@ -150,7 +179,10 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     try:
         files = find_files(arguments.requests)
         splits = cut(
-            files, broker_id=arguments.broker_id, broker_id_pattern=arguments.broker_id_pattern
+            files,
+            broker_id=arguments.broker_id,
+            broker_id_pattern=arguments.broker_id_pattern,
+            notes=notes,
         )
     except ConfigError as exc:
         mistakes.append(str(exc))
@@ -158,15 +190,15 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         found = read_quotas(arguments)
     except HeadgateError as exc:
         mistakes.append(str(exc))
-    out = Path(arguments.out)
-    if "://" not in arguments.out and out.exists() and not out.is_dir():
-        mistakes.append(f"--out {arguments.out}: is a file; give a directory for the tables")
     config = {}
     for setting in arguments.spark_conf:
         setting_name, equals, value = setting.partition("=")
         if not equals:
             mistakes.append(f"--spark-conf {setting}: write NAME=VALUE")
         config[setting_name] = value
+    mistakes += _unreachable(arguments.master)
+    # Made, and so tried, only where the rest is right.
+    mistakes += [] if mistakes else unwritable(arguments.out)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     megabytes = sum(size for _, size in files) / 1e6
@@ -176,8 +208,50 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         f"time zone of logs that print none: {arguments.time_zone}",
         highlight=False,
     )
+    for note in notes[:MOST_NOTES]:
+        console.print(f"  {printable(note)}", highlight=False, markup=False)
+    if len(notes) > MOST_NOTES:
+        console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
     run = start(command, arguments, console, config)
     yield Opened(run, splits, found, arguments)
+
+
+def unwritable(out: str) -> list[str]:
+    """
+    Make a directory for tables; say what is in the way.
+
+    Args:
+        out: a local path, or a URI, whose file system Spark knows better.
+    """
+    if "://" in out:
+        return []
+    path = Path(out).absolute()
+    there = next(p for p in (path, *path.parents) if p.exists())
+    if not there.is_dir():
+        which = "is" if there == path else f"{there} is"
+        return [f"--out {out}: {which} a file; give a directory for the tables"]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as exc:
+        why = exc.strerror or exc
+        return [f"--out {out}: can't be written to ({why}); give another directory for the tables"]
+    return []
+
+
+def _unreachable(master: str | None) -> list[str]:
+    """Say of a standalone master that none is there: Spark tries for a minute, in pages of Java."""
+    if master is None or not master.startswith("spark://"):
+        return []
+    addresses = [a.rpartition(":") for a in master.removeprefix("spark://").split(",")]
+    for host, _, port in addresses:
+        try:
+            with socket.create_connection((host, int(port)), _CONNECT_S):
+                return []
+        except (OSError, ValueError, OverflowError):
+            continue
+    return [f"--master {master}: nobody listens there; is the address that of Spark's master?"]
 
 
 def start(
@@ -201,14 +275,27 @@ def start(
                 f"headgate {command}", master=arguments.master, config=config, log=log
             )
         except Exception as exc:
-            words = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-            raise ConfigError(f"Spark doesn't start: {exc}\n{words}".rstrip()) from exc
+            raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
     console.print(f"Spark {spark.version}, {spark.sparkContext.master}", highlight=False)
     if arguments.format == "delta":
         _check_delta(spark)
     from headgate.pipeline.run import Run
 
     return Run(command, spark, arguments.out, console, arguments.format)
+
+
+def _why_not_started(exc: Exception, log: Path) -> list[str]:
+    """Return why Spark doesn't start, without Java's stacks, and where all of it is."""
+    words = log.read_text(errors="replace").splitlines() if log.exists() else []
+    plain = [w for w in words if w.strip() and not _STACK.match(w)]
+    first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
+    where = [f"all that it said is in {log}"] if len(plain) < len(words) else []
+    return [f"Spark doesn't start: {first}", *plain[-_MOST_WORDS:], *where]
+
+
+_STACK: Final = re.compile(r"\s+(at |\.\.\. \d+ more)|\S+ \S+ (INFO|WARN) |WARNING: |Using Spark's")
+_MOST_WORDS: Final = 8
+_CONNECT_S: Final = 3.0
 
 
 def _check_delta(spark: Any) -> None:
@@ -235,9 +322,19 @@ def read_quotas(arguments: argparse.Namespace) -> Quotas:
 
 
 def table_of_store(url: str) -> QuotaTable:
-    """Return the quotas of a store at this moment."""
+    """
+    Return the quotas of a store at this moment.
+
+    Raises:
+        ConfigError: it is a file that isn't there: opening it would make an empty one.
+    """
     from headgate.store import open_store
 
+    scheme, _, path = url.partition(":")
+    if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():
+        raise ConfigError(
+            f"--store {url}: there is no such file; give the gateway's headgate.store"
+        )
     store = open_store(url)
     try:
         table: QuotaTable = store.snapshot()
@@ -294,9 +391,18 @@ def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[An
         numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[printable(str(v)) for v in row])
+        table.add_row(*[shortened(printable(str(v))) for v in row])
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table, highlight=False, markup=False)
+
+
+# A name this long would fill the table; its ends tell it from others.
+_LONG: Final = re.compile(r"(\S{60})\S{40,}(\S{20})")
+
+
+def shortened(text: str) -> str:
+    """Return a cell without the middle of names of 120 characters or more; paths stay whole."""
+    return text if text.startswith("/") or "://" in text else _LONG.sub(r"\1…\2", text)
 
 
 def _numeric(text: Any) -> bool:

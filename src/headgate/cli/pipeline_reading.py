@@ -19,7 +19,11 @@ def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
     from headgate.pipeline import sources
 
     return sources.read_activity(
-        on.spark, on.splits, time_zone=on.arguments.time_zone, connections=connections
+        on.spark,
+        on.splits,
+        time_zone=on.arguments.time_zone,
+        connections=connections,
+        default_partitions=on.arguments.default_partitions,
     )
 
 
@@ -34,7 +38,25 @@ def pack(on: Opened, options: PackOptions) -> DataFrame:
     """Return PACKED rows of the run's inputs, for a replay."""
     from headgate.pipeline import replay
 
-    return replay.pack_logs(on.spark, on.splits, options, time_zone=on.arguments.time_zone)
+    return replay.pack_logs(
+        on.spark,
+        on.splits,
+        options,
+        time_zone=on.arguments.time_zone,
+        default_partitions=on.arguments.default_partitions,
+    )
+
+
+def pack_once(on: Opened, options: PackOptions) -> DataFrame:
+    """
+    Return PACKED rows as ``pack`` does, kept on disk for what needs them a second time.
+
+    They'd fill a JVM's memory: a row holds thousands of events. Few of them are written at a time.
+    """
+    from pyspark import StorageLevel
+
+    on.spark.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", "4")
+    return pack(on, options).persist(StorageLevel.DISK_ONLY)
 
 
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.pipeline_options import (
+    Opened,
     add_windows,
     closing_table,
     command,
     number,
-    opened,
     parser,
     share,
 )
-from headgate.cli.pipeline_reading import pack, print_bad_lines, write_bad_lines
+from headgate.cli.pipeline_reading import pack_once, print_bad_lines
+from headgate.cli.pipeline_stream import Replays, add_growing, run_replays
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def main_replay(argv: Sequence[str]) -> int:
@@ -27,78 +31,93 @@ def main_replay(argv: Sequence[str]) -> int:
         "Replay every request through Kafka's quota arithmetic and compare with the log. Of a "
         "gateway's journal the decisions are identical; a broker's log holds estimates of the "
         "moments, so its replay is near, and the closing table says how near.",
+        topics=True,
     )
     add_windows(made)
+    add_growing(made)
     return command("replay", _replay, argv, made)
 
 
 def _replay(arguments: argparse.Namespace) -> None:
+    run_replays(arguments, Replays("replay", _write, _tell, ("replay",)))
+
+
+def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
+    """Write table ``replay`` and the figures of its agreement with the log."""
     from headgate.pipeline import replay, schema
     from headgate.pipeline.pack import PackOptions
 
-    with opened(arguments, "replay") as on:
-        run = on.run
-        options = PackOptions(
-            (on.quotas,),
-            True,
-            arguments.quota_window_num,
-            arguments.quota_window_size_seconds * 1000,
-        )
-        packed = pack(on, options).persist()
-        run.write(
-            packed.transform(replay.replay_packed(options)),
-            schema.REPLAY,
-            words="reading and replaying",
-        )
-        write_bad_lines(on, packed)
-        with run.watch("comparing with the log"):
-            found = replay.agreement(run.read(schema.REPLAY)).collect()
-        rows = []
-        for r in found:
-            both, n = r["both_throttled"], r["requests"]
-            shares = {
-                "equal_decisions_share": r["equal_decisions"] / n,
-                "exact_share": r["exact"] / both if both else None,
-                "within_1_ms_share": r["within_1_ms"] / both if both else None,
-            }
-            for name, value in shares.items():
-                run.figure(
-                    f"{r['quota_type']}.{name}", value, unit="share", note=_SHARE_NOTES[name]
-                )
-            for name in ("logged_s", "replayed_s"):
-                run.figure(f"{r['quota_type']}.{name}", r[name], unit="s", note=_SHARE_NOTES[name])
-            rows.append(
-                (
-                    r["quota_type"],
-                    number(n),
-                    share(shares["equal_decisions_share"]),
-                    number(both),
-                    share(shares["exact_share"]),
-                    share(shares["within_1_ms_share"]),
-                    number(r["logged_s"]),
-                    number(r["replayed_s"]),
-                )
-            )
-        run.write_summary()
-        closing_table(
-            "Replayed against logged",
+    arguments, run = on.arguments, on.run
+    options = PackOptions(
+        (on.quotas,),
+        True,
+        arguments.quota_window_num,
+        arguments.quota_window_size_seconds * 1000,
+    )
+    packed = pack_once(on, options)
+    run.write_made(
+        replay.together(packed),
+        replay.ReplayPacked(options),
+        schema.REPLAY,
+        words="reading and replaying",
+    )
+    with run.watch("comparing with the log"):
+        found = replay.agreement(run.read(schema.REPLAY)).collect()
+    for r in found:
+        name = r["quota_type"]
+        run.figure(f"{name}.requests", r["requests"], unit="requests", note="replayed")
+        run.figure(f"{name}.both_throttled", r["both_throttled"], unit="requests")
+        for which, value in _shares(r).items():
+            run.figure(f"{name}.{which}", value, unit="share", note=_SHARE_NOTES[which])
+        for which in ("logged_s", "replayed_s"):
+            run.figure(f"{name}.{which}", r[which], unit="s", note=_SHARE_NOTES[which])
+    return packed
+
+
+def _shares(r: Any) -> dict[str, float | None]:
+    both, n = r["both_throttled"], r["requests"]
+    return {
+        "equal_decisions_share": r["equal_decisions"] / n,
+        "exact_share": r["exact"] / both if both else None,
+        "within_1_ms_share": r["within_1_ms"] / both if both else None,
+    }
+
+
+def _tell(on: Opened) -> None:
+    """Print how near the replay came, by quota type."""
+    figures = {f.name: f.value for f in on.run.figures}
+    types = [n.removesuffix(".logged_s") for n in figures if n.endswith(".logged_s")]
+    closing_table(
+        "Replayed against logged",
+        (
+            "quota type",
+            "requests",
+            "same decision",
+            "throttled in both",
+            "exact",
+            "within 1 ms",
+            "logged s",
+            "replayed s",
+        ),
+        [
             (
-                "quota type",
-                "requests",
-                "same decision",
-                "throttled in both",
-                "exact",
-                "within 1 ms",
-                "logged s",
-                "replayed s",
-            ),
-            rows,
-        )
-        print(
-            "A log's time stamps are rounded, and the moment of a charge is estimated from them; "
-            "a journal's are exact."
-        )
-        print_bad_lines(on)
+                name,
+                number(figures[f"{name}.requests"]),
+                share(figures[f"{name}.equal_decisions_share"]),
+                number(figures[f"{name}.both_throttled"]),
+                share(figures[f"{name}.exact_share"]),
+                share(figures[f"{name}.within_1_ms_share"]),
+                number(figures[f"{name}.logged_s"]),
+                number(figures[f"{name}.replayed_s"]),
+            )
+            for name in types
+        ],
+    )
+    print(
+        "A log's time stamps are rounded, and the moment of a charge is estimated from them; "
+        "a journal's are exact."
+    )
+    print_bad_lines(on)
 
 
 _SHARE_NOTES: Final = {

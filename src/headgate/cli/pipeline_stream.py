@@ -1,9 +1,9 @@
 """
 `--incremental` and `--follow`: a command's tables from a growing directory or a topic.
 
-For commands whose tables are sums of requests by second: usage, storms, chargeback, effective. A
-replay isn't one: a sensor must see the requests of all brokers in their order, so `headgate replay`
-reads everything each time.
+Usage, storms, chargeback and effective keep sums by second of what was read. Replay, what-if and
+recommend keep the requests: a sensor must see all charges in their order, so a round replays what
+has been read so far, and is the same as one run over all of it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,42 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from headgate.cli.pipeline_options import Opened, read_quotas, start
+from headgate.cli.pipeline_options import Opened, read_quotas, start, unwritable
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+    from headgate.pipeline.streaming import Parts, Source
+
+
+class Answer(Protocol):
+    """What a command makes of what was read, round by round."""
+
+    @property
+    def command(self) -> str:
+        """Its name."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables written."""
+
+    @property
+    def tell(self) -> Callable[[Opened], None]:
+        """What prints the closing table."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the parts it needs."""
+
+    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+        """Write the tables of all parts up to a batch."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +69,47 @@ class Sums:
     tell: Callable[[Opened], None]
     tables: tuple[str, ...]
     connections: bool = False
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the parts it needs."""
+        return ("activity", "connections") if self.connections else ("activity",)
+
+    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+        """Write the tables of all parts up to a batch."""
+        self.write(on, parts.read("activity", upto), parts.read("connections", upto))
+
+
+@dataclass(frozen=True)
+class Replays:
+    """
+    What a command makes of the requests themselves.
+
+    Args:
+        command: its name.
+        write: writes the tables of a run's inputs; gives the frame that it persisted, which has
+            bad lines and counts too.
+        tell: prints the closing table.
+        tables: names of the tables written.
+        activity: whether it looks at sums by second too: it is given them, persisted, and gives
+            these back.
+    """
+
+    command: str
+    write: Callable[[Opened, DataFrame | None], DataFrame]
+    tell: Callable[[Opened], None]
+    tables: tuple[str, ...]
+    activity: bool = False
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the parts it needs."""
+        return ("activity", "requests") if self.activity else ("requests",)
+
+    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+        """Write the tables of all parts up to a batch."""
+        activity = parts.read("activity", upto).persist() if self.activity else None
+        self.write(replace(on, splits=parts.splits(upto)), activity).unpersist()
 
 
 def add_growing(made: argparse.ArgumentParser) -> None:
@@ -90,19 +156,40 @@ def run_sums(arguments: argparse.Namespace, sums: Sums) -> None:
         sums.tell(on)
 
 
+def run_replays(arguments: argparse.Namespace, replays: Replays) -> None:
+    """Run a command that replays, on the inputs that are there, or on a growing one."""
+    if arguments.incremental or arguments.follow:
+        _follow(arguments, replays)
+        return
+    if not arguments.requests:
+        raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
+    from headgate.cli.pipeline_options import opened
+    from headgate.cli.pipeline_reading import activity_of, read_activity, write_bad_lines
+
+    with opened(arguments, replays.command) as on:
+        if replays.activity:
+            emitted = read_activity(on).persist()
+            replays.write(on, activity_of(emitted))
+        else:
+            emitted = replays.write(on, None)
+        write_bad_lines(on, emitted)
+        on.run.write_summary()
+        replays.tell(on)
+
+
 class _Tables:
     """
     Makes the tables of all parts so far, and swaps them in.
 
     Args:
         on: the run.
-        sums: the command.
+        answer: the command.
         parts: what the stream has written.
     """
 
-    def __init__(self, on: Opened, sums: Sums, parts: Any) -> None:
+    def __init__(self, on: Opened, answer: Answer, parts: Parts) -> None:
         self._on = on
-        self._sums = sums
+        self._answer = answer
         self._parts = parts
         self._busy = threading.Lock()
         self._made = False
@@ -125,7 +212,7 @@ class _Tables:
             made = self._made
         if not made:
             self.make(upto)
-        self._sums.tell(self._on)
+        self._answer.tell(self._on)
 
     def _make(self, upto: int) -> None:
         from headgate.pipeline import schema
@@ -136,53 +223,69 @@ class _Tables:
         aside = f"{parts.root}/tables/{time.time_ns():020d}"
         run.aside = aside if swaps else None
         try:
-            self._sums.write(on, parts.read("activity", upto), parts.read("connections", upto))
+            self._answer.make(on, parts, upto)
             run.write(parts.read("bad_lines", upto), schema.BAD_LINES)
             bad = run.read(schema.BAD_LINES).count()
         finally:
             run.aside = None
         if swaps:
-            swap_in(run.out, aside, (*self._sums.tables, schema.BAD_LINES.name))
+            swap_in(run.out, aside, (*self._answer.tables, schema.BAD_LINES.name))
         zone = on.arguments.time_zone
         run.figure("bad_lines", bad, unit="lines", note="kept in table bad_lines")
         run.figure("time_zone", text=zone, note="assumed where a log prints none")
         run.write_summary()
 
 
-def _follow(arguments: argparse.Namespace, sums: Sums) -> None:
+def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     from headgate.pipeline import streaming
     from headgate.pipeline.stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
         raise ConfigError("give either one --requests DIRECTORY or a --topic to follow")
-    if len(arguments.requests) > 1 or any(not Path(p).is_dir() for p in arguments.requests):
+    if len(arguments.requests) > 1:
         raise ConfigError("--incremental and --follow take one directory of rolled files")
+    for path in map(Path, arguments.requests):
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "there is no such directory"
+            raise ConfigError(
+                f"--requests {path}: {what}; --incremental and --follow take one directory of "
+                "rolled files"
+            )
     try:
         zone_of(arguments.time_zone)
     except ValueError as exc:
         raise ConfigError(f"--time-zone: {exc}") from exc
     quotas = read_quotas(arguments)
-    source = _source(arguments, connections=sums.connections)
+    source = _source(arguments)
+    if arguments.topic:
+        from headgate.pipeline.topic import check_topic
+
+        check_topic(arguments.topic, kafka_config(arguments.kafka_config))
+    in_the_way = unwritable(arguments.out)
+    if in_the_way:
+        raise ConfigError("\n".join(in_the_way))
     console = Console(stderr=True)
     what = arguments.topic or arguments.requests[0]
     console.print(
-        f"{sums.command}: following {what}; time zone of logs that print none: "
+        f"{answer.command}: following {what}; time zone of logs that print none: "
         f"{arguments.time_zone}",
         highlight=False,
     )
-    run = start(sums.command, arguments, console, {})
+    run = start(answer.command, arguments, console, {})
     run.console = Console(quiet=True)  # a line per round is enough
-    root = run.path(f"_stream/{sums.command}")
-    parts = streaming.Parts(run.spark, root, connections=sums.connections)
-    tables = _Tables(Opened(run, [], quotas, arguments), sums, parts)
+    root = run.path(f"_stream/{answer.command}")
+    parts = streaming.Parts(run.spark, root, answer.kept)
+    tables = _Tables(Opened(run, [], quotas, arguments), answer, parts)
 
     def after(number: int) -> None:
         if arguments.follow:
+            began = time.monotonic()
             tables.make(number)
-            console.print(f"round {number}: tables are made", highlight=False)
+            took = time.monotonic() - began
+            console.print(f"round {number}: tables are made, in {took:.1f} s", highlight=False)
 
     query = streaming.start(
-        source(run.spark), parts, after, once=not arguments.follow, trigger_s=arguments.every
+        run.spark, source, parts, after, once=not arguments.follow, trigger_s=arguments.every
     )
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
@@ -201,41 +304,38 @@ def _follow(arguments: argparse.Namespace, sums: Sums) -> None:
     tables.tell(parts.last())
 
 
-def _source(
-    arguments: argparse.Namespace, *, connections: bool
-) -> Callable[[SparkSession], DataFrame]:
-    """Return what makes the stream of EMITTED_ACTIVITY."""
+def _source(arguments: argparse.Namespace) -> Source:
+    """Return where rounds come from."""
     from headgate.pipeline import streaming
-    from headgate.pipeline.worker import EMITTED_ACTIVITY
 
     if arguments.topic:
-        config = kafka_config(arguments.kafka_config)
+        from headgate.pipeline.topic import Topic
 
-        def of_topic(spark: SparkSession) -> DataFrame:
-            from headgate.pipeline.topic import ActivityOfMessages, follow_topic
-
-            task = ActivityOfMessages(arguments.time_zone, arguments.broker_id, connections)
-            messages = follow_topic(spark, arguments.topic, config)
-            return messages.mapInArrow(task, EMITTED_ACTIVITY.struct)
-
-        return of_topic
-    task = streaming.ActivityOfFiles(
-        arguments.time_zone, arguments.broker_id, arguments.broker_id_pattern, connections
+        return Topic(
+            arguments.topic,
+            kafka_config(arguments.kafka_config),
+            time_zone=arguments.time_zone,
+            broker_id=arguments.broker_id,
+            default_partitions=arguments.default_partitions,
+        )
+    return streaming.Directory(
+        str(Path(arguments.requests[0]).absolute()),
+        files_per_round=arguments.files_per_round,
+        time_zone=arguments.time_zone,
+        broker_id=arguments.broker_id,
+        broker_id_pattern=arguments.broker_id_pattern,
+        default_partitions=arguments.default_partitions,
     )
-    directory = str(Path(arguments.requests[0]).absolute())
-    return lambda spark: streaming.follow_directory(
-        spark, directory, files_per_batch=arguments.files_per_round
-    ).transform(streaming.activity_of_files(task))
 
 
-def kafka_config(settings: list[str]) -> dict[str, Any]:
+def kafka_config(settings: list[str]) -> dict[str, str]:
     """
     Return confluent-kafka's settings from NAME=VALUE flags.
 
     Raises:
         ConfigError: if one isn't that, or ``bootstrap.servers`` is missing.
     """
-    config: dict[str, Any] = {}
+    config: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:

@@ -15,17 +15,18 @@ from headgate.cli.pipeline_options import (
     closing_table,
     command,
     number,
-    opened,
     parser,
     share,
 )
-from headgate.cli.pipeline_reading import pack, print_bad_lines, write_bad_lines
+from headgate.cli.pipeline_reading import pack_once, print_bad_lines
+from headgate.cli.pipeline_stream import Replays, add_growing, run_replays
 from headgate.errors import ConfigError
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
+    from headgate.pipeline.bounds import Bounds
     from headgate.pipeline.quotas import Quotas
 
 
@@ -36,6 +37,7 @@ def main_what_if(argv: Sequence[str]) -> int:
         "Replay the same requests under other quotas: who would be throttled, for how long, and "
         "what share of their traffic. All plans go through one pass. Open-loop: a throttled "
         "client would have sent later.",
+        topics=True,
     )
     made.add_argument(
         "--plan",
@@ -62,40 +64,64 @@ def main_what_if(argv: Sequence[str]) -> int:
         metavar="N",
         help="headgate.splits.period.ms, for cluster-wide rates (bps); default: 5000",
     )
+    add_growing(made)
     return command("what-if", _what_if, argv, made)
 
 
 def _what_if(arguments: argparse.Namespace) -> None:
     from headgate.pipeline import quotas, schema, what_if
 
-    plans = [quotas.load(path) for path in arguments.plan]
-    if not plans and not (arguments.quotas or arguments.store):
+    plans = [quotas.load(path, "--plan") for path in arguments.plan]
+    given = arguments.quotas or arguments.store
+    if not plans and not given:
         raise ConfigError("give quotas to try: --plan FILE, or --quotas FILE")
-    with opened(arguments, "what-if") as on:
-        run = on.run
-        given = arguments.quotas or arguments.store
-        every = _named([*([on.quotas] if given else []), *plans])
+    capacities = _capacities(arguments)
+
+    def every(on: Opened) -> list[Quotas]:
+        return _named([*([on.quotas] if given else []), *plans])
+
+    def write(on: Opened, activity: DataFrame | None) -> DataFrame:
+        tried = every(on)
         options = what_if.options_of(
-            every,
+            tried,
             num_samples=arguments.quota_window_num,
             window_ms=arguments.quota_window_size_seconds * 1000,
-            capacities=_capacities(arguments),
+            capacities=capacities,
             split_period_ms=arguments.splits_period_ms,
         )
-        packed = pack(on, options).persist()
-        run.write(
+        packed = pack_once(on, options)
+        on.run.write(
             packed.transform(what_if.what_if_packed(options)),
             schema.WHAT_IF,
-            words="reading and replaying under " + ", ".join(p.name for p in every),
+            words="reading and replaying under " + ", ".join(p.name for p in tried),
         )
-        write_bad_lines(on, packed)
-        names = [what_if.LOGGED, *(p.name for p in every)]
-        table = run.read(schema.WHAT_IF)
-        _tell_plans(on, table, names)
-        _tell_clients(table, names)
+        for r in _by_plan(on.run.read(schema.WHAT_IF), _names(tried)):
+            name = f"{r['plan']}.{r['kind']}" if r["kind"] else r["plan"]
+            on.run.figure(f"{name}.throttled_s", r["ms"] / 1000, unit="s")
+            on.run.figure(f"{name}.throttled_requests", r["throttled"], unit="requests")
+        for name, found in _together(on.run.read(schema.WHAT_IF)).items():
+            for which, ms in (("least", found.least[1]), ("most", found.most[1])):
+                note = f"by all limits together, at {which}"
+                on.run.figure(f"{name}.together_at_{which}_s", ms / 1000, unit="s", note=note)
+        return packed
+
+    def tell(on: Opened) -> None:
+        tried = every(on)
+        table = on.run.read(schema.WHAT_IF)
+        _tell_plans(table, _names(tried))
+        _tell_together(on, _names(tried))
+        _tell_clients(table, _names(tried))
         print("Open-loop: a throttled client would have sent later than it did.")
-        _tell_left_out(every, options.capacities)
+        _tell_left_out(tried, tuple(capacities.items()))
         print_bad_lines(on)
+
+    run_replays(arguments, Replays("what-if", write, tell, ("what_if",)))
+
+
+def _names(plans: Sequence[Quotas]) -> list[str]:
+    from headgate.pipeline import what_if
+
+    return [what_if.LOGGED, *(p.name for p in plans)]
 
 
 def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
@@ -116,8 +142,8 @@ def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
     return {quota_type: value for quota_type, value in given.items() if value is not None}
 
 
-def _tell_plans(on: Opened, table: DataFrame, names: list[str]) -> None:
-    """Print a row per plan, and one for each kind of limit that Kafka doesn't have."""
+def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
+    """Return a row per plan, and one for each kind of limit that Kafka doesn't have."""
     from pyspark.sql import functions as F
 
     unit = F.element_at(F.split("quota_type", ":"), 2)
@@ -137,12 +163,13 @@ def _tell_plans(on: Opened, table: DataFrame, names: list[str]) -> None:
         )
         .collect()
     )
-    found.sort(key=lambda r: (names.index(r["plan"]), r["kind"]))
+    return sorted(found, key=lambda r: (names.index(r["plan"]), r["kind"]))
+
+
+def _tell_plans(table: DataFrame, names: list[str]) -> None:
+    """Print what each plan throttles."""
     rows = []
-    for r in found:
-        name = f"{r['plan']}.{r['kind']}" if r["kind"] else r["plan"]
-        on.run.figure(f"{name}.throttled_s", r["ms"] / 1000, unit="s")
-        on.run.figure(f"{name}.throttled_requests", r["throttled"], unit="requests")
+    for r in _by_plan(table, names):
         delayed = share(r["delayed"] / r["bytes"] if r["bytes"] else None)
         rows.append(
             (
@@ -154,12 +181,41 @@ def _tell_plans(on: Opened, table: DataFrame, names: list[str]) -> None:
                 number(r["who"]),
             )
         )
-    on.run.write_summary()
     closing_table(
         "What if",
         ("plan", "requests", "throttled", "throttled s", "delayed bytes", "clients throttled"),
         rows,
     )
+
+
+def _together(table: DataFrame) -> dict[str, Bounds]:
+    """Return between what a plan's throttling lies, of plans where limits overlap."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import bounds
+
+    types = [r["quota_type"] for r in table.select("quota_type").distinct().collect()]
+    if not bounds.overlaps(types):
+        return {}
+    who = ("plan", "quota_type", "principal", "client_id")
+    sums = table.groupBy(*who).agg(*(F.sum(name).alias(name) for name in bounds.SUMS))
+    found = bounds.bounds_by_plan(r.asDict() for r in sums.collect())
+    return {plan: of for plan, of in found.items() if not of.is_exact}
+
+
+def _tell_together(on: Opened, names: list[str]) -> None:
+    """Say what the rows of a plan with several limits don't: they can't just be added up."""
+    figures = {f.name: f.value for f in on.run.figures}
+    told = [name for name in names if f"{name}.together_at_most_s" in figures]
+    if not told:
+        return
+    print(
+        "A request held to several limits waits for the longest, and each limit is replayed by "
+        "itself: seconds of several rows or types add up to an upper bound. All together:"
+    )
+    for name in told:
+        least, most = (figures[f"{name}.together_at_{which}_s"] for which in ("least", "most"))
+        print(f"  {name}: {number(least)} s at least, {number(most)} s at most")
 
 
 _KINDS: Final = {"bps": "cluster-wide rates (bps)", "shares": "shares"}

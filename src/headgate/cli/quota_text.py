@@ -6,12 +6,12 @@ Source: KIP-546 "Output"; SEEDS 546-24 to 546-26.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headgate.admin.api import Entry, Value, Values
 from headgate.cli.output import printable
 from headgate.quota.entity import Default, QuotaEntity
-from headgate.quota.key import QuotaKey
+from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
 
 
@@ -61,6 +61,15 @@ def number(value: float) -> int | float:
     if not value.is_integer():
         return value
     return 2**63 - 1 if value == 2.0**63 else int(value)
+
+
+def conditions(keys: Iterable[QuotaKey]) -> list[str]:
+    """Return what has to be said of keys that hold under a condition only (SEEDS 546-9)."""
+    return [
+        f"{key} is enforced only where headgate.capacity.{key.type} is set, by a gateway"
+        for key in sorted(set(keys), key=str)
+        if key.units == QuotaUnit.SHARES
+    ]
 
 
 def entity_json(entity: QuotaEntity) -> dict[str, str | None]:

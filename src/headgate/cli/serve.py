@@ -17,11 +17,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate import _compiled
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable
+from headgate.cli.serve_exit import end_process, exit_limit_s
+from headgate.cli.serve_words import Announcer
 from headgate.errors import ConfigError, HeadgateError, StoreError
 
 if TYPE_CHECKING:
+    from headgate.config import HostPort
     from headgate.config.settings import Settings
     from headgate.gateway.server import Gateway
     from headgate.gateway.worker import WorkerEnd
@@ -57,6 +61,13 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run one process per broker under a supervisor",
     )
+    made.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        type=_address,
+        help="where this process shows /healthz, /readyz and /metrics, instead of "
+        "headgate.http.listener: each process started by hand needs a port of its own",
+    )
     made.add_argument("--supervisor-fd", type=int, help=argparse.SUPPRESS)
     made.add_argument("--verbose", "-v", action="store_true", help="log every decision of note")
     return made
@@ -68,6 +79,16 @@ def _broker_ids(text: str) -> frozenset[int]:
         return frozenset(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} isn't a list of broker ids") from None
+
+
+def _address(text: str) -> HostPort:
+    """Read ``host:port``; no host is every interface."""
+    from headgate.config import HostPort
+
+    try:
+        return HostPort.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -85,9 +106,7 @@ def main(argv: Sequence[str]) -> int:
         complain(f"headgate serve: {args.config} can't be read: {error.strerror}")
         return exit_codes.USAGE
     if args.check:
-        for warning in settings.warnings:
-            complain(printable(f"headgate serve: warning: {warning}"))
-        return exit_codes.DONE
+        return _check(settings, args.config)
     if args.supervisor_fd is None:
         _set_up_log(settings, verbose=args.verbose)
         for warning in settings.warnings:
@@ -96,8 +115,8 @@ def main(argv: Sequence[str]) -> int:
         _set_up_log(settings, verbose=args.verbose, worker=",".join(map(str, args.brokers or ())))
     try:
         if args.process_per_broker:
-            return supervise(settings, Path(args.config), verbose=args.verbose)
-        return serve(settings, Path(args.config), args.brokers, args.supervisor_fd)
+            return supervise(settings, Path(args.config), verbose=args.verbose, http=args.http)
+        return serve(settings, Path(args.config), args.brokers, args.supervisor_fd, args.http)
     except HeadgateError as error:
         if settings.log_format == "json":
             _log().error("can't serve", error=str(error))
@@ -105,6 +124,22 @@ def main(argv: Sequence[str]) -> int:
         for line in str(error).splitlines():
             complain(printable(f"headgate serve: {line}"))
         return exit_codes.FAILED
+
+
+def _check(settings: Settings, config: str) -> int:
+    """Say what is odd in settings that could be read, and what they name that can't be used."""
+    from headgate.gateway import Gateway
+
+    for warning in settings.warnings:
+        complain(printable(f"headgate serve: warning: {warning}"))
+    try:
+        Gateway(settings).check()
+    except ConfigError as error:
+        for problem in error.problems:
+            complain(printable(f"headgate serve: {problem}"))
+        return exit_codes.FAILED
+    complain(printable(f"headgate serve: {config}: no mistakes"))
+    return exit_codes.DONE
 
 
 def _set_up_log(settings: Settings, *, verbose: bool, **bound: object) -> None:
@@ -124,7 +159,9 @@ def _log() -> Any:
     return get_logger("headgate.serve")
 
 
-def supervise(settings: Settings, config: Path, *, verbose: bool = False) -> int:
+def supervise(
+    settings: Settings, config: Path, *, verbose: bool = False, http: HostPort | None = None
+) -> int:
     """
     Run a process per broker until a signal says stop.
 
@@ -132,6 +169,7 @@ def supervise(settings: Settings, config: Path, *, verbose: bool = False) -> int
         settings: of the file.
         config: the file, for the workers.
         verbose: whether they log every decision of note.
+        http: where health and metrics are shown, instead of ``headgate.http.listener``.
 
     Raises:
         HeadgateError: the upstream doesn't answer, or is the embedded one.
@@ -146,7 +184,7 @@ def supervise(settings: Settings, config: Path, *, verbose: bool = False) -> int
 
     async def run() -> int:
         brokers = await Gateway(settings).find_brokers()
-        return await Supervisor(config, settings, brokers, verbose=verbose).run()
+        return await Supervisor(config, settings, brokers, verbose=verbose, http=http).run()
 
     return asyncio.run(run())
 
@@ -156,6 +194,7 @@ def serve(
     config: Path,
     brokers: frozenset[int] | None = None,
     supervisor_fd: int | None = None,
+    http: HostPort | None = None,
 ) -> int:
     """
     Serve until a signal says stop.
@@ -165,6 +204,7 @@ def serve(
         config: the file, for reloads.
         brokers: front these only; None: all.
         supervisor_fd: the line to the supervisor; None: there is none.
+        http: where this process shows health and metrics, instead of ``headgate.http.listener``.
 
     Raises:
         HeadgateError: the start failed; says where and the way out.
@@ -180,6 +220,7 @@ def serve(
         arguments = upstream_of(settings, stack)
         arguments["only_brokers"] = brokers
         arguments["supervised"] = supervisor_fd is not None
+        arguments["http"] = http
         store = store_of(settings)
         if store is not None:
             stack.callback(store.close)
@@ -278,24 +319,33 @@ def _run(
 
 
 async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:
+    from headgate.gateway.watchdog import ExitGuard
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     log = _log()
     gateway = make()
+    guard = ExitGuard(end_process)
+
+    def end() -> None:
+        guard.arm(exit_limit_s(gateway.settings))
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
     line: WorkerEnd | None = None
     if supervisor_fd is not None:
         from headgate.gateway.worker import WorkerEnd
 
-        line = WorkerEnd(gateway, stop.set)
+        line = WorkerEnd(gateway, end)
         line.start(supervisor_fd)
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload, config)
-    for listener in gateway.settings.listener_list:
-        log.info("serving", listener=listener.name, at=gateway.bootstrap(listener.name))
     settle_memory()
-    log.info("ready", pid=os.getpid())
+    log.info("core", state=_compiled.status().text)
+    announcer = Announcer(gateway, log)
+    gateway.fronting_changed = announcer.say
+    announcer.say()
     await stop.wait()
     log.info("draining")
     await gateway.stop()
@@ -309,8 +359,8 @@ def settle_memory() -> None:
     """
     Tune the collector for a gateway that has started.
 
-    What is there now stays, so it needn't be walked; and the tuples of the journal, which live for
-    a second, shouldn't make it look every 700 of them: that doubled the cost of an event.
+    What is there now stays, so it needn't be walked; and what is in flight, a tuple a request,
+    shouldn't make it look every 700 of them.
     """
     gc.collect()
     gc.freeze()

@@ -2,9 +2,9 @@
 One process per broker under a small supervisor (``headgate serve --process-per-broker``).
 
 The supervisor finds the brokers, starts ``headgate serve --brokers N`` for each, starts one again
-when it ends unasked, follows the cluster as brokers are added, passes SIGHUP on, and on SIGTERM has
-all of them drain. It shows the health and metrics of all of them at ``headgate.http.listener``, and
-divides cluster-wide quotas over them by demand.
+when it ends unasked, kills and starts again one that hangs, follows the cluster as brokers are
+added, passes SIGHUP on, and on SIGTERM has all of them drain. It shows the health and metrics of
+all of them at ``headgate.http.listener``, and divides cluster-wide quotas over them by demand.
 """
 
 from __future__ import annotations
@@ -12,26 +12,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.cli import exit_codes
+from headgate.cli.serve_exit import exit_limit_s
 from headgate.gateway.fleet import Fleet
 from headgate.gateway.gateway_state import GatewayError, now_ms
 from headgate.gateway.http import HttpListener
 from headgate.gateway.log import get_logger
 from headgate.gateway.pipe import socket_pair
 from headgate.gateway.supervised_splits import SupervisedSplits
+from headgate.gateway.watchdog import HUNG
 from headgate.gateway.worker import Status
 
 if TYPE_CHECKING:
+    from headgate.config import HostPort
     from headgate.config.settings import Settings
 
 log = get_logger("headgate.supervisor")
 
 _AGAIN_S: Final = (0.2, 1.0, 5.0)
 """Wait before a worker that ended is started again: the first times quickly."""
+_OWN_END_S: Final = 2.0
+"""A worker that doesn't end in time ends itself; only one that can't is killed, so much later."""
 _STEADY_S: Final = 60.0
 """A worker that ran for so long starts again quickly."""
 
@@ -45,11 +52,19 @@ class Supervisor:
         settings: as read from it.
         brokers: whom to front at first.
         verbose: whether workers log every decision of note.
+        http: where health and metrics are shown, instead of ``headgate.http.listener``.
     """
 
     def __init__(
-        self, config: Path, settings: Settings, brokers: Iterable[int], *, verbose: bool = False
+        self,
+        config: Path,
+        settings: Settings,
+        brokers: Iterable[int],
+        *,
+        verbose: bool = False,
+        http: HostPort | None = None,
     ) -> None:
+        self._http = http or settings.http_listener
         self._config = config
         self._settings = settings
         self._verbose = verbose
@@ -86,14 +101,15 @@ class Supervisor:
                 await http.close()
 
     def _open_http(self) -> HttpListener | None:
-        where = self._settings.http_listener
+        where = self._http
         if where is None:
             return None
         try:
             http = HttpListener(where, self.fleet)
         except OSError as error:
             raise GatewayError(
-                f"headgate.http.listener can't listen on {where}: {error.strerror or error}"
+                f"headgate.http.listener (or --http) can't listen on {where}: "
+                f"{error.strerror or error}"
             ) from error
         http.start()
         log.info("health and metrics", at=f"{http.address[0]}:{http.address[1]}")
@@ -103,7 +119,12 @@ class Supervisor:
         """Have brokers that join the cluster fronted too."""
         while True:
             await asyncio.sleep(self._settings.upstream_refresh_ms / 1000)
-            for status in (await self.fleet.statuses()).values():
+            try:
+                statuses = await self.fleet.statuses()
+            except Exception:
+                log.exception("workers couldn't be asked for new brokers")
+                continue
+            for status in statuses.values():
                 for broker in status.brokers if isinstance(status, Status) else ():
                     if broker not in self._keepers and not self._stopping.is_set():
                         log.info("a broker has joined the cluster", broker=broker)
@@ -124,7 +145,7 @@ class Supervisor:
     async def _start(self, broker: int) -> asyncio.subprocess.Process:
         """Start a worker at the end of a line."""
         ours, theirs = socket_pair()
-        with theirs:
+        with theirs, _closed_on_error(ours):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -148,15 +169,11 @@ class Supervisor:
         failures = 0
         while True:
             started = loop.time()
-            process = await self._start(broker)
-            self._running[broker] = process
+            status, killed = await self._run(broker)
             if self._stopping.is_set():
-                process.send_signal(signal.SIGTERM)
-            status = await process.wait()
-            del self._running[broker]
-            self.fleet.left(broker, f"not running, ended with {status}")
-            if self._stopping.is_set():
-                return max(status, 0)  # one that was still starting dies of the signal: fine
+                # One that was still starting dies of the signal: fine.
+                return exit_codes.FAILED if killed else max(status, 0)
+            self.fleet.lost(broker, "hung" if killed else "ended")
             failures = 0 if loop.time() - started > _STEADY_S else failures + 1
             wait = _AGAIN_S[min(max(failures, 1), len(_AGAIN_S)) - 1]
             log.error("a worker ended; it is started again", broker=broker, status=status,
@@ -166,3 +183,50 @@ class Supervisor:
                     await self._stopping.wait()
             if self._stopping.is_set():
                 return max(status, 0)
+
+    async def _run(self, broker: int) -> tuple[int, bool]:
+        """Run one worker once; returns its status, and whether it was killed from here."""
+        try:
+            process = await self._start(broker)
+        except OSError as error:  # as for want of memory, or of processes
+            log.error("a worker can't be started", broker=broker, error=str(error))
+            self.fleet.left(broker, f"can't be started: {error}")
+            return exit_codes.FAILED, False
+        self._running[broker] = process
+        if self._stopping.is_set():
+            process.send_signal(signal.SIGTERM)
+        killed: list[str] = []
+        watching = asyncio.get_running_loop().create_task(self._watch(broker, process, killed))
+        status = await process.wait()
+        watching.cancel()
+        del self._running[broker]
+        self.fleet.left(broker, f"not running, ended with {status}")
+        return status, bool(killed)
+
+    async def _watch(
+        self, broker: int, process: asyncio.subprocess.Process, killed: list[str]
+    ) -> None:
+        """Kill a worker that hangs, at work or on its way out; note why in ``killed``."""
+        timeout_ms = self._settings.worker_hang_timeout_ms
+        if not timeout_ms:
+            return
+        exit_s = exit_limit_s(self._settings) + _OWN_END_S
+        why = await self.fleet.until_stuck(broker, timeout_ms / 1000, self._stopping, exit_s)
+        killed.append(why)
+        if why == HUNG:
+            log.error("a worker hangs; it is killed", broker=broker, worker_pid=process.pid,
+                      silent_ms=timeout_ms)  # fmt: skip
+        else:
+            log.error("a worker doesn't end; it is killed", broker=broker, worker_pid=process.pid,
+                      waited_ms=round(exit_s * 1000))  # fmt: skip
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+@contextlib.contextmanager
+def _closed_on_error(sock: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        sock.close()
+        raise

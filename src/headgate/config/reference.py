@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from headgate.config.reloading import is_taken
 from headgate.config.table import GROUPS, Setting
 
 _HEAD = """\
@@ -14,9 +15,12 @@ _HEAD = """\
 
 Everything `headgate.properties` may say. The file is written as Kafka's `server.properties`: `name=value`, `#` comments,
 a backslash continues a line; UTF-8. Names that Kafka has mean what they mean in Kafka. Every mistake in the file is
-reported at once, with its line, and `headgate serve` exits 1.
+reported at once, with its line, and `headgate serve` exits 2.
 
 Settings marked **L** can be given for one listener: `listener.name.<name>.<setting>`, the name in lower case.
+SIGHUP has the file read again and puts those marked **R** in force, for new connections where they are about connections;
+the files that they name (certificates, credentials) are read again too. Of the others the log says which have changed and
+need a restart.
 
 This page is generated from `headgate.config.table` (`python -m headgate.config.reference docs/reference/settings.md`).
 """
@@ -39,7 +43,11 @@ def _row(setting: Setting) -> str:
         default = f"`{default}`"
     cells = (
         f"`{setting.name}`",
-        "**L**" if setting.per_listener else "",
+        " ".join(
+            mark
+            for mark, on in (("**L**", setting.per_listener), ("**R**", is_taken(setting)))
+            if on
+        ),
         default,
         f"{setting.kind.name}: {setting.kind.valid}" if setting.kind.valid else setting.kind.name,
         f"{setting.doc} *{setting.source}*",

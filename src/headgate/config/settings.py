@@ -130,6 +130,7 @@ class Settings:
     max_connections_per_ip_overrides: Mapping[str, int]
     max_connection_creation_rate: int
     connections_max_idle_ms: int
+    connection_failed_authentication_delay_ms: int
     handshake_timeout_ms: int
     # Identity
     super_users: frozenset[str]
@@ -149,6 +150,7 @@ class Settings:
     zookeeper: ZooKeeperSecurity
     lease_ttl_ms: int
     worker_id: str | None
+    worker_hang_timeout_ms: int
     drain_timeout_ms: int
     log_format: str
     usage: UsageTarget

@@ -294,6 +294,10 @@ GROUPS: tuple[Group, ...] = (
                     "Connections accepted per second; above it accepting is delayed.", "KIP-612", True),
             Setting("connections.max.idle.ms", k.long(-1), 600000,
                     "An idle connection is closed after this long; -1 never. Muted time counts.", "Kafka", True),
+            Setting("connection.failed.authentication.delay.ms", k.integer(0), 100,
+                    "How long a client that the gateway itself refuses waits for the answer and the close; a broker's "
+                    "own refusals come as late as that broker sends them. At most a thousand connections of a broker "
+                    "wait.", "KIP-306"),
             Setting("headgate.handshake.timeout.ms", k.integer(1), 30000,
                     "A connection that hasn't finished TLS and authentication by then is closed."),
         ),
@@ -359,6 +363,10 @@ GROUPS: tuple[Group, ...] = (
             Setting("headgate.worker.id", k.TEXT, None,
                     "Name of this gateway in leases and in the journal; its own for each process. `--brokers` are "
                     "added to it.", shown="host name and what `headgate.data.dir`/workers keeps over restarts"),
+            Setting("headgate.worker.hang.timeout.ms", k.integer(0), 30000,
+                    "A worker process that says nothing to its supervisor for this long is killed and started again "
+                    "(`--process-per-broker`), and a gateway that was told to end and takes so much longer than "
+                    "`headgate.drain.timeout.ms` ends at once; 0: never."),
             Setting("headgate.drain.timeout.ms", k.integer(0), 30000,
                     "On SIGTERM, how long requests in flight may take to finish."),
         ),

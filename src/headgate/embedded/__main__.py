@@ -8,7 +8,7 @@ import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from headgate.embedded.jars import VERSIONS, ensure_jars, write_pins
+from headgate.embedded.jars import CLIENTS, VERSIONS, ensure_jars, write_pins
 from headgate.embedded.java import find_java, java_home
 from headgate.embedded.kafka import print_progress
 from headgate.errors import HeadgateError
@@ -25,9 +25,10 @@ def main(argv: list[str] | None = None) -> int:
         0 done, 1 failed (the reason is on stderr).
     """
     parser = argparse.ArgumentParser(prog="python -m headgate.embedded", description=__doc__)
-    parser.add_argument("versions", nargs="*", default=VERSIONS, metavar="VERSION")
+    parser.add_argument("versions", nargs="*", metavar="VERSION")
     parser.add_argument("--pin", action="store_true", help="resolve anew and rewrite the pins")
     options = parser.parse_args(argv)
+    versions = options.versions or (*VERSIONS, *(CLIENTS if options.pin else ()))
     try:
         java = find_java()
         java_home(java)  # the shim for Spark, where one is needed
@@ -35,9 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         work = write_pins if options.pin else ensure_jars
         # Ivy mostly waits for answers, so the versions come side by side.
         with ThreadPoolExecutor() as pool:
-            for version, path in zip(
-                options.versions, pool.map(work, options.versions), strict=True
-            ):
+            for version, path in zip(versions, pool.map(work, versions), strict=True):
                 print_progress(f"Kafka {version}: {path}")
     except HeadgateError as error:
         print_progress(f"error: {error}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from headgate.embedded.process import EmbeddedError
 
 CACHE_VARIABLE = "HEADGATE_CACHE"
+_DYING_S = 60.0  # a Java that was killed is gone within milliseconds, where a machine has them
 _FRESH_S = 600  # between a folder's making and its locking lie milliseconds
 
 
@@ -79,7 +80,8 @@ def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
     Args:
         folder: the folder; ``.lock`` in it is locked.
         what: what it's used for, for the message.
-        patience_s: seconds to wait, for children of a killed process that are about to die.
+        patience_s: seconds to wait for one that lives; of a dead one only children can have it,
+            which are about to die too, and are waited for longer.
 
     Returns:
         A descriptor; closing it (or the end of everyone who has it) gives the folder back.
@@ -88,15 +90,16 @@ def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
         EmbeddedError: somebody else has it.
     """
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    give_up = time.monotonic() + patience_s
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            if time.monotonic() < give_up:
+            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+            patience = _DYING_S if _is_dead(owner) else patience_s
+            if time.monotonic() - began < patience:
                 time.sleep(0.1)
                 continue
-            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise EmbeddedError(
                 f"{folder} is in use by another {what} (process {owner or 'unknown'}): "
@@ -105,6 +108,17 @@ def hold(folder: Path, what: str, *, patience_s: float = 5.0) -> int:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
+
+
+def _is_dead(owner: str) -> bool:
+    """Tell whether a process, by its id, is known to be gone."""
+    try:
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, OverflowError, PermissionError):
+        pass
+    return False
 
 
 def temporary_folder(kind: str) -> Path:

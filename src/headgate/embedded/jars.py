@@ -31,8 +31,18 @@ from headgate.embedded.truststore import truststore_options
 KAFKA_4 = "4.3.1"
 KAFKA_3 = "3.9.2"
 VERSIONS = (KAFKA_4, KAFKA_3)
+CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
+"""Kafkas that are pinned for their clients and tools alone; fetched when one is first used."""
 
 # What the pins were resolved from: the broker, the console and perf tools, a log binding.
+_AGAIN_S = (2.0, 10.0)
+_PASSING = re.compile(
+    r"Connection ?reset|SocketException|timed? ?out|Premature|UnexpectedEnd|HTTP[^ ]* 5\d\d|"
+    r"response code: 5\d\d|end of file|closed connection|download failed",
+    re.IGNORECASE,
+)
+"""What Ivy says where one of some eighty fetches failed that may well do a moment later."""
+_RELOAD4J = ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36")
 _ROOTS = {
     KAFKA_4: (
         f"org.apache.kafka:kafka_2.13:{KAFKA_4}",
@@ -42,15 +52,25 @@ _ROOTS = {
     KAFKA_3: (
         f"org.apache.kafka:kafka_2.13:{KAFKA_3}",
         f"org.apache.kafka:kafka-tools:{KAFKA_3}",
-        "ch.qos.reload4j:reload4j:1.2.25",
-        "org.slf4j:slf4j-reload4j:1.7.36",
+        *_RELOAD4J,
     ),
+    **{
+        version: (
+            f"org.apache.kafka:kafka_2.12:{version}",
+            f"org.apache.kafka:kafka-tools:{version}",
+            *_RELOAD4J,
+        )
+        for version in CLIENTS
+    },
 }
 # kafka-tools draws in the whole of Connect and its web server for one tool that we don't run.
 _LEFT_OUT = (
     ("org.apache.kafka", "connect-runtime"),
     ("org.apache.kafka", "connect-api"),
     ("org.apache.kafka", "connect-json"),
+    # Old Kafkas' log binding, whose place reload4j takes.
+    ("org.slf4j", "slf4j-log4j12"),
+    ("log4j", "log4j"),
 )
 _PINS = Path(__file__).parent / "pins"
 _PKIX_HINT = (
@@ -75,7 +95,7 @@ def read_pins(version: str) -> tuple[Pin, ...]:
     Return the jars that make up a Kafka.
 
     Args:
-        version: one of `VERSIONS`.
+        version: one of `VERSIONS` or `CLIENTS`.
 
     Raises:
         EmbeddedError: we have no pins for this version.
@@ -95,7 +115,7 @@ def ensure_jars(version: str = KAFKA_4, *, progress: Progress | None = None) -> 
     taken as they are, and others are hashed again.
 
     Args:
-        version: one of `VERSIONS`.
+        version: one of `VERSIONS` or `CLIENTS`.
         progress: told what is going on; stderr by default.
 
     Raises:
@@ -123,7 +143,7 @@ def classpath(version: str = KAFKA_4) -> str:
     Return the class path of a Kafka, fetched when missing.
 
     Args:
-        version: one of `VERSIONS`.
+        version: one of `VERSIONS` or `CLIENTS`.
     """
     return f"{ensure_jars(version)}/*"
 
@@ -230,19 +250,31 @@ def _run_ivy(name: str, module: str, work: Path, lib: Path, say: Progress) -> No
         "-retrieve",
         f"{lib}/[artifact]-[revision](-[classifier]).[ext]",
     ]
-    lines: list[str] = []
     fetched = 0
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as ivy:
-        assert ivy.stdout is not None
-        for line in ivy.stdout:
-            lines.append(line.rstrip())
-            if "[SUCCESSFUL ]" in line:
-                fetched += 1
-                if fetched % 10 == 0:
-                    say(f"  Kafka {name}: {fetched} jars")
-    if ivy.returncode != 0:
+
+    def run() -> tuple[int, list[str]]:
+        nonlocal fetched
+        lines: list[str] = []
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as ivy:
+            assert ivy.stdout is not None
+            for line in ivy.stdout:
+                lines.append(line.rstrip())
+                if "[SUCCESSFUL ]" in line:
+                    fetched += 1
+                    if fetched % 10 == 0:
+                        say(f"  Kafka {name}: {fetched} jars")
+        return ivy.returncode, lines
+
+    status, lines = run()
+    for pause_s in _AGAIN_S:
+        if status == 0 or not any(map(_PASSING.search, lines)):
+            break
+        say(f"  Kafka {name}: the network failed after {fetched} jars; the rest again")
+        time.sleep(pause_s)
+        status, lines = run()  # what has come is in Ivy's own cache
+    if status != 0:
         raise EmbeddedError(_explain(java, lines))
 
 
@@ -295,7 +327,7 @@ def write_pins(version: str) -> Path:
     Resolve a Kafka's jars anew and write their pins.
 
     Args:
-        version: one of `VERSIONS`.
+        version: one of `VERSIONS` or `CLIENTS`.
 
     Returns:
         The file that was written.

@@ -21,7 +21,7 @@ from headgate.embedded.cluster import DEFAULT_USERS, PLAINTEXT, SASL_PLAINTEXT
 from headgate.embedded.jars import ensure_jars
 from headgate.embedded.process import EmbeddedError, free_ports
 from headgate.embedded.properties import Ports
-from headgate.embedded.tools import run_tool
+from headgate.embedded.tools import TIMEOUT_S, run_tool
 from headgate.embedded.zookeeper import EmbeddedZooKeeper
 
 __all__ = ["DEFAULT_USERS", "EmbeddedKafka", "print_progress"]
@@ -200,7 +200,7 @@ class EmbeddedKafka(Brokers):
             self._lock = None
 
     def tool(
-        self, main_class: str, *args: str, timeout_s: float = 60, user: str | None = None
+        self, main_class: str, *args: str, timeout_s: float = TIMEOUT_S, user: str | None = None
     ) -> str:
         """
         Run one of Kafka's tools against this cluster and return what it prints.

@@ -20,6 +20,9 @@ PRODUCER_PERF = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERF = "org.apache.kafka.tools.ConsumerPerformance"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
+TIMEOUT_S = 180.0
+"""What a tool takes is seconds; this is room for a very loaded machine."""
+
 _LOGGING = Path(__file__).parent / "logging"
 
 
@@ -41,7 +44,7 @@ def tool_command(
     """
     logging = (
         f"-Dlog4j.configuration={(_LOGGING / 'tools-log4j.properties').as_uri()}"
-        if version.startswith("3.")
+        if version < "4"
         else f"-Dlog4j2.configurationFile={(_LOGGING / 'tools-log4j2.xml').as_uri()}"
     )
     return [
@@ -64,7 +67,7 @@ def run_tool(
     args: Sequence[str],
     *,
     version: str = KAFKA_4,
-    timeout_s: float = 60,
+    timeout_s: float = TIMEOUT_S,
     input: str | None = None,
     java_options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +20,15 @@ from headgate.embedded import properties
 from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_3, ensure_jars
 from headgate.embedded.java import find_java
-from headgate.embedded.process import Child, EmbeddedError, accepts, free_ports
+from headgate.embedded.process import Child, EmbeddedError, free_ports
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-_READY_TIMEOUT_S = 120.0
+_READY_TIMEOUT_S = 180.0
+_ANSWER_TIMEOUT_S = 3.0
+# Long, as clients of a machine that stands still for a while lose theirs; clients ask for less.
+_LONGEST_SESSION_MS = 60_000
 
 
 class EmbeddedZooKeeper:
@@ -125,6 +129,7 @@ class EmbeddedZooKeeper:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
             "tickTime": "1000",
+            "maxSessionTimeout": str(_LONGEST_SESSION_MS),
         } | self._extra
         (folder / "zookeeper.properties").write_text(properties.as_text(settings))
         properties.write_reload4j(folder, request_level="WARN")
@@ -148,7 +153,7 @@ class EmbeddedZooKeeper:
             keep_open=(lock,),
         )
         os.close(lock)  # the child has it now, as long as it lives
-        child.wait_until(lambda: accepts(port), timeout_s=_READY_TIMEOUT_S, progress=self._progress)
+        child.wait_until(lambda: _serves(port), timeout_s=_READY_TIMEOUT_S, progress=self._progress)
 
     def kill(self) -> None:
         """End it at once, as kill -9 does; port and data stay for `start`."""
@@ -187,8 +192,12 @@ class EmbeddedZooKeeper:
         # Imported late: the embedded parts work without kazoo as long as ZooKeeper isn't used.
         from kazoo.client import KazooClient
 
-        client = KazooClient(hosts=self.address)
-        client.start(timeout=30)
+        client = KazooClient(
+            hosts=self.address,
+            timeout=_LONGEST_SESSION_MS / 1000,
+            command_retry={"max_tries": 10},
+        )
+        client.start(timeout=_READY_TIMEOUT_S)
         try:
             yield client
         finally:
@@ -207,10 +216,11 @@ class EmbeddedZooKeeper:
         # differs from it only in '*' and '~', which no user of ours has.
         path = f"/config/users/{quote(user, safe='')}"
         with self.client() as client:
-            client.ensure_path(path)
-            data, _stat = client.get(path)
+            client.retry(client.ensure_path, path)
+            data, _stat = client.retry(client.get, path)
             kept = json.loads(data)["config"] if data else {}
-            client.set(path, json.dumps({"version": 1, "config": {**kept, **config}}).encode())
+            whole = json.dumps({"version": 1, "config": {**kept, **config}}).encode()
+            client.retry(client.set, path, whole)
 
     def wait_gone(self, path: str, timeout_s: float = 60) -> None:
         """
@@ -225,7 +235,23 @@ class EmbeddedZooKeeper:
         """
         give_up = time.monotonic() + timeout_s
         with self.client() as client:
-            while client.exists(path):
+            while client.retry(client.exists, path):
                 if time.monotonic() > give_up:
                     raise EmbeddedError(f"{path} is still in ZooKeeper after {timeout_s:.0f} s")
                 time.sleep(0.2)
+
+
+def _serves(port: int) -> bool:
+    """
+    Tell whether a ZooKeeper serves at a port of loopback.
+
+    That it takes connections isn't enough: what asks for a session while it starts may never get
+    an answer (about one start in thirty), and waits until its own session's time is over.
+    """
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_TIMEOUT_S) as asked:
+            asked.sendall(b"srvr")
+            with asked.makefile("rb") as answer:
+                return b"\nMode: " in answer.read(4_096)
+    except OSError:
+        return False

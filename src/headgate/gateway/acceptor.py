@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headgate.gateway.log import get_logger
 from headgate.throttle.connection import Outcome, host_address
 
 if TYPE_CHECKING:
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from headgate.metrics.meters import ListenerMeters
     from headgate.throttle.connection import ConnectionQuotas
 
+log = get_logger("headgate.gateway")
+
+_AGAIN_MS: Final = 100
+"""Wait after a failure that the next connection may well have too."""
+MOST_PARKED: Final = 1_000
+"""Connections of addresses that come too fast and wait to be closed; if more come the one that
+waits longest is closed early, for each holds a descriptor."""
 _BATCH: Final = 32
 """Connections taken per turn of the loop, so that a storm doesn't starve those at work."""
 
@@ -66,9 +75,11 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._reserved = False  # broker and listener are charged for the next connection
         self._blocked_since_ms = 0
+        self._marked_ms = 0  # blocked time is counted up to here
         self._delay_ends_ms = 0
-        self._parked: set[socket.socket] = set()
+        self._parked: dict[socket.socket, asyncio.TimerHandle] = {}
         self._listening = False
+        self._pending = pending(sock)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -99,32 +110,56 @@ class Acceptor:
             self._go_on()
 
     def _ready(self) -> None:
-        for _ in range(_BATCH):
-            if not self._reserve() or not self._accept():
-                return
+        try:
+            for _ in range(_BATCH):
+                # None is charged, or makes the others wait, before it is there.
+                if not self._reserve() or not self._accept() or not self._pending.poll(0):
+                    return
+        except Exception:
+            # The port stays readable: without a pause this would be the loop's only business.
+            log.exception("a connection couldn't be taken", listener=self.listener)
+            self._meters.closed["accept-failed"] += 1
+            self._pause()
 
     def _reserve(self) -> bool:
         """Charge the next connection; False when it has to wait."""
-        if self._reserved:
-            return True
         now = self._now_ms()
-        delay_ms = self._quotas.reserve(self.listener, now)
-        self._reserved = True
-        if delay_ms > 0:
-            self._meters.throttle_time.record(delay_ms, now)
+        delay_ms = 0 if self._reserved else self.rate(now)
+        # Asked again of who waited: another listener's connection may have taken the slot.
         if delay_ms <= 0 and self._quotas.slot_available(self.listener):
+            self._reserved = True
             self._delay_ends_ms = 0
             return True
-        self._journal.connection(self._broker_id, self.listener, "", now, delay_ms)
+        if not self._reserved:
+            self._journal.connection(self._broker_id, self.listener, "", now, delay_ms)
+        self._reserved = True
         self._stop()
         self._blocked_since_ms = now
         self._delay_ends_ms = now + delay_ms
         self._timer = self._loop.call_later(max(delay_ms, 1) / 1000, self._go_on)
         return False
 
+    def rate(self, now_ms: int) -> int:
+        """Charge broker and listener for one connection; return how long it is delayed, ms."""
+        delay_ms = self._quotas.reserve(self.listener, now_ms)
+        if delay_ms > 0 and self._quotas.observing:
+            self._journal.connection(self._broker_id, self.listener, "", now_ms, delay_ms)
+            return 0
+        if delay_ms > 0:
+            self._meters.throttle_time.record(delay_ms, now_ms)
+        return delay_ms
+
+    def _pause(self) -> None:
+        """Accept nothing for a moment."""
+        self._stop()
+        self._blocked_since_ms = self._now_ms()
+        self._delay_ends_ms = self._blocked_since_ms + _AGAIN_MS
+        self._timer = self._loop.call_later(_AGAIN_MS / 1000, self._go_on)
+
     def _go_on(self) -> None:
         now = self._now_ms()
-        if now < self._delay_ends_ms:
+        # A clock that was set back behind the delay's begin would make it as long as it was set.
+        if self._blocked_since_ms <= now < self._delay_ends_ms:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(
@@ -134,9 +169,16 @@ class Acceptor:
         # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
         if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
             return
-        self._meters.blocked.mark(self._blocked_since_ms, now)
+        self.mark_blocked(now)
         self._blocked_since_ms = 0
         self.start()
+
+    def mark_blocked(self, now_ms: int) -> None:
+        """Count a wait that goes on as blocked until now, for whoever looks at the metrics."""
+        since_ms = max(self._blocked_since_ms, self._marked_ms)
+        if self._blocked_since_ms and since_ms <= now_ms:
+            self._meters.blocked.mark(since_ms, now_ms)
+        self._marked_ms = now_ms  # also back, if the clock was set back
 
     def _accept(self) -> bool:
         try:
@@ -145,34 +187,45 @@ class Acceptor:
             return False
         except OSError as error:
             # Out of descriptors: wait, rather than spin on a readable listener.
-            self._stop()
-            self._blocked_since_ms = self._now_ms()
-            self._delay_ends_ms = self._blocked_since_ms + 100
             self._meters.closed[f"accept-{error.errno}"] += 1
-            self._timer = self._loop.call_later(0.1, self._go_on)
+            self._pause()
             return False
         self._reserved = False
-        sock.setblocking(False)
-        address = host_address(str(peer[0]))
+        try:
+            sock.setblocking(False)
+            self.admit(sock, host_address(str(peer[0])))
+        except BaseException:
+            sock.close()
+            raise
+        return True
+
+    def admit(self, sock: socket.socket, address: str) -> None:
+        """Take over a connection that was rated, unless its address has too many or too fast."""
         now = self._now_ms()
         outcome, throttle_ms = self._quotas.admit(self.listener, address, now)
         self._journal.connection(self._broker_id, self.listener, address, now, throttle_ms)
         if outcome is Outcome.THROTTLED:
             self._meters.closed["ip-connection-rate"] += 1
             self._meters.ip_throttle_time.record(throttle_ms, now)
-            self._parked.add(sock)
-            self._loop.call_later(throttle_ms / 1000, self._close_parked, sock)
+            self._parked[sock] = self._loop.call_later(throttle_ms / 1000, self._close_parked, sock)
+            if len(self._parked) > MOST_PARKED:
+                self._close_parked(next(iter(self._parked)))
         elif outcome is Outcome.TOO_MANY:
             self._meters.closed["max-connections-per-ip"] += 1
             self._quotas.release(self.listener, address)
             sock.close()
         else:
             self._meters.accepted += 1
-            self._on_accept(sock, address)
-        return True
+            try:
+                self._on_accept(sock, address)
+            except BaseException:
+                self._quotas.release(self.listener, address)
+                raise
 
     def _close_parked(self, sock: socket.socket) -> None:
-        self._parked.discard(sock)
+        timer = self._parked.pop(sock, None)
+        if timer is not None:
+            timer.cancel()
         with contextlib.suppress(OSError):
             sock.close()
 
@@ -186,10 +239,16 @@ class Acceptor:
     def close(self) -> None:
         """Close the port and what is parked."""
         self.stop_accepting()
-        for sock in self._parked:
-            sock.close()
-        self._parked.clear()
+        for sock in list(self._parked):
+            self._close_parked(sock)
         self._sock.close()
+
+
+def pending(sock: socket.socket) -> select.poll:
+    """Return what tells at once, by ``poll(0)``, whether a connection waits to be accepted."""
+    made = select.poll()
+    made.register(sock, select.POLLIN)
+    return made
 
 
 def size_buffers(sock: socket.socket, send_bytes: int, receive_bytes: int) -> None:

@@ -9,7 +9,7 @@ line. The store is asked on a thread of its own, never on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,7 @@ class Answers:
     def __init__(self, gateway: GatewayState) -> None:
         self.gateway = gateway
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
+        self._finishing: set[asyncio.Task[None]] = set()
 
     def may_administer(self, principal: str) -> bool:
         """Whether a principal may read and change quotas."""
@@ -58,6 +59,12 @@ class Answers:
     async def on_thread(self, function: Callable[[], T]) -> T:
         """Run something that may wait, off the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the rest of an answer, whether or not its client is still there."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
 
     async def refused(self, ask: Ask, tool: str) -> None:
         """Leave an audit line about a principal that may not."""

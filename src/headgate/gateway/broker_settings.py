@@ -4,17 +4,20 @@ Broker settings through the gateway: some are ours, the rest is the broker's (SE
 DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of BROKER resources are split:
 ``max.connection.creation.rate``, ``max.connections``, ``max.connections.per.ip`` and
 ``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here; the
-rest goes upstream with the client's own connection, and the two answers are joined.
+rest goes upstream with the client's own connection, and the two answers are joined. An alteration
+that has both is made on both sides or on none: ours is looked at first and made last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.gateway.limits import static_limits
+from headgate.gateway.log import get_logger
 from headgate.store.base import BROKER_SETTINGS, base_setting
 from headgate.wire import apis
 from headgate.wire.messages import (
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from headgate.gateway.front import BrokerFront
     from headgate.gateway.link import Link
 
+log = get_logger("headgate.gateway")
+
+_TWICE: Final = "Each resource must appear at most once."
 _INT: Final = 3
 _STRING: Final = 2
 """ConfigDef types as DescribeConfigs tells them (ConfigType in DescribeConfigsResponse)."""
@@ -137,67 +143,102 @@ def our_values(
 # --- 33 and 44 ------------------------------------------------------------------------------
 
 
+class _Part(NamedTuple):
+    """
+    One broker's part of an alteration.
+
+    Attributes:
+        ops: our settings and their new values; None removes.
+        theirs: names of the broker's own settings in it.
+        forwarded: the broker is asked too.
+    """
+
+    ops: Mapping[str, str | None]
+    theirs: tuple[str, ...]
+    forwarded: bool
+
+
 async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
-    incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
-    allowed = answers.may_administer(ask.principal)
-    errors: dict[str, ApiError] = {}
-    ours_only: set[str] = set()
+    """
+    Alter both sides' settings of a broker, or neither's.
+
+    What we can tell of our part is looked at first; then the broker is asked for its own, and
+    only what it has taken is done here too. What may still go wrong after that, the store's
+    failing or the gateway's end, leaves the broker's part without ours: the answer says so.
+    """
+    known = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    refused: dict[str, ApiError] = {}
+    parts: dict[str, _Part] = {}
     upstream: list[configs.AlterResource] = []
-    refused = False
+    denied = False
     for resource in request.resources:
+        name = resource.resource_name
         if resource.resource_type != configs.BROKER:
             upstream.append(resource)
             continue
-        name = resource.resource_name
-        ours = [c for c in resource.configs if is_ours(c.name)]
-        theirs = tuple(c for c in resource.configs if not is_ours(c.name))
-        if ours and not allowed:
-            refused = True
-            errors[name] = ApiError(
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-            )
-            ours_only.add(name)
+        try:
+            if known[configs.BROKER, name] > 1:
+                raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
+            part = await _checked(answers, ask, resource)
+        except ApiError as error:
+            denied = denied or error.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+            refused[name] = error
             continue
-        if (ours or not incremental) and allowed:
-            error = await _alter_ours(answers, ask, name, ours, incremental, request.validate_only)
-            if error is not None:
-                errors[name] = error
-                ours_only.add(name)  # nothing of this resource is changed upstream either
-                continue
-        if theirs or not ours:
+        except StoreError as error:
+            refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
+            continue
+        parts[name] = part
+        if part.forwarded:
+            theirs = tuple(c for c in resource.configs if not is_ours(c.name))
             upstream.append(replace(resource, configs=theirs))
-        else:
-            ours_only.add(name)
-    if refused:
+    if denied:
         await answers.refused(ask, ask.client_id or "kafka")
 
-    def own_results() -> tuple[configs.AlterResult, ...]:
-        return tuple(
-            configs.AlterResult(
-                configs.BROKER,
-                name,
-                int(errors[name].code) if name in errors else 0,
-                errors[name].message if name in errors else None,
-            )
-            for name in sorted(ours_only)
-        )
-
-    def merge(frame: bytes) -> bytes:
-        response = decode_response(ask.plan.key, ask.plan.version, frame)
+    async def finish(response: configs.AlterConfigsResponse) -> bytes:
+        taken = {
+            r.resource_name
+            for r in response.responses
+            if r.resource_type == configs.BROKER and not r.error_code
+        }
+        for name, part in parts.items():
+            if request.validate_only or (part.forwarded and name not in taken):
+                continue
+            error = await _apply(answers, ask, name, part)
+            if error is not None:
+                refused[name] = error
+        asked = {name for name, part in parts.items() if part.forwarded}
+        results = [
+            _result(r.resource_name, refused[r.resource_name])
+            if r.resource_type == configs.BROKER and r.resource_name in refused
+            else r
+            for r in response.responses
+        ]
+        own = sorted({*refused, *parts} - asked)
+        results.extend(_result(name, refused.get(name)) for name in own)
         return encode_response(
             ask.plan.key,
             ask.plan.version,
             ask.correlation_id,
-            replace(response, responses=response.responses + own_results()),
+            replace(response, responses=tuple(results)),
         )
 
     if not upstream:
-        response = configs.AlterConfigsResponse(own_results())
-        link.answer(
-            ask, encode_response(ask.plan.key, ask.plan.version, ask.correlation_id, response)
-        )
+        link.answer(ask, await finish(configs.AlterConfigsResponse(())))
         return
+
+    def merge(frame: bytes) -> Ask:
+        async def answer() -> None:
+            try:
+                response = decode_response(ask.plan.key, ask.plan.version, frame)
+                link.answer(ask, await finish(response))
+            except Exception as error:
+                log.exception("an answer failed", api=ask.plan.name)
+                link.close("answer-failed", f"{ask.plan.name}: {error}")
+
+        # Not one of the link's tasks: a client that hangs up now leaves no half alteration.
+        answers.finish(answer())
+        return ask
+
     frame = encode_request(
         ask.plan.key,
         ask.plan.version,
@@ -208,41 +249,98 @@ async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
     link.forward(ask, frame, merge)
 
 
-async def _alter_ours(
-    answers: Answers, ask: Ask, broker: str, ours: list[Any], incremental: bool, validate: bool
-) -> ApiError | None:
-    """Change our settings of one broker; return what is wrong with them."""
+def _result(broker: str, error: ApiError | None) -> configs.AlterResult:
+    if error is None:
+        return configs.AlterResult(configs.BROKER, broker)
+    return configs.AlterResult(configs.BROKER, broker, int(error.code), error.message)
+
+
+async def _checked(answers: Answers, ask: Ask, resource: Any) -> _Part:
+    """
+    Look at an alteration of one broker.
+
+    Raises:
+        ApiError: it can't be, or its principal may not.
+        StoreError: the store doesn't answer.
+    """
+    incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
+    ours = [c for c in resource.configs if is_ours(c.name)]
+    theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
+    # AlterConfigs replaces the whole, the broker's settings also where none of them is named.
+    forwarded = bool(theirs) or not incremental or not ours
+    if not answers.may_administer(ask.principal):
+        if ours:
+            raise ApiError(
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
+            )
+        return _Part({}, theirs, forwarded)
+    ops = _ops(ours, incremental)
+    if not ops and incremental:
+        return _Part({}, theirs, forwarded)
     store = answers.gateway.store
     if store is None:
-        return ApiError(KafkaError.UNKNOWN_SERVER_ERROR, "the gateway runs without a store")
+        if not ops:
+            return _Part({}, theirs, forwarded)
+        raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, "the gateway runs without a store")
+    broker = resource.resource_name
+    if not incremental:
+        stored = await answers.on_thread(store.broker_configs)
+        ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
+    part = _Part(ops, theirs, forwarded)
+    if ops:
+        await answers.on_thread(lambda: store.alter_broker_configs(broker, ops, validate_only=True))
+    return part
+
+
+def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, str | None]:
+    """
+    Return new values of our settings.
+
+    Raises:
+        ApiError: they can't be meant so.
+
+    Source: ConfigAdminManager in Apache Kafka.
+    """
     ops: dict[str, str | None] = {}
     for config in ours:
-        if not incremental or config.operation == configs.OP_SET:
-            ops[config.name] = config.value
-        elif config.operation == configs.OP_DELETE:
-            ops[config.name] = None
-        else:
-            return ApiError(
+        if config.name in ops:
+            raise ApiError(KafkaError.INVALID_REQUEST, "Error due to duplicate config keys")
+        deleted = incremental and config.operation == configs.OP_DELETE
+        if not deleted and config.value is None:
+            raise ApiError(
+                KafkaError.INVALID_REQUEST, f"Null value not supported for : {config.name}"
+            )
+        if incremental and config.operation not in (configs.OP_SET, configs.OP_DELETE):
+            raise ApiError(
                 KafkaError.INVALID_REQUEST,
                 f"{config.name} can be set or deleted; APPEND and SUBTRACT are for lists",
             )
-    if not incremental:
-        # AlterConfigs replaces the whole: what isn't named goes back to its default.
-        for name in answers.gateway.broker_configs.get(broker, {}):
-            ops.setdefault(name, None)
-    if not ops:
+        ops[config.name] = None if deleted else config.value
+    return ops
+
+
+async def _apply(answers: Answers, ask: Ask, broker: str, part: _Part) -> ApiError | None:
+    """Change our settings of one broker; return what kept us from it."""
+    store = answers.gateway.store
+    if not part.ops:
         return None
-    change: Callable[[], None] = lambda: store.alter_broker_configs(  # noqa: E731
-        broker,
-        ops,
-        validate_only=validate,
-        who=f"User:{ask.principal}",
-        tool=ask.client_id or "kafka",
-    )
     try:
-        await answers.on_thread(change)
-    except ApiError as error:
-        return error
-    except StoreError as error:
-        return ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
+        if store is None:
+            raise StoreError("the gateway runs without a store")
+        await answers.on_thread(
+            lambda: store.alter_broker_configs(
+                broker, part.ops, who=f"User:{ask.principal}", tool=ask.client_id or "kafka"
+            )
+        )
+    except (ApiError, StoreError) as error:
+        api = error if isinstance(error, ApiError) else None
+        code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
+        text = str(error) if api is None else api.message
+        if not part.forwarded:
+            return ApiError(code, text)
+        log.error("half an alteration of broker settings is in force: the broker's, not ours",
+                  broker=broker, ours=", ".join(part.ops), error=str(error))  # fmt: skip
+        held = f"the broker has taken {', '.join(part.theirs) or 'its part'}"
+        return ApiError(code, f"{held}, but {', '.join(part.ops)} can't be changed: {text}")
     return None

@@ -42,7 +42,8 @@ class Ask:
     A request that isn't simply relayed: answer it or say what to forward.
 
     The session takes nothing more from its client until ``Session.answer`` or
-    ``Session.forward`` was called with this very object. Where the owner of a delegation token is
+    ``Session.forward`` was called with this very object; after a ``forward`` whose merge gives it
+    back, until ``Session.answer``. Where the owner of a delegation token is
     wanted, ``token_id``, it is ``Session.resume``.
     """
 

@@ -88,30 +88,38 @@ class Context:
         self.generation = -1
 
 
-class SessionRules(Protocol):
+class SessionRules:
     """
     What a session asks of the rules; ``enforcement.Enforcement`` is the one that is used.
 
     Every charge returns the milliseconds the client is to be told and muted for by us: the
     largest of the managers concerned, ties to the request quota, 0 in ``observe``.
+
+    Attributes:
+        broker_id: the upstream broker's.
+        epoch: grows when contexts handed out before may be out of date.
+        counts_requests: request time is charged.
+        counts_mutations: controller mutations are.
+        counts_producer_ids: new producer ids are.
+        empties_fetches: ``headgate.fetch=kafka``: a violating fetch is answered empty and not
+            charged.
     """
 
-    broker_id: int
-    epoch: int
-    """Grows when contexts handed out before may be out of date."""
-    counts_requests: bool
-    counts_mutations: bool
-    counts_producer_ids: bool
-    empties_fetches: bool
-    """``headgate.fetch=kafka``: a violating fetch is answered empty and not charged."""
+    def __init__(self, broker_id: int, *, empties_fetches: bool = False) -> None:
+        self.broker_id = broker_id
+        self.epoch = 0
+        self.counts_requests = False
+        self.counts_mutations = False
+        self.counts_producer_ids = False
+        self.empties_fetches = empties_fetches
 
     def context(self, principal: str, client_id: str) -> Context:
         """Return who to charge."""
-        ...
+        raise NotImplementedError
 
     def fetch_limit(self, context: Context, now_ms: int) -> int | None:
         """Return the most bytes a fetch may ask for, or None."""
-        ...
+        raise NotImplementedError
 
     def produce(
         self,
@@ -125,7 +133,7 @@ class SessionRules(Protocol):
         now_ms: int,
     ) -> int:
         """Charge a produce of ``size`` bytes; ``answered`` is false for acks=0."""
-        ...
+        raise NotImplementedError
 
     def producer_id(
         self,
@@ -137,7 +145,7 @@ class SessionRules(Protocol):
         now_ms: int,
     ) -> None:
         """Note that the broker gave out a producer id."""
-        ...
+        raise NotImplementedError
 
     def fetch(
         self,
@@ -150,13 +158,13 @@ class SessionRules(Protocol):
         now_ms: int,
     ) -> int:
         """Charge a fetch whose answer's frame has ``answer_bytes``."""
-        ...
+        raise NotImplementedError
 
     def unfetch(
         self, session: SessionState, context: Context, plan: Plan, answer_bytes: int, now_ms: int
     ) -> None:
         """Take a fetch's charge back: its answer was emptied."""
-        ...
+        raise NotImplementedError
 
     def request(
         self,
@@ -168,7 +176,7 @@ class SessionRules(Protocol):
         now_ms: int,
     ) -> int:
         """Charge the request quota only."""
-        ...
+        raise NotImplementedError
 
     def mutation(
         self,
@@ -181,13 +189,13 @@ class SessionRules(Protocol):
         now_ms: int,
     ) -> int:
         """Charge the time of a request whose mutations are charged to ``quota``."""
-        ...
+        raise NotImplementedError
 
     def network_time(
         self, session: SessionState, context: Context, nanos: int, now_ms: int
     ) -> None:
         """Charge the time it took to send an answer; never throttles by itself."""
-        ...
+        raise NotImplementedError
 
 
 class Face(Protocol):

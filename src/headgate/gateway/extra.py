@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.acceptor import listen
+from headgate.gateway.acceptor import listen, pending
 from headgate.gateway.draft_answers import ADMIN_APIS
+from headgate.gateway.log import get_logger
 from headgate.gateway.plans import NO_FIELD, Kind, Plan
-from headgate.throttle.connection import Outcome, host_address
+from headgate.throttle.connection import host_address
 from headgate.wire import apis
 from headgate.wire.messages import draft
 
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from headgate.gateway.front import BrokerFront
     from headgate.gateway.gateway_state import GatewayState
 
+log = get_logger("headgate.gateway")
+
 _AVOID_S: Final = 5.0
 """How long a broker that couldn't be reached is passed over."""
 _BATCH: Final = 32
+_LOOK_MS: Final = 100
+"""How often it is looked for a slot, where no broker has one."""
 DRAFT_NAMES: Final = {
     draft.DESCRIBE_QUOTAS: "DescribeQuotas",
     draft.DESCRIBE_EFFECTIVE_QUOTAS: "DescribeEffectiveQuotas",
@@ -57,6 +61,9 @@ class BootstrapListener:
     """
     A port that forwards to any live broker, as the listener it is named after would.
 
+    A connection counts as one of that broker's and listener's: while a rate delays them, or none
+    has a free slot, nothing is accepted here either.
+
     Args:
         gateway: whose brokers.
         endpoint: ``headgate.bootstrap.listener``.
@@ -67,11 +74,15 @@ class BootstrapListener:
 
     def __init__(self, gateway: GatewayState, endpoint: Endpoint) -> None:
         self._gateway = gateway
+        self.endpoint = endpoint
         self.name = endpoint.name
         self._turn = itertools.count()
+        self._next: BrokerFront | None = None  # charged for the next connection
+        self._waiting: asyncio.TimerHandle | None = None
         self._sock = listen(endpoint.address.host, endpoint.address.port, 128)
+        self._pending = pending(self._sock)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._sock.fileno(), self._ready)
+        self._go_on()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -79,44 +90,68 @@ class BootstrapListener:
         name = self._sock.getsockname()
         return str(name[0]), int(name[1])
 
+    def _go_on(self) -> None:
+        self._waiting = None
+        self._loop.add_reader(self._sock.fileno(), self._ready)
+
+    def _wait(self, ms: int) -> None:
+        self._loop.remove_reader(self._sock.fileno())
+        self._waiting = self._loop.call_later(ms / 1000, self._go_on)
+
     def _ready(self) -> None:
+        try:
+            self._take()
+        except Exception:
+            # The port stays readable: without a pause this would be the loop's only business.
+            log.exception("a connection couldn't be taken", listener=f"bootstrap {self.name}")
+            self._next = None
+            if self._waiting is None:
+                self._wait(_LOOK_MS)
+
+    def _take(self) -> None:
+        if self._next is not None and self._next.ending:
+            self._next = None  # charged in vain: another fronts that broker now
         for _ in range(_BATCH):
+            front = self._next or self._choose()
+            if front is None or not front.quotas.slot_available(self.name):
+                self._next = None
+                self._wait(_LOOK_MS)
+                return
+            if self._next is None:
+                self._next = front
+                delay_ms = front.acceptors[self.name].rate(time.time_ns() // 1_000_000)
+                if delay_ms > 0:
+                    self._wait(delay_ms)
+                    return
             try:
                 sock, peer = self._sock.accept()
-            except OSError:
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            sock.setblocking(False)
-            front = self._choose()
-            if front is None or not self._admit(front, sock, host_address(str(peer[0]))):
+            except OSError as error:  # such as out of descriptors: don't spin
+                front.meters.listeners[self.name].closed[f"accept-{error.errno}"] += 1
+                self._wait(_LOOK_MS)
+                return
+            self._next = None
+            try:
+                sock.setblocking(False)
+                front.acceptors[self.name].admit(sock, host_address(str(peer[0])))
+            except BaseException:
                 sock.close()
+                raise
+            if not self._pending.poll(0):
+                return
 
     def _choose(self) -> BrokerFront | None:
-        """Return the next broker in turn, passing over those that can't be reached."""
-        fronts = [f for f in self._gateway.fronts.values() if self.name in f.faces]
+        """Return the next broker in turn, passing over those that can't be reached or are full."""
+        fronts = [f for f in self._gateway.fronts.values() if self.name in f.acceptors]
         alive = [f for f in fronts if time.monotonic() - f.failed_at > _AVOID_S] or fronts
-        return alive[next(self._turn) % len(alive)] if alive else None
-
-    def _admit(self, front: BrokerFront, sock: socket.socket, address: str) -> bool:
-        """Count the connection as one of the broker's listener."""
-        now_ms = time.time_ns() // 1_000_000
-        meters = front.meters.listeners[self.name]
-        if not front.quotas.slot_available(self.name):
-            meters.closed["max-connections"] += 1
-            return False
-        front.quotas.reserve(self.name, now_ms)
-        outcome, _ = front.quotas.admit(self.name, address, now_ms)
-        if outcome is Outcome.THROTTLED:
-            meters.closed["ip-connection-rate"] += 1
-            return False
-        if outcome is Outcome.TOO_MANY:
-            front.quotas.release(self.name, address)
-            meters.closed["max-connections-per-ip"] += 1
-            return False
-        meters.accepted += 1
-        front.accepted(front.faces[self.name], sock, address)
-        return True
+        open_ = [f for f in alive if f.quotas.slot_available(self.name)] or alive
+        return open_[next(self._turn) % len(open_)] if open_ else None
 
     def close(self) -> None:
         """Close the port."""
-        self._loop.remove_reader(self._sock.fileno())
+        if self._waiting is not None:
+            self._waiting.cancel()
+        else:
+            self._loop.remove_reader(self._sock.fileno())
         self._sock.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -13,12 +14,15 @@ import msgspec
 
 from headgate.gateway import worker
 from headgate.gateway.pipe import LineLost, Pipe
+from headgate.gateway.watchdog import KILLS, until_hung, until_stuck
 from headgate.metrics.samples import Sample, in_table_order
 
 ANSWER_S: Final = 2.0
 """A worker that is silent for longer counts as not there: Prometheus waits ten seconds."""
 NOT_STARTED: Final = "not started yet"
 STARTING: Final = "starting"
+REASONS: Final = ("ended", "hung")
+"""Why a worker is started again."""
 
 T = TypeVar("T")
 
@@ -36,6 +40,8 @@ class Fleet:
         self._answer_s = answer_s
         self._pipes: dict[int, Pipe] = {}
         self._away: dict[int, str] = dict.fromkeys(brokers, NOT_STARTED)
+        self._lost: Counter[tuple[int, str]] = Counter()
+        self._killed: Counter[tuple[int, str]] = Counter()
 
     @property
     def brokers(self) -> list[int]:
@@ -54,6 +60,38 @@ class Fleet:
         self._away[broker] = STARTING
         self._pipes[broker] = pipe
         await pipe.open(sock)
+
+    async def until_hung(self, broker: int, timeout_s: float) -> bool:
+        """
+        Wait until a worker hangs: it says nothing for so many seconds.
+
+        Returns:
+            False: it has gone before.
+        """
+        return await until_hung(self._pipes[broker], timeout_s)
+
+    async def until_stuck(
+        self, broker: int, timeout_s: float, stopping: asyncio.Event, exit_s: float
+    ) -> str:
+        """
+        Wait until a worker has to be killed; cancelled when it ends by itself.
+
+        Args:
+            broker: whose.
+            timeout_s: how long it may say nothing.
+            stopping: set when all were told to end.
+            exit_s: how long it may take to end.
+
+        Returns:
+            Why, of ``watchdog.KILLS``; it is counted.
+        """
+        why = await until_stuck(until_hung(self._pipes[broker], timeout_s), stopping, exit_s)
+        self._killed[broker, why] += 1
+        return why
+
+    def lost(self, broker: int, reason: str) -> None:
+        """A worker is started again; why, of ``REASONS``."""
+        self._lost[broker, reason] += 1
 
     def left(self, broker: int, why: str) -> None:
         """A worker has ended, or its broker is to have one soon."""
@@ -89,6 +127,14 @@ class Fleet:
         for broker in self.brokers:
             at = (("broker", str(broker)),)
             samples.append(Sample("headgate_worker_up", at, float(broker in found)))
+            for why in REASONS:
+                count = float(self._lost[broker, why])
+                labels = (*at, ("reason", why))
+                samples.append(Sample("headgate_worker_restarts_total", labels, count))
+            for why in KILLS:
+                count = float(self._killed[broker, why])
+                labels = (*at, ("reason", why))
+                samples.append(Sample("headgate_worker_kills_total", labels, count))
         return in_table_order(samples)
 
     async def statuses(self) -> dict[int, worker.Status | str]:

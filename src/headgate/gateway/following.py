@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import StoreError
-from headgate.gateway.gateway_state import GatewayError, now_ms
-from headgate.gateway.limits import connection_limits
+from headgate.errors import HeadgateError, StoreError
+from headgate.gateway.gateway_state import now_ms
+from headgate.gateway.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
 from headgate.gateway.snapshot import save_snapshot
@@ -21,9 +21,8 @@ from headgate.gateway.stream_splits import StreamedSplits, put_in_force
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.upkeep import tidy
 from headgate.gateway.usage_journal import topic_config
-from headgate.quota.key import CONNECTION
+from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
-from headgate.throttle.connection import host_address
 
 if TYPE_CHECKING:
     from headgate.gateway.managers import Managers
@@ -80,16 +79,40 @@ class Following(Opening):
         for front in self.fronts.values():
             front.rules.update(delta, now)
             front.meters.store_version = table.version
-            for change in delta.changes:
-                if change.key == CONNECTION:
-                    ip = change.entity.ip
-                    front.quotas.set_ip_rate(
-                        host_address(ip) if isinstance(ip, str) else None, change.new
-                    )
+        if any(change.key == CONNECTION for change in delta.changes):
+            self._limit_addresses()
+        self._say_what_isnt_enforced()
         log.debug("quotas in force", changes=len(delta.changes), version=table.version)
         for change in delta.changes[:_MOST_SAID]:
             log.debug("quota changed", entity=str(change.entity), key=str(change.key),
                       old=change.old, new=change.new)  # fmt: skip
+
+    def _say_what_isnt_enforced(self) -> None:
+        """Say it once, until it is no more so: shares need a capacity (SEEDS 546-9)."""
+        for key, capacity in (
+            (PRODUCER_SHARES, self.settings.capacity_producer_byte_rate),
+            (CONSUMER_SHARES, self.settings.capacity_consumer_byte_rate),
+        ):
+            idle = capacity is None and bool(self.table.for_key(key))
+            if idle and key not in self._not_enforced:
+                log.warning(
+                    "shares are kept and not enforced: no capacity is set",
+                    key=str(key),
+                    setting=f"headgate.capacity.{key.type}",
+                )
+            (self._not_enforced.add if idle else self._not_enforced.discard)(key)
+
+    def _limit_addresses(self) -> None:
+        """Put the connection rates of addresses in force."""
+        before, self._ip_rates = self._ip_rates, ip_rates(self.table, self.hosts.address)
+        for ip in {*before, *self._ip_rates}:
+            if self._ip_rates.get(ip) != before.get(ip):
+                for front in self.fronts.values():
+                    front.quotas.set_ip_rate(ip, self._ip_rates.get(ip))
+
+    def _host_found(self) -> None:
+        self._limit_addresses()
+        self._brokers_changed(self.broker_configs)
 
     def _save_soon(self) -> None:
         """Keep the quotas on disk, off the loop; one write for a burst of changes."""
@@ -117,6 +140,11 @@ class Following(Opening):
         for broker_id, front in self.fronts.items():
             front.limits_changed(connection_limits(self.settings, configs, broker_id))
 
+    def _fell(self, where: str, error: Exception) -> None:
+        """Say, not every time, that work that goes on for ever failed once; it goes on."""
+        assert self._loop is not None
+        self._failed(self._loop, {"message": f"where {where}", "exception": error})
+
     async def _refresh(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
@@ -127,16 +155,22 @@ class Following(Opening):
             try:
                 await self._discover_all(first=False)
                 await self._open_new_brokers()
-            except (GatewayError, StoreError) as error:
+            except HeadgateError as error:
                 log.error("brokers can't be followed", error=str(error))
+            except Exception as error:
+                self._fell("brokers are followed", error)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = now_ms()
-            for front in self.fronts.values():
-                front.sweep(now)
-                share_out(front.rules.managers, now)
+            for front in list(self.fronts.values()):
+                try:
+                    front.sweep(now)
+                    share_out(front.rules.managers, now)
+                except Exception as error:
+                    # The next second, and the other brokers, must not suffer for it.
+                    self._fell("idle connections are closed, shares divided", error)
             if self._streamed is not None and self.has_splits:
                 self._streamed.watch(now)
 
@@ -158,7 +192,10 @@ class Following(Opening):
         splits = LocalSplits(self.settings.splits_period_ms)
         while True:
             await asyncio.sleep(self.settings.splits_period_ms / 1000)
-            splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
+            try:
+                splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
+            except Exception as error:
+                self._fell("cluster-wide quotas are divided", error)
 
     def observe_splits(self) -> bytes:
         """Tell the supervisor what the period showed of cluster-wide quotas."""
@@ -198,6 +235,12 @@ class Following(Opening):
             await asyncio.sleep(_TIDY_S)
             try:
                 # Not on the store's threads: leases are renewed there.
-                await asyncio.to_thread(tidy, folder, self.settings.usage_retention_bytes)
-            except OSError as error:
-                log.error("usage journal can't be tidied", folder=str(folder), error=str(error))
+                done = await asyncio.to_thread(tidy, folder, self.settings.usage_retention_bytes)
+            except Exception:
+                # It must go on after what nobody thought of: without it the disk fills up.
+                log.exception("usage journal can't be tidied", folder=str(folder))
+                continue
+            self._usage_damaged += done.damaged
+            self._usage_removed += done.removed
+            if done.problem is not None:
+                log.error("usage journal can't be tidied", folder=str(folder), error=done.problem)

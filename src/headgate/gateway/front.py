@@ -77,6 +77,7 @@ class BrokerFront(Taking):
         """Put in force what a reload may change."""
         self.settings = settings
         self.rules.reload(settings)
+        self.quotas.observing = settings.enforce == "observe"
 
     def limits_changed(self, config: Mapping[str, str]) -> None:
         """Put dynamic broker settings in force."""
@@ -109,6 +110,8 @@ class BrokerFront(Taking):
         """Return what the metrics are read from; sums up live connections first."""
         live: dict[str, list[int]] = {name: [0, 0, 0, 0] for name in self.faces}
         self.meters.queue.clear()
+        for acceptor in self.acceptors.values():
+            acceptor.mark_blocked(now_ms)
         for link, (listener, _) in self.links.items():
             sums = live[listener]
             sums[0] += link.bytes_in
@@ -147,9 +150,10 @@ class BrokerFront(Taking):
 
     async def drain(self, timeout_ms: int) -> None:
         """Let requests in flight finish, then close; what isn't done in time is cut off."""
+        self.ending = True
         self.close_ports()
         deadline = time.monotonic() + timeout_ms / 1000
-        any_left = bool(self.links)
+        gone = list(self.links)
         while self.links:
             late = time.monotonic() >= deadline
             for link in list(self.links):
@@ -157,7 +161,14 @@ class BrokerFront(Taking):
                     link.close("drained" if link.session.at_rest else "drain-timeout")
             if self.links:
                 await asyncio.sleep(0.01)
-        if any_left and timeout_ms:
+        if gone and timeout_ms:
             await asyncio.sleep(GOODBYE_S)
-        for task in list(self._opening):
+        for link in gone:
+            link.client.abort()  # one that never reads would keep its socket for good
+        await asyncio.sleep(0.001 if gone else 0)
+        # Those whose TLS handshake isn't over, or whose broker is still being reached.
+        opening = list(self._opening)
+        for task in opening:
             task.cancel()
+        if opening:
+            await asyncio.wait(opening, timeout=GOODBYE_S)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.log import get_logger
-from headgate.throttle.connection import ConnectionQuotas
+from headgate.gateway.refusals import Refusals
+from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class FrontState:
         hangup: HangupWatch,
         answer: Callable[[Any, ListenerFace, Link, Ask], None],
         start_ms: int,
+        address: Callable[[str], str | None] = host_address,
     ) -> None:
         self.broker_id = broker_id
         self.settings = settings
@@ -68,12 +70,14 @@ class FrontState:
         self._buffer = buffer
         self._hangup = hangup
         self._answer = answer
+        self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
         self.faces: dict[str, ListenerFace] = {}
         self.acceptors: dict[str, Acceptor] = {}
         self.links: dict[Link, tuple[str, str]] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._numbers = 0
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
+        self.ending = False  # it drains: another may front the broker already
         self.failed_at = float("-inf")  # when the broker couldn't be reached, monotonic seconds
         self._logged: dict[str, tuple[int, int]] = {}
         self.quotas = ConnectionQuotas(
@@ -83,7 +87,9 @@ class FrontState:
             num_samples=settings.quota_window_num,
             window_ms=settings.quota_window_ms,
             start_ms=start_ms,
+            resolve=lambda host: address(host) or host,
         )
+        self.quotas.observing = settings.enforce == "observe"
 
     def _slot_freed(self) -> None:
         for acceptor in self.acceptors.values():

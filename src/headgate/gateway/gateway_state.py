@@ -5,26 +5,30 @@ What a gateway has: brokers fronted, ports, quotas in force, tasks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.config.listeners import HostPort, SecurityProtocol
-from headgate.errors import HeadgateError
+from headgate.config.listeners import HostPort, Listener, SecurityProtocol
+from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.answers import Answers
 from headgate.gateway.extra import BootstrapListener
 from headgate.gateway.front import BrokerFront
 from headgate.gateway.hangup import HangupWatch
+from headgate.gateway.hosts import Hosts
 from headgate.gateway.http import HttpListener
 from headgate.gateway.instance import Instance
 from headgate.gateway.journal import Journal
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
+from headgate.gateway.rewrite import Addresses
 from headgate.gateway.sides import ReadBuffer
 from headgate.gateway.stream_splits import StreamedSplits
 from headgate.gateway.supervised_splits import WorkersPart
@@ -36,6 +40,7 @@ from headgate.quota.table import QuotaTable
 if TYPE_CHECKING:
     from headgate.config.settings import ClientSecurity, Settings
     from headgate.metrics.samples import BrokerView
+    from headgate.quota.key import QuotaKey
     from headgate.store.base import QuotaStore
 
 log = get_logger("headgate.gateway")
@@ -65,6 +70,7 @@ class GatewayState:
         journal: where usage goes; by default as ``headgate.usage`` says.
         reopen: opens the store, where it couldn't be opened at the start; tried again and again.
         supervised: whether a supervisor shows health and metrics for all workers.
+        http: where this very process shows them, instead of ``headgate.http.listener``.
     """
 
     def __init__(
@@ -79,8 +85,10 @@ class GatewayState:
         journal: Journal | None = None,
         reopen: Callable[[], QuotaStore] | None = None,
         supervised: bool = False,
+        http: HostPort | None = None,
     ) -> None:
         self._supervised = supervised
+        self._own_http = http
         self._reopen = reopen
         self.settings = settings
         self.store = store
@@ -90,6 +98,8 @@ class GatewayState:
         self._only = only_brokers
         self._journal = journal
         self.journal = journal or Journal()
+        self._usage_damaged = 0  # files set aside
+        self._usage_removed = 0  # files that went because all together were too large
         self.http: HttpListener | None = None
         self.admin_address: tuple[str, int] | None = None
         self.fronts: dict[int, BrokerFront] = {}
@@ -99,8 +109,16 @@ class GatewayState:
         self.answers = Answers(self)
         self.topics = Topics(self)
         self.token_owners = TokenOwners(self, self._spawn)
+        self.hosts = Hosts(self._spawn)
+        self._ip_rates: dict[str | None, float] = {}
+        self._not_enforced: set[QuotaKey] = set()
         self.ready = False
-        self._books: dict[str, dict[int, tuple[str, int]]] = {}
+        self.fronting_changed: Callable[[], None] = lambda: None
+        self._books: dict[str, Addresses] = {}
+        # Every listener, and the one whose way to the broker it goes.
+        self._ways: dict[str, tuple[Listener, str | None]] = {
+            listener.name: (listener, listener.name) for listener in settings.listener_list
+        }
         self._watches: list[Any] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
@@ -111,6 +129,7 @@ class GatewayState:
         self._seen_store = False
         self._look_soon = asyncio.Event()
         self._leases: Leases | None = None
+        self._lease_threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-lease")
         self._streamed: StreamedSplits | None = None
         self._part: WorkersPart | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -179,6 +198,12 @@ class GatewayState:
         """Return ``host:port,…`` of every broker fronted, as clients are told."""
         return ",".join(f"{host}:{port}" for host, port in self._books[listener.upper()].values())
 
+    def fronted_at(self, listener: str) -> str:
+        """Return ``host:port,…`` of the brokers that this very gateway fronts now."""
+        told = self._books[listener.upper()]
+        at = (told[broker] for broker in sorted(self.fronts) if broker in told)
+        return ",".join(f"{host}:{port}" for host, port in at)
+
     def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
         """Return broker id to the address clients of a listener are told."""
         return dict(self._books[listener.upper()])
@@ -192,7 +217,8 @@ class GatewayState:
             return None
         from headgate.gateway.tls import client_context
 
-        return client_context(self.settings.for_listener(listener).upstream_ssl)
+        with _of_listener(listener, "headgate.upstream."):
+            return client_context(self.settings.for_listener(listener).upstream_ssl)
 
     def _admin_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
@@ -210,7 +236,8 @@ class GatewayState:
         from headgate.gateway.tls import server_context
 
         own = self.settings.for_listener(listener)
-        return server_context(own.ssl, own.ssl_client_auth)
+        with _of_listener(listener):
+            return server_context(own.ssl, own.ssl_client_auth)
 
     def own_way(self, listener: str) -> tuple[SecurityProtocol, ClientSecurity, Any]:
         """Return protocol, credentials and TLS of the gateway's own questions on a listener."""
@@ -247,10 +274,14 @@ class GatewayState:
         """Return what the metrics are read from, one per broker."""
         now = now_ms()
         written, dropped = self.journal.events
+        damaged, removed = self._usage_damaged, self._usage_removed
         views = []
         for front in self.fronts.values():
             view = front.view(now)
+            # The process has one journal: its counts stand at one broker, so that sums are right.
             view.meters.usage_events, view.meters.usage_dropped = written, dropped
+            view.meters.usage_damaged, view.meters.usage_removed = damaged, removed
+            written = dropped = damaged = removed = 0
             view.meters.store_version = self.table.version
             view.info = self._info
             told = self._streamed or self._part
@@ -260,3 +291,13 @@ class GatewayState:
             view.meters.store_up = self._store_answers()
             views.append(view)
         return views
+
+
+@contextlib.contextmanager
+def _of_listener(listener: str, prefix: str = "") -> Iterator[None]:
+    """Say of a mistake in ``ssl.*`` whose it is."""
+    try:
+        yield
+    except ConfigError as error:
+        told = (prefix + p if p.startswith("ssl.") else p for p in error.problems)
+        raise ConfigError([f"listener {listener}: {problem}" for problem in told]) from error

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+import itertools
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.gateway.acceptor import listen
 from headgate.metrics.expose import expose
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from headgate.gateway.gateway_state import GatewayState
     from headgate.metrics.samples import Sample
 
+MOST_CONNECTIONS: Final = 100
+"""Whoever looks after a gateway needs a few; each is a descriptor that clients don't get."""
+_LAST_ANSWERS_S: Final = 1
+"""How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -35,6 +41,22 @@ class _Quiet(uvicorn.Server):
     def capture_signals(self) -> Any:
         """Leave SIGTERM and SIGINT alone."""
         yield
+
+
+class _Few(H11Protocol):
+    """A connection of a bounded number: one too many costs the oldest that asks for nothing."""
+
+    _numbers = itertools.count()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.number = next(self._numbers)
+        if len(self.connections) > MOST_CONNECTIONS:
+            few = [
+                c for c in self.connections if isinstance(c, _Few) and not c.transport.is_closing()
+            ]
+            idle = [c for c in few if c.cycle is None or c.cycle.response_complete]
+            min(idle, key=lambda c: c.number, default=self).transport.abort()
 
 
 class Showing(Protocol):
@@ -109,7 +131,16 @@ class HttpListener:
             ]
         )
         self._server = _Quiet(
-            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", loop="none")
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                loop="none",
+                http=_Few,
+                ws="none",
+                timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            )
         )
 
     @property
@@ -130,6 +161,8 @@ class HttpListener:
         if self._task is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()  # who still hasn't read his answer
         self._sock.close()
 
     async def _healthz(self, request: Request) -> Response:

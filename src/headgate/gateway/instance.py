@@ -123,8 +123,12 @@ class Instance:
             if found is None:
                 self._held.pop(path).close()
         if found is not None:
-            self._write(path, owner)
             self._names.append(owner)
+            try:
+                self._write(path, owner)
+            except OSError as error:  # what was had is ours; only a kill would cost its ttl
+                log.warning("a name can't be kept; after a kill its lease must run out",
+                            file=str(path), error=error.strerror)  # fmt: skip
         return found
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mypy_extensions import mypyc_attr
+
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.context import Context
@@ -18,10 +20,8 @@ if TYPE_CHECKING:
     from headgate.quota.key import QuotaKey
     from headgate.throttle.registry import Throttle
 
-_MOST_ORIGINS: Final = 256
-"""Origins a session keeps; a client that changes its client id all the time makes new ones."""
 
-
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Journal:
     """Keep nothing (``headgate.usage=none``); the interface of those that do."""
 

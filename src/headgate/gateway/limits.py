@@ -7,7 +7,7 @@ within each a listener's own value is kept apart (``throttle.connection`` falls 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.quota.key import CONNECTION
@@ -61,8 +61,23 @@ def connection_limits(
     return limits
 
 
-def ip_rates(table: QuotaTable) -> Iterator[tuple[str | None, float]]:
-    """Return the table's connection rates by address; None is the default of all others."""
+def ip_rates(table: QuotaTable, address: Callable[[str], str | None]) -> dict[str | None, float]:
+    """
+    Return the connection rates in force by address; None is the default of all others.
+
+    Args:
+        table: where they are set.
+        address: of a host; None while it isn't known. What is set for an address itself goes before
+            what is set for a host that has it.
+    """
+    named: dict[str | None, float] = {}
+    plain: dict[str | None, float] = {}
     for entity, value in table.for_key(CONNECTION).items():
         ip = entity.ip
-        yield (host_address(ip) if isinstance(ip, str) else None), value
+        if not isinstance(ip, str):
+            plain[None] = value
+            continue
+        found = address(ip)
+        if found is not None:
+            (plain if found == host_address(ip) else named)[found] = value
+    return {**named, **plain}

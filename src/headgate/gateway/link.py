@@ -10,19 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.commands import Ask, Close, PauseClient, ResumeClient, WakeAt
+from headgate.gateway.refusals import DELAYED
 from headgate.gateway.sides import BrokerSide, ClientSide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.hangup import HangupWatch
+    from headgate.gateway.refusals import Refusals
     from headgate.gateway.session import Session
     from headgate.gateway.sides import ReadBuffer
 
-_wall_ns = time.time_ns
+SET_BACK_MS: Final = 10
+"""A wall clock further behind than the loop's timers are early was set back meanwhile."""
+
+_wall_ns: Final = time.time_ns
 
 
 class Link:
@@ -35,6 +40,7 @@ class Link:
         hangup: tells of clients that go while nothing is read from them.
         on_ask: answers an ``Ask``; called with the link and the question.
         on_closed: called once, with the link, the reason and a detail.
+        refusals: where a client that is refused waits for that; None: it is told at once.
     """
 
     __slots__ = (
@@ -42,6 +48,8 @@ class Link:
         "_on_ask",
         "_on_closed",
         "_paused",
+        "_refusals",
+        "_waits",
         "broker",
         "bytes_in",
         "bytes_out",
@@ -61,6 +69,7 @@ class Link:
         hangup: HangupWatch,
         on_ask: Callable[[Link, Ask], None],
         on_closed: Callable[[Link, str, str], None],
+        refusals: Refusals | None = None,
     ) -> None:
         self.session = session
         self.client = ClientSide(self, buffer)
@@ -72,6 +81,8 @@ class Link:
         self.tasks: set[Any] = set()
         self.kept: Any = None  # lives as long as the link
         self._paused = False
+        self._refusals = refusals
+        self._waits = False  # it was refused, and isn't told yet
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
@@ -89,6 +100,8 @@ class Link:
     def settle(self) -> None:
         """Write what the session has to say and do what it commands, until it has nothing left."""
         session = self.session
+        if session.closed is not None and self._must_wait(session.closed.reason):
+            return
         while True:
             if session.to_client:
                 self.client.send(session.to_client)
@@ -116,13 +129,50 @@ class Link:
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
 
+    def _must_wait(self, reason: str) -> bool:
+        """Have a refused client wait for its answer and its end (``refusals``), once."""
+        if self._waits:
+            return True
+        refusals = self._refusals
+        if (
+            refusals is None
+            or self.closed is not None
+            or reason not in DELAYED
+            or not refusals.hold(self, self._tell)
+        ):
+            return False
+        self._waits = True
+        session = self.session
+        # What lies in the loop's buffer is another's by then.
+        session.to_client[:] = [b"".join(session.to_client)]
+        session.to_broker.clear()
+        self.broker.abort()
+        return True
+
+    def _tell(self) -> None:
+        """Tell a client that waits for it that it was refused."""
+        self._waits = False
+        refusals, self._refusals = self._refusals, None
+        if refusals is not None:
+            refusals.forget(self)
+        self.settle()
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Refuse the client for what isn't its session's to see."""
+        session = self.session
+        if self.closed is None and session.closed is None:
+            session.closed = Close(reason, detail)
+            session.commands.append(session.closed)
+            session.abandon()
+            self.settle()
+
     def answer(self, ask: Ask, frame: bytes) -> None:
         """Answer a question ourselves."""
         self.session.answer(ask, frame, _wall_ns() // 1_000_000)
         self.settle()
 
     def forward(
-        self, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes] | None = None
+        self, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None = None
     ) -> None:
         """Pass a question on to the broker."""
         self.session.forward(ask, frame, merge)
@@ -156,16 +206,18 @@ class Link:
     def _wake_at(self, t_ms: int) -> None:
         delay_ms = t_ms - _wall_ns() // 1_000_000
         # The loop's timers have whole milliseconds and may be early by one; the session asks again.
-        asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake)
+        asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
 
-    def _wake(self) -> None:
+    def _wake(self, t_ms: int) -> None:
         if self.closed is None:
-            self.session.wake(_wall_ns() // 1_000_000)
+            now_ms = _wall_ns() // 1_000_000
+            # The loop's own clock is never set and has counted the whole delay.
+            self.session.wake(now_ms, t_ms if t_ms - now_ms > SET_BACK_MS else 0)
             self.settle()
 
     def lost(self, side: str, exc: Exception | None) -> None:
         """One side's connection has gone."""
-        if self.closed is not None:
+        if self.closed is not None or (self._waits and side == "broker"):
             return
         identity = self.session.identity
         if side == "client":
@@ -177,6 +229,9 @@ class Link:
 
     def close(self, reason: str, detail: str = "") -> None:
         """Close both sides, once; what the client is still owed is sent first."""
+        if self._waits:  # it is told now, and keeps the reason for which it was refused
+            self._tell()
+            return
         if self.closed is not None:
             return
         self.closed = reason

@@ -123,6 +123,9 @@ class Managers:
             MUTATION: self.mutation,
             PRODUCER_IDS: self.producer_ids,
         }
+        for manager in self.by_key.values():
+            if isinstance(manager, PacedQuotaManager):  # its own buckets need no windows
+                manager.rate_windows = (settings.quota_window_num, settings.quota_window_ms)
         self.active: frozenset[QuotaKey] = frozenset()
         self.active_names: frozenset[str] = frozenset()
         self.produce_active: tuple[tuple[str, ByteManager], ...] = ()
@@ -183,22 +186,16 @@ class Managers:
         """
         Return the quota-id that alone decides whether a produce request is throttled.
 
-        None where something else may, or where its headroom can't be told beforehand.
+        None where something else may.
         """
-        if (
-            self.produce_active
-            or self.producer_ids.enabled
-            or PRODUCER not in self.active
-            or not isinstance(self.produce, ClientQuotaManager)
-        ):
+        if self.produce_active or self.producer_ids.enabled or PRODUCER not in self.active:
             return None
         tags = self.produce.tags(principal, client_id)
         return tags if self.produce.bound(tags) < UNLIMITED else None
 
     def spare(self, tags: Tags) -> int:
         """Return what a quota-id may still produce before anything of it is throttled."""
-        manager = self.produce
-        return manager.spare(tags) if isinstance(manager, ClientQuotaManager) else 0
+        return self.produce.spare(tags)
 
     def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
         """Return the most bytes a fetch may ask for; infinite where nothing limits it."""

@@ -63,7 +63,7 @@ async def charge(
         except ApiError:
             refused.append(topic)
         else:
-            charged[topic] = count
+            charged[topic] = count if quota.was_charged else 0
         rules.mutated(link.session, context, plan, count, quota, size, now_ms)
         size = None
     link.session.mutation_quota = quota

@@ -5,14 +5,16 @@ Brokers discovered, leases taken, ports opened: one per broker and listener, nev
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
+from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.extra import BootstrapListener, admin_plans
-from headgate.gateway.face import ListenerFace
+from headgate.gateway.face import FaceParts, ListenerFace
 from headgate.gateway.front import BrokerFront
 from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
 from headgate.gateway.http import HttpListener, Shown
@@ -24,18 +26,32 @@ from headgate.metrics.meters import Meters
 
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
+    from headgate.gateway.leases import Leases
     from headgate.gateway.link import Link
 
 log = get_logger("headgate.gateway")
 
 _PORT_AGAIN_S: Final = 0.2
+_SAY_AGAIN_S: Final = 60.0
 
 
 class Opening(GatewayState):
     """Finds brokers and opens their ports."""
 
+    def check(self) -> None:
+        """
+        Look whether what the settings name can be used, before anything is opened.
+
+        Raises:
+            ConfigError: a certificate, the credentials file or the principal builder can't be.
+        """
+        for name in self._ways:
+            self._parts(name)
+
     async def _discover_all(self, *, first: bool) -> None:
         """Ask each listener's upstream for its brokers; the first time it must answer."""
+        if first:
+            self.check()
         for listener in self.settings.listener_list:
             own = self.settings.for_listener(listener.name)
             bootstrap = self._upstreams.get(listener.name) or own.upstream or ()
@@ -62,48 +78,74 @@ class Opening(GatewayState):
 
     async def _open_new_brokers(self) -> None:
         """Open the ports of brokers that have none yet; a mapping never changes."""
+        for name, cluster in self.clusters.items():
+            self._books[name].any_controller = cluster.kraft
         ids = sorted({b for cluster in self.clusters.values() for b in cluster.brokers})
         for broker_id in ids:
-            if self._only is not None and broker_id not in self._only:
-                self._expose_elsewhere(broker_id)
-                continue
-            if broker_id in self.fronts:
-                self._open_broker(broker_id)
-            elif self._has_port(broker_id) and broker_id not in self.standing_by:
-                if self._leases is None or await self._leases.take(broker_id):
-                    self._open_broker(broker_id)
-                else:
-                    log.info("standing by: another worker fronts the broker", broker=broker_id)
-                    self._expose_elsewhere(broker_id)
-                    self.standing_by.add(broker_id)
-                    self._spawn(self._take_over(broker_id))
-        self._count_brokers()
-
-    async def _take_over(self, broker_id: int) -> None:
-        """Wait for a broker's lease, then front it."""
-        assert self._leases is not None
-        await self._leases.wait_for(broker_id)
-        self.standing_by.discard(broker_id)
-        log.warning("taking over", broker=broker_id)
-        while True:
             try:
-                self._open_broker(broker_id)
-                break
-            except GatewayError as error:
-                # The ports of a worker that was just killed may linger for a moment.
-                log.warning("ports not free yet", broker=broker_id, error=str(error))
-                await asyncio.sleep(_PORT_AGAIN_S)
+                await self._open_new_broker(broker_id)
+            except HeadgateError as error:
+                if not self.ready:
+                    raise
+                # The others, and whoever stands by for this one, need not suffer for it.
+                log.error("a broker can't be fronted", broker=broker_id, error=str(error))
+                if self._leases is not None and broker_id not in self.fronts:
+                    await self._leases.give_up(broker_id)
         self._count_brokers()
+        self.fronting_changed()
+
+    async def _open_new_broker(self, broker_id: int) -> None:
+        if self._only is not None and broker_id not in self._only:
+            self._expose_elsewhere(broker_id)
+        elif broker_id in self.fronts:
+            self._open_broker(broker_id)
+        elif self._has_port(broker_id) and broker_id not in self.standing_by:
+            if self._leases is None or await self._leases.take(broker_id):
+                self._open_broker(broker_id)
+            else:
+                self._expose_elsewhere(broker_id)
+                self._stand_by(broker_id, self._leases)
+
+    def _stand_by(self, broker_id: int, leases: Leases) -> None:
+        """Wait for a broker's lease, and say so."""
+        log.info("standing by: another worker fronts the broker", broker=broker_id,
+                 lease=leases.name_of(broker_id))  # fmt: skip
+        self.standing_by.add(broker_id)
+        self._spawn(self._take_over(broker_id, leases))
+
+    async def _take_over(self, broker_id: int, leases: Leases) -> None:
+        """Wait for a broker's lease, then front it."""
+        say_at = 0.0
+        while True:
+            if broker_id not in leases.epochs:  # not yet, or lost while its ports weren't free
+                await leases.wait_for(broker_id)
+                log.warning("taking over", broker=broker_id)
+            try:
+                self._open_broker(broker_id)  # or what of it wasn't to be had before
+                self._open_shared()
+                break
+            except (HeadgateError, OSError) as error:
+                # The ports of a worker that was just killed may linger for a moment; one that
+                # hangs holds them until it goes on or is killed.
+                if time.monotonic() >= say_at:
+                    say_at = time.monotonic() + _SAY_AGAIN_S
+                    log.warning("can't take over yet", broker=broker_id, error=str(error))
+                await asyncio.sleep(_PORT_AGAIN_S)
+        self.standing_by.discard(broker_id)
+        self._count_brokers()
+        self.fronting_changed()
 
     def _lost(self, broker_id: int) -> None:
         """Stop fronting a broker whose lease is somebody else's; stand by for it."""
         front = self.fronts.pop(broker_id, None)
         if front is not None:
             front.stop_accepting()
+            if broker_id == min(self.exposed(), default=None):
+                self._close_shared()
             self._spawn(front.drain(0))
         if self._leases is not None and broker_id not in self.standing_by:
-            self.standing_by.add(broker_id)
-            self._spawn(self._take_over(broker_id))
+            self._stand_by(broker_id, self._leases)
+        self.fronting_changed()
 
     def _open_broker(self, broker_id: int) -> None:
         """Front a broker, or follow it to a new address."""
@@ -123,7 +165,7 @@ class Opening(GatewayState):
                     face.upstream = where
                 else:
                     self._open_face(front, name, where)
-        except GatewayError:
+        except (HeadgateError, OSError):
             if not any(a.started for a in front.acceptors.values()):
                 del self.fronts[broker_id]
                 front.close_ports()
@@ -145,9 +187,11 @@ class Opening(GatewayState):
             self._hangup,
             self._ask,
             now,
+            self.hosts.address,
         )
         front.limits_changed(connection_limits(self.settings, self.broker_configs, broker_id))
-        for ip, rate in ip_rates(self.table):
+        self._ip_rates = ip_rates(self.table, self.hosts.address)
+        for ip, rate in self._ip_rates.items():
             front.quotas.set_ip_rate(ip, rate)
         return front
 
@@ -158,27 +202,35 @@ class Opening(GatewayState):
             if told is not None and told.port:
                 self._books[name][broker_id] = (told.host or "127.0.0.1", told.port)
 
+    def _parts(self, name: str) -> FaceParts:
+        """
+        Make what of a listener comes from its settings.
+
+        Raises:
+            ConfigError: a certificate, the credentials file or the principal builder can't be used.
+        """
+        listener, way = self._ways[name]
+        own = self.settings.for_listener(name)
+        upstream_tls = lending = None
+        if way is not None:
+            protocol = self._upstream_protocol(way)
+            upstream_tls = self._upstream_tls(way, protocol)
+            if listener.protocol is SecurityProtocol.SSL and own.ssl_client_auth != "none":
+                lending = Lending(own, protocol)
+        return FaceParts(
+            own,
+            make_identity(own, listener, owner_of=self.token_owners.owner_of),
+            self._server_tls(name, listener.protocol),
+            upstream_tls,
+            lending,
+        )
+
     def _open_face(self, front: BrokerFront, name: str, where: HostPort) -> None:
         bind = self.settings.ports.bind(name, front.broker_id)
         told = self.settings.ports.advertised(name, front.broker_id)
         if bind is None or told is None:
             return
-        listener = next(item for item in self.settings.listener_list if item.name == name)
-        own = self.settings.for_listener(name)
-        protocol = self._upstream_protocol(name)
-        face = ListenerFace(
-            name,
-            where,
-            self._books[name],
-            make_identity(own, listener, owner_of=self.token_owners.owner_of),
-            self._server_tls(name, listener.protocol),
-            self._upstream_tls(name, protocol),
-            own,
-            self._look_soon.set,
-            lending=Lending(own, protocol)
-            if listener.protocol is SecurityProtocol.SSL and own.ssl_client_auth != "none"
-            else None,
-        )
+        face = ListenerFace(name, where, self._books[name], self._parts(name), self._look_soon.set)
         try:
             _, port = front.open(face, bind, now_ms())
         except OSError as error:
@@ -191,30 +243,61 @@ class Opening(GatewayState):
         if self.ready:
             front.acceptors[name].start()
 
-    def _open_more(self) -> None:
-        """Open the listeners that aren't one broker's: HTTP, admin, bootstrap."""
-        brokers = {b for cluster in self.clusters.values() for b in cluster.brokers}
-        if self._only is not None and min(brokers, default=0) not in self._only:
-            return  # they belong to the worker of the lowest broker
-        where = self.settings.http_listener
-        if where is not None and not self._supervised:
+    def _open_http(self) -> None:
+        """Open the listener of health and metrics, which a standby has as well."""
+        if self._supervised:
+            return
+        where, given = self._own_http, "--http"
+        if where is None:
+            where, given = self.settings.http_listener, "headgate.http.listener"
+            lowest = min(self.exposed(), default=None)
+            if where is not None and self._only is not None and lowest not in self._only:
+                # One file for all processes, and a port that only one of them can have.
+                log.warning(
+                    "no health and metrics of this process: headgate.http.listener is the port of "
+                    "the one with the lowest broker; give this one its own with --http HOST:PORT",
+                    lowest=lowest,
+                )
+                return
+        if where is not None:
             try:
                 self.http = HttpListener(where, Shown(self))
             except OSError as error:
                 raise GatewayError(
-                    f"headgate.http.listener can't listen on {where}: {error.strerror or error}"
+                    f"{given} can't listen on {where}: {error.strerror or error}. Choose another "
+                    "port (a standby on the same host needs its own: --http HOST:PORT), or stop "
+                    "what holds it"
                 ) from error
+
+    def _open_shared(self) -> None:
+        """
+        Open the listeners that aren't one broker's: admin and bootstrap.
+
+        They belong to the worker that fronts the lowest broker; a standby opens them when it does.
+        """
+        if min(self.exposed(), default=None) not in self.fronts:
+            return
         endpoint = self.settings.admin_listener
-        if endpoint is not None:
+        if endpoint is not None and self.admin_address is None:
             self._open_admin(endpoint)
+        opened = {listener.endpoint for listener in self._bootstraps}
         for endpoint in self.settings.bootstrap_listener:
+            if endpoint in opened:
+                continue
             try:
                 self._bootstraps.append(BootstrapListener(self, endpoint))
             except OSError as error:
                 raise GatewayError(
                     f"headgate.bootstrap.listener can't listen on {endpoint.address}: "
-                    f"{error.strerror or error}"
+                    f"{error.strerror or error}. Choose another port, or stop what holds it"
                 ) from error
+
+    def _close_shared(self) -> None:
+        """Close what another worker opens now: it fronts the lowest broker."""
+        for listener in self._bootstraps:
+            listener.close()
+        self._bootstraps.clear()
+        self.admin_address = None  # its port was the front's, and went with it
 
     def _open_admin(self, endpoint: Endpoint) -> None:
         """
@@ -226,7 +309,6 @@ class Opening(GatewayState):
             return
         front = self.fronts[min(self.fronts)]
         protocol = self.settings.protocol_of(endpoint.name)
-        own = self.settings.for_listener(endpoint.name)
         asked: ListenerFace | None = None
         if protocol.sasl:
             asked = next(
@@ -243,15 +325,13 @@ class Opening(GatewayState):
                     "give a SASL listener in listeners too"
                 )
         listener = Listener(endpoint.name, protocol, endpoint.address, endpoint.address)
+        # The way to the broker is the asked listener's, whatever ours speaks to administrators.
+        self._ways[endpoint.name] = listener, asked.name if asked else None
         face = ListenerFace(
             endpoint.name,
             asked.upstream if asked else None,
             {},
-            make_identity(own, listener, owner_of=self.token_owners.owner_of),
-            self._server_tls(endpoint.name, protocol),
-            # The way to the broker is the asked listener's, whatever ours speaks to administrators.
-            asked.upstream_tls if asked else None,
-            own,
+            self._parts(endpoint.name),
             plans=admin_plans(),
         )
         try:
@@ -259,8 +339,10 @@ class Opening(GatewayState):
         except OSError as error:
             raise GatewayError(
                 f"headgate.admin.listener can't listen on {endpoint.address}: "
-                f"{error.strerror or error}"
+                f"{error.strerror or error}. Choose another port, or stop what holds it"
             ) from error
+        if self.ready:
+            front.acceptors[endpoint.name].start()
 
     def _ask(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
         task = asyncio.get_running_loop().create_task(self.answers.answer(front, face, link, ask))

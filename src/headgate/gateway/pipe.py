@@ -49,6 +49,10 @@ class Pipe:
 
     Args:
         answer: called with a question and its body; returns the answer's body.
+
+    Attributes:
+        closed: set when the line has ended.
+        heard: how many frames have come, whatever they say.
     """
 
     def __init__(self, answer: Callable[[str, bytes], Awaitable[bytes]]) -> None:
@@ -58,6 +62,7 @@ class Pipe:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer: asyncio.StreamWriter | None = None
         self.closed = asyncio.Event()
+        self.heard = 0
 
     async def open(self, sock: socket.socket) -> None:
         """Speak over a connected socket from now on."""
@@ -111,6 +116,7 @@ class Pipe:
                 if size > _MOST_BYTES:
                     break
                 message = decoder.decode(await reader.readexactly(size))
+                self.heard += 1
                 if message.question:
                     self._spawn(self._reply(message))
                 elif (waiting := self._waiting.get(message.number)) and not waiting.done():

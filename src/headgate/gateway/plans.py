@@ -128,8 +128,8 @@ def _plan(api: apis.Api, version: int) -> Plan:
 
 RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, True, False, NO_FIELD, "SaslToken")
 """A bare SASL token after a handshake of version 0: no header says what it is."""
-_MAX_VERSION: Final = 64
-"""Far above any Kafka API's newest version; what is above is refused as malformed."""
+MAX_VERSION: Final = 64
+"""Far above any Kafka API's newest version; what is above is refused, but ApiVersions."""
 
 
 def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
@@ -148,10 +148,11 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
     for api in apis.API.values():
         if not api.proxied:
             continue
-        newest = _MAX_VERSION if api.passes_until is None else api.passes_until
+        newest = MAX_VERSION if api.passes_until is None else api.passes_until
         if api.key == apis.API_VERSIONS:
-            newest = _MAX_VERSION
-        for version in range(api.min_version, newest + 1):
+            newest = MAX_VERSION
+        oldest = 0 if api.passes_until is None else api.min_version
+        for version in range(oldest, newest + 1):
             if version > api.max_version and api.key != apis.API_VERSIONS:
                 plan = Plan(api.key, version, Kind.RELAY, False, False, False, NO_FIELD, api.name)
             else:
@@ -161,7 +162,7 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
         for key in range(1024):
             if key in apis.API:
                 continue
-            for version in range(_MAX_VERSION):
+            for version in range(MAX_VERSION):
                 plans[key << 16 | version] = Plan(
                     key, version, Kind.RELAY, False, False, False, NO_FIELD, f"Unknown{key}"
                 )

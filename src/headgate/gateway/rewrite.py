@@ -11,9 +11,21 @@ from typing import NamedTuple
 
 from headgate.wire.apis import NEVER
 from headgate.wire.fields import Buffer
-from headgate.wire.messages.addresses import REWRITERS, SINCE, Book
+from headgate.wire.messages.addresses import REWRITERS, SINCE, Book, name_controller
 
 AddressBook = Book
+
+
+class Addresses(dict[int, tuple[str, int]]):
+    """
+    Broker id to the host and port clients shall use.
+
+    Attributes:
+        any_controller: any broker takes what is the controller's and hands it on (KRaft), and calls
+            itself or another the controller as it happens to. Then all clients are told the same.
+    """
+
+    any_controller = False
 
 
 class Rewritten(NamedTuple):
@@ -50,4 +62,8 @@ def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBoo
     if version < SINCE.get(api_key, NEVER):
         return Rewritten(frame, ())
     hidden: list[int] = []
-    return Rewritten(REWRITERS[api_key](frame, version, book, hidden), tuple(hidden))
+    answer = REWRITERS[api_key](frame, version, book, hidden)
+    if isinstance(book, Addresses) and book.any_controller:
+        # Differs: in KRaft clients are told of one controller, so that one bucket counts mutations.
+        answer = name_controller(api_key, version, answer)
+    return Rewritten(answer, tuple(hidden))

@@ -130,7 +130,7 @@ class SaslObserver:
         A client chose a mechanism.
 
         Raises:
-            Refusal: it can't be watched, isn't enabled, or isn't that of the first authentication.
+            Refusal: it can't be watched, or isn't enabled.
             RemoteProtocolError: it isn't a handshake's turn.
         """
         if self._asked is not None or self.state in (SaslState.ASKED, SaslState.FAILED):
@@ -149,14 +149,6 @@ class SaslObserver:
                 KafkaError.UNSUPPORTED_SASL_MECHANISM,
                 f"mechanism {mechanism!r} isn't enabled on this listener",
                 "mechanism",
-            )
-        before = self._confirmed_mechanism
-        if before is not None and mechanism != before:
-            raise self._refuse(
-                KafkaError.UNSUPPORTED_SASL_MECHANISM,
-                f"SASL mechanism {mechanism!r} requested by client is not supported for "
-                f"reauthentication of mechanism {before!r}",
-                "reauthentication",
             )
         self._asked = mechanism
         self._raw_asked = version == 0
@@ -200,13 +192,22 @@ class SaslObserver:
         A client sent a token of its mechanism.
 
         Raises:
-            Refusal: nobody could say whose it is, or it is another's than before.
+            Refusal: nobody could say whose it is, or it is another's than before, or of another
+                mechanism.
             RemoteProtocolError: it isn't a token's turn, or it is too big.
         """
         if self.state is not SaslState.CHOSEN or self._asked is not None:
             raise RemoteProtocolError("a SASL token out of turn", reason="sasl-state")
         if len(raw) > MAX_TOKEN_BYTES:
             raise RemoteProtocolError(f"a SASL token of {len(raw)} bytes", reason="oversized")
+        before = self._confirmed_mechanism
+        if before is not None and self.mechanism != before:
+            # Differs: a second login by another mechanism is told why; a broker just closes.
+            raise self._failed(
+                f"SASL mechanism '{self.mechanism}' requested by client is not supported for "
+                f"reauthentication of mechanism '{before}'",
+                "reauthentication",
+            )
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
             raise RemoteProtocolError("a SASL exchange without end", reason="sasl-state")
@@ -216,8 +217,8 @@ class SaslObserver:
                 raise self._failed("the name is too long", "name")
             if self.name is not None and claimed != self.name:
                 raise self._failed(
-                    f"Cannot change principals during re-authentication from User:{self.name}: "
-                    f"User:{claimed}",
+                    f"Cannot change principals during re-authentication from User.{self.name}: "
+                    f"User.{claimed}",
                     "reauthentication",
                 )
             self._claimed = claimed

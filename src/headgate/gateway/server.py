@@ -9,49 +9,20 @@ while it runs in ``following``.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any
 
+from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
 from headgate.gateway.following import Following
 from headgate.gateway.hangup import HangupWatch
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
+from headgate.gateway.rewrite import Addresses
 from headgate.gateway.usage_journal import open_journal
 
-if TYPE_CHECKING:
-    pass
-
 log = get_logger("headgate.gateway")
-
-_FIXED: Final = frozenset(
-    {
-        "listeners",
-        "listener_list",
-        "ports",
-        "upstream",
-        "broker_id_min",
-        "broker_id_max",
-        "store",
-        "usage",
-        "fetch",
-        "pacing",
-        "quota_window_num",
-        "quota_window_size_seconds",
-        "http_listener",
-        "admin_listener",
-        "bootstrap_listener",
-        "data_dir",
-        "worker_id",
-        "lease_ttl_ms",
-        "log_format",
-        "splits",
-        "splits_period_ms",
-        "splits_topic",
-    }
-)
-"""Settings a running gateway keeps: managers, ports and names are made of them."""
 
 
 class Gateway(Following):
@@ -69,6 +40,7 @@ class Gateway(Following):
         journal: where usage goes; by default as ``headgate.usage`` says.
         reopen: opens the store, where it couldn't be opened at the start; tried again and again.
         supervised: whether a supervisor shows health and metrics for all workers.
+        http: where this very process shows them, instead of ``headgate.http.listener``.
     """
 
     async def start(self) -> None:
@@ -83,6 +55,7 @@ class Gateway(Following):
         loop.set_exception_handler(self._failed)
         self._loop = loop
         self._hangup = HangupWatch(loop)
+        self.hosts.found = self._host_found
         try:
             self._take_name()
             if self._journal is None:
@@ -94,7 +67,7 @@ class Gateway(Following):
             elif self._reopen is not None:
                 self._spawn(self._open_store(self._reopen))
             for listener in self.settings.listener_list:
-                self._books[listener.name] = {}
+                self._books[listener.name] = Addresses()
             if store is not None:
                 cluster_id = next(iter(self.clusters.values())).cluster_id
                 self._leases = Leases(
@@ -102,11 +75,12 @@ class Gateway(Following):
                     f"gateway/{cluster_id}",
                     self.instance,
                     self.settings.lease_ttl_ms,
-                    self.answers.on_thread,
+                    self._on_lease_thread,
                     self._lost,
                 )
             await self._open_new_brokers()
-            self._open_more()
+            self._open_http()
+            self._open_shared()
         except BaseException:
             await self.stop(0)
             raise
@@ -123,6 +97,10 @@ class Gateway(Following):
         if self._leases is not None:
             self._spawn(self._leases.keep())
 
+    async def _on_lease_thread(self, function: Callable[[], Any]) -> Any:
+        """Ask for leases on threads of their own: clients' questions may keep the others busy."""
+        return await asyncio.get_running_loop().run_in_executor(self._lease_threads, function)
+
     async def find_brokers(self) -> list[int]:
         """
         Ask the upstream which brokers there are, and return those that have a port here.
@@ -137,43 +115,29 @@ class Gateway(Following):
         """
         Read the settings file again and put in force what can change while running.
 
-        That are ``super.users``, ``headgate.admin.principals``, ``headgate.exempt.principals``,
-        connection limits, idle and drain times and certificates; the log names what needs a
-        restart. A file with mistakes changes nothing.
+        That is what `headgate.config.reloading` says (marked **R** in the settings' reference),
+        certificates and the credentials file included; connections that are there stay as they
+        are. The log names what else changed and needs a restart. A file with mistakes changes
+        nothing.
         """
         from headgate.config import load_settings
 
+        before = self.settings
         try:
-            fresh = load_settings(config)
+            settings, kept = take_over(before, load_settings(config))
+            self.settings = settings
+            parts = {name: self._parts(name) for name in self._ways}
         except (ConfigError, OSError) as error:
-            log.error("settings not reloaded", error=str(error))
-            return
-        for name in sorted(_FIXED):
-            if getattr(fresh, name) != getattr(self.settings, name):
-                log.warning("changed; that needs a restart", setting=name)
-        settings = replace(fresh, **{name: getattr(self.settings, name) for name in sorted(_FIXED)})
-        before, self.settings = self.settings, settings
-        try:
-            contexts = {
-                (front, name): (
-                    self._server_tls(name, settings.protocol_of(name)),
-                    self._upstream_tls(name, self._upstream_protocol(name))
-                    if face.upstream is not None
-                    else None,
-                )
-                for front in self.fronts.values()
-                for name, face in front.faces.items()
-            }
-        except ConfigError as error:
             self.settings = before
             log.error("settings not reloaded", error=str(error))
             return
+        for name in kept:
+            log.warning("changed; that needs a restart", setting=name)
         for front in self.fronts.values():
             front.reload(settings)
-        for (front, name), (server_tls, upstream_tls) in contexts.items():
-            face = front.faces[name]
-            face.settings = settings.for_listener(name)
-            face.server_tls, face.upstream_tls = server_tls, upstream_tls
+            for name, face in front.faces.items():
+                face.take(parts[name])
+        self._info["enforce"] = settings.enforce
         self._brokers_changed(self.broker_configs)
         log.info("settings reloaded")
 
@@ -195,16 +159,25 @@ class Gateway(Following):
         for listener in self._bootstraps:
             listener.close()
         if self.http is not None:
-            await self.http.close()
-        await asyncio.gather(*(front.drain(timeout) for front in self.fronts.values()))
+            await self._end("the HTTP listener", self.http.close())
+        drains = (self._end("a broker", front.drain(timeout)) for front in self.fronts.values())
+        await asyncio.gather(*drains)
         if self._leases is not None:
-            await self._leases.close()
+            await self._end("leases", self._leases.close())
         loop = asyncio.get_running_loop()
         for watch in self._watches:
-            await loop.run_in_executor(None, watch.close)
+            await self._end("a watch", loop.run_in_executor(None, watch.close))
         if self._hangup is not None:
             self._hangup.close()
         if self._streamed is not None:
-            await loop.run_in_executor(None, self._streamed.close)
-        await loop.run_in_executor(None, self.journal.close)
+            await self._end("splits", loop.run_in_executor(None, self._streamed.close))
+        await self._end("the usage journal", loop.run_in_executor(None, self.journal.close))
+        self._lease_threads.shutdown(wait=False, cancel_futures=True)
         self.instance.close()
+
+    async def _end(self, what: str, work: Awaitable[Any]) -> None:
+        """End one part; if it can't be the others still have to."""
+        try:
+            await work
+        except Exception:
+            log.exception("a part of the gateway didn't end well", part=what)

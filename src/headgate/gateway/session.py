@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.commands import Ask, WakeAt
-from headgate.gateway.mute import MuteEvent
+from headgate.gateway.mute import THROTTLE_ENDED
 from headgate.gateway.session_answers import Replies
 from headgate.gateway.session_requests import MAX_IN_FLIGHT
 from headgate.gateway.session_state import HELD_BYTES, INT, INT_MAX
@@ -78,19 +78,26 @@ class Session(Replies):
         except RemoteProtocolError as error:
             self._close(error.reason, f"from the broker: {error}")
 
-    def wake(self, now_ms: int) -> None:
-        """The time of a ``WakeAt`` has come; harmless when it hasn't."""
+    def wake(self, now_ms: int, due_ms: int = 0) -> None:
+        """
+        The time of a ``WakeAt`` has come; harmless when it hasn't.
+
+        Args:
+            now_ms: milliseconds of the epoch.
+            due_ms: the time asked for, if it has come although ``now_ms`` is before it: a wall
+                clock that is set back makes nobody wait longer, as nobody does at a broker.
+        """
         if self.closed is not None:
             return
         if not self.throttled_until_ms:
             if self._awaited is not None:
                 self._maybe_go_on(now_ms)
             return
-        if now_ms < self.throttled_until_ms:
+        if max(now_ms, due_ms) < self.throttled_until_ms:
             self.commands.append(WakeAt(self.throttled_until_ms))
             return
         self.throttled_until_ms = 0
-        self.mute.apply(MuteEvent.THROTTLE_ENDED)
+        self.mute.apply(THROTTLE_ENDED)
         self._maybe_go_on(now_ms)
 
     def answer(self, ask: Ask, frame: bytes, now_ms: int) -> None:
@@ -124,7 +131,7 @@ class Session(Replies):
         self,
         ask: Ask,
         frame: bytes,
-        merge: Callable[[bytes], bytes] | None = None,
+        merge: Callable[[bytes], bytes | Ask] | None = None,
     ) -> None:
         """
         Pass a request on after all.
@@ -132,7 +139,8 @@ class Session(Replies):
         Args:
             ask: the request.
             frame: what goes upstream: the request as it came, or a part of it.
-            merge: makes the client's answer out of the broker's.
+            merge: makes the client's answer out of the broker's; or gives the question back, to be
+                answered by ``answer`` later on.
         """
         if self.closed is not None or self._asked is not ask:
             return

@@ -8,6 +8,7 @@ import struct
 from typing import Any, Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.gateway.commands import Ask
 from headgate.gateway.plans import NO_FIELD, Kind, Plan
 from headgate.gateway.rewrite import rewrite_response
 from headgate.gateway.session_requests import Requests
@@ -25,12 +26,20 @@ SMALL_ANSWER_BYTES: Final = 65_536
 OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
 """Answered by the gateway, so offered whatever the upstream has."""
 
+_INT: Final = INT.unpack_from
 _ANSWER: Final = struct.Struct(">ii").unpack_from
 _ANSWER_PEEK: Final = 24
 """Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
 _NO_THROTTLE: Final = b"\0\0\0\0\0"
 _TAIL: Final = struct.Struct(">iB").unpack_from
 """The end of a flexible Produce answer without tags: the throttle time, and how many tags."""
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_FETCH: Final = Kind.FETCH
+_KIND_VERSIONS: Final = Kind.VERSIONS
+_KIND_SASL: Final = Kind.SASL
+_KIND_NEW_PRODUCER_ID: Final = Kind.NEW_PRODUCER_ID
+_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
 
 class Replies(Requests):
@@ -45,6 +54,9 @@ class Replies(Requests):
         out = self.to_client
         end = len(data)
         run = pos = 0
+        size: int
+        correlation_id: int
+        expected: int
         if self._answer_left:
             pos = self._answer_left if self._answer_left < end else end
             self._answer_left -= pos
@@ -78,10 +90,12 @@ class Replies(Requests):
 
         while pos < end and self.closed is None:
             avail = end - pos
-            if avail < _ANSWER_PEEK and (avail < 8 or avail < 4 + INT.unpack_from(data, pos)[0]):
+            if avail < 8:
                 break
             size, correlation_id = _ANSWER(data, pos)
             frame_bytes = size + 4
+            if avail < frame_bytes and avail < _ANSWER_PEEK:
+                break
             if size < 4:
                 raise RemoteProtocolError(f"an answer of {size} bytes", reason="upstream-malformed")
             if not self._inflight:
@@ -94,11 +108,11 @@ class Replies(Requests):
                     f"answer {correlation_id} where {expected} was due",
                     reason="upstream-out-of-order",
                 )
-            if plan.kind == Kind.PRODUCE and avail >= frame_bytes and size > 8:
+            if plan.kind is _KIND_PRODUCE and avail >= frame_bytes and size > 8:
                 at = pos + size
                 upstream, tags = _TAIL(data, at - 1)
                 if plan.version < 9:
-                    upstream = INT.unpack_from(data, at)[0]
+                    upstream = _INT(data, at)[0]
                 elif upstream or tags:  # a throttle, endpoints or both: it has to be read
                     at = 0
                 if at and plan.version:
@@ -140,17 +154,19 @@ class Replies(Requests):
                 continue
 
             at = plan.throttle_at
-            upstream = INT.unpack_from(data, pos + at)[0] if at > 0 and size >= at else 0
-            if plan.kind == Kind.FETCH:
+            is_fetch = plan.kind is _KIND_FETCH
+            upstream = throttle = 0
+            if at > 0 and size >= at and (is_fetch or self.rules.counts_requests):
+                upstream = _INT(data, pos + at)[0]
+            if is_fetch:
                 # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
+                # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
                 throttle = self.rules.fetch(
                     self, context, plan, asked_bytes, frame_bytes, upstream, now_ms
                 )
             elif self.rules.counts_requests:
                 throttle = self.rules.request(self, context, plan, asked_bytes, upstream, now_ms)
-            else:
-                throttle = 0
-            if throttle and plan.kind == Kind.FETCH and self.rules.empties_fetches:
+            if throttle and is_fetch and self.rules.empties_fetches:
                 if run < pos:
                     out.append(data[run:pos])
                 out.append(self._emptied(data[pos:], correlation_id, plan, throttle, upstream))
@@ -181,7 +197,7 @@ class Replies(Requests):
             if throttle or self._blocked:
                 self._sent(throttle, now_ms)
         if run < pos:
-            out.append(data[run:pos])
+            out.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             self._answer_head = bytes(data[pos:])
 
@@ -219,26 +235,20 @@ class Replies(Requests):
         The client never learns of a session that the answer opened, so its next full fetch is made
         to close that one: else each would hold a slot of the broker's cache.
         """
-        asked_session, opened = self._fetch_session, 0
+        session = 0
         if plan.version >= 7:
-            opened = fetch.response_session(head, plan.version)[1]
-        if opened and not asked_session:
-            self._lost_session = opened
-        return fetch.empty_response(
-            plan.version,
-            correlation_id,
-            max(throttle, upstream),
-            opened if asked_session else 0,
-        )
+            session = fetch.response_session(head, plan.version)[1]
+        if session and session != self._fetch_session:
+            self._lost_session, session = session, 0
+        return fetch.empty_response(plan.version, correlation_id, max(throttle, upstream), session)
 
     def _whole_answer(self, frame: memoryview, now_ms: int) -> Any:
         """Return a collected answer as the client shall see it, charged and told."""
         _, plan, size, context, producer_ids, merge = self._inflight.popleft()
         key, version, kind = plan.key, plan.version, plan.kind
         answer: Any = frame
-        if kind == Kind.PRODUCE:
-            if plan.addresses and frame[-1]:
-                answer = self._rewritten(plan, frame)
+        if kind is _KIND_PRODUCE:
+            answer = self._rewritten(plan, frame)  # endpoints end in a zero, as no tags do
             if bytes(frame[-5:]) == _NO_THROTTLE or not version:
                 upstream = 0
             else:
@@ -250,19 +260,27 @@ class Replies(Requests):
             )
         else:
             if merge is not None:
-                answer = merge(bytes(frame))
-            if kind == Kind.VERSIONS:
+                merged = merge(bytes(frame))
+                if isinstance(merged, Ask):  # there is more to do first: `answer` ends it
+                    self._asked = merged
+                    self._answer_throttle = 0
+                    return b""
+                answer = merged
+            if kind is _KIND_VERSIONS:
                 answer = api_versions.narrow_response(
                     bytes(frame), version, self.pass_unknown, OWN_APIS
                 )
-            elif kind == Kind.SASL:
+            elif kind is _KIND_SASL:
                 self._authenticated(plan, bytes(frame))
             elif plan.addresses:
                 answer = self._rewritten(plan, frame)
             upstream = read_throttle(key, version, answer) if plan.throttle_at != NO_FIELD else 0
-            if kind == Kind.NEW_PRODUCER_ID and bytes(frame[plan.throttle_at + 4 :][:2]) == b"\0\0":
+            if (
+                kind is _KIND_NEW_PRODUCER_ID
+                and bytes(frame[plan.throttle_at + 4 :][:2]) == b"\0\0"
+            ):
                 self.rules.producer_id(self, context, plan, size, upstream, now_ms)
-            if kind == Kind.SHARE_FETCH:
+            if kind is _KIND_SHARE_FETCH:
                 throttle = self.rules.fetch(self, context, plan, size, len(frame), upstream, now_ms)
             else:
                 throttle = self._charge(plan, context, size, upstream, now_ms)

@@ -1,26 +1,32 @@
 """
-A session's client side: requests found in the bytes, passed on, held, taken or refused.
+A session's client side: requests found in the bytes, passed on, held or refused.
 """
 
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import Final, NoReturn
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.commands import Ask, ResumeClient, WakeAt
+from headgate.gateway.commands import ResumeClient, WakeAt
 from headgate.gateway.headroom import ALONE, EARLY, WAIT, Headroom
-from headgate.gateway.mute import MuteEvent, MuteState
-from headgate.gateway.plans import RAW_TOKEN, Kind, Plan
-from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, SessionState
+from headgate.gateway.mute import NOT_MUTED, RESPONSE_SENT
+from headgate.gateway.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
+from headgate.gateway.session_state import HELD_BYTES, INT, PENDING
+from headgate.gateway.session_taken import Taken
+from headgate.wire.apis import API_VERSIONS
 from headgate.wire.header import parse_request_header
-from headgate.wire.messages import fetch, produce, share
+from headgate.wire.messages import fetch, produce
 
 MAX_IN_FLIGHT: Final = 10_000
 """Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
 have 5 to a few hundred, so this bounds a peer that never reads and slows nobody."""
 RESUME_BYTES: Final = HELD_BYTES // 2
 """A client is read again when no more than this is held: not at every request."""
+REPLAYS: Final = 100
+"""So many of the last unanswered requests are looked through where ids don't go up: the clients'
+ids do, so this costs only who repeats himself, and him a bounded amount."""
 MIN_REQUEST_BYTES: Final = 10
 """Key, version, correlation id and the length of a client id: the shortest header (v1)."""
 
@@ -30,9 +36,16 @@ _ACKS: Final = struct.Struct(">hh").unpack_from
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_FETCH: Final = Kind.FETCH
+_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_SASL: Final = Kind.SASL
+_KIND_ASK: Final = Kind.ASK
+_KIND_MUTATION: Final = Kind.MUTATION
+_KIND_DRAFT: Final = Kind.DRAFT
 
 
-class Requests(SessionState):
+class Requests(Taken):
     """What a session does with what its client says."""
 
     __slots__ = ()
@@ -42,7 +55,7 @@ class Requests(SessionState):
         while self.closed is None:
             if not self._open or self._asked is not None or self.throttled_until_ms:
                 return
-            waiting = self._barrier or self.mute.state is not MuteState.NOT_MUTED
+            waiting = self._barrier or self.mute.state is not NOT_MUTED
             if waiting and self._inflight:
                 return
             self._barrier = False
@@ -71,6 +84,10 @@ class Requests(SessionState):
         inflight = self._inflight
         end = len(data)
         run = pos = 0
+        size: int
+        key_version: int
+        correlation_id: int
+        client_length: int
         if self._left:
             pos = self._left if self._left < end else end
             self._left -= pos
@@ -116,7 +133,7 @@ class Requests(SessionState):
                 self._check_size(size)
             plan = self._plans.get(key_version)
             if plan is None:
-                self._refuse(key_version)
+                plan = self._unknown(key_version)
             frame_bytes = size + 4
             header = 14 + client_length if client_length > 0 else 14
             if header > frame_bytes:
@@ -126,14 +143,16 @@ class Requests(SessionState):
                 )
             if avail < frame_bytes and avail < header + _BODY_PEEK:
                 break
-            raw = bytes(data[pos + 14 : pos + header])
+            raw = data[pos + 14 : pos + header].tobytes()
             if raw != self._client_raw or self.rules.epoch != self._epoch:
                 self._new_context(raw)
             kind = plan.kind
             waiting = len(inflight)
             if not waiting:
                 self.asked_ms = now_ms
-            elif waiting >= MAX_IN_FLIGHT:
+            elif correlation_id <= inflight[-1][0]:
+                self._check_replay(correlation_id)
+            if waiting >= MAX_IN_FLIGHT:
                 if run < pos:
                     out.append(data[run:pos])
                 self._barrier = self._blocked = True
@@ -164,7 +183,7 @@ class Requests(SessionState):
                     self._take(plan, data[pos:run], now_ms)
                     pos = run
                     continue
-                if kind == Kind.FETCH:
+                if kind is _KIND_FETCH:
                     limit = self.rules.fetch_limit(context, now_ms)
                     if limit is not None:
                         view = data[pos : pos + min(avail, frame_bytes)]
@@ -173,7 +192,7 @@ class Requests(SessionState):
                         if self.rules.empties_fetches and plan.version >= 7:
                             self._session_of(view, plan.version, body)
                     alone = context.fetches_alone
-                elif kind == Kind.PRODUCE:
+                elif kind is _KIND_PRODUCE:
                     at = pos + header
                     if header + 4 <= frame_bytes:
                         # No transactional id, and no tags in a flexible header: acks are next.
@@ -225,7 +244,7 @@ class Requests(SessionState):
                 self._alone = alone
                 self._request_in(now_ms)
         if run < pos:
-            out.append(data[run:pos])
+            out.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             self._head = bytes(data[pos:])
             self.partial_since_ms = now_ms
@@ -265,18 +284,18 @@ class Requests(SessionState):
         if not self._inflight:
             return False
         return (
-            kind == Kind.SASL
-            or kind == Kind.ASK
-            or kind >= Kind.DRAFT
-            or (kind == Kind.MUTATION and self.rules.counts_mutations)
+            kind is _KIND_SASL
+            or kind is _KIND_ASK
+            or kind >= _KIND_DRAFT
+            or (kind is _KIND_MUTATION and self.rules.counts_mutations)
         )
 
     def _must_take(self, plan: Plan) -> bool:
         """Whether a request is collected before anything is done with it."""
         return (
             plan.take
-            or (plan.kind == Kind.MUTATION and self.rules.counts_mutations)
-            or (plan.kind == Kind.PRODUCE and self.rules.counts_producer_ids)
+            or (plan.kind is _KIND_MUTATION and self.rules.counts_mutations)
+            or (plan.kind is _KIND_PRODUCE and self.rules.counts_producer_ids)
         )
 
     def _new_context(self, raw: bytes) -> None:
@@ -288,6 +307,16 @@ class Requests(SessionState):
         self._epoch = self.rules.epoch
         self.context = self.rules.context(self.identity.principal, self.client_id)
 
+    def _check_replay(self, correlation_id: int) -> None:
+        """Close for an id that an unanswered request has: answers couldn't be told apart."""
+        # Differs: a correlation id again before its answer closes; a broker answers both. No client
+        # of Kafka's does that.
+        if any(asked[0] == correlation_id for asked in islice(reversed(self._inflight), REPLAYS)):
+            raise RemoteProtocolError(
+                f"correlation id {correlation_id} again before its answer",
+                reason="replayed-correlation-id",
+            )
+
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
             raise RemoteProtocolError(
@@ -297,6 +326,12 @@ class Requests(SessionState):
             )
         if size < MIN_REQUEST_BYTES:
             raise RemoteProtocolError(f"a request of {size} bytes; none is that short")
+
+    def _unknown(self, key_version: int) -> Plan:
+        """Let any version of ApiVersions pass: a broker answers all of them with its range."""
+        if key_version >> 16 != API_VERSIONS:
+            self._refuse(key_version)
+        return self._plans[API_VERSIONS << 16 | MAX_VERSION]
 
     def _refuse(self, key_version: int) -> NoReturn:
         """Close for an API that can't pass; a broker does the same."""
@@ -337,97 +372,7 @@ class Requests(SessionState):
         if throttle:
             self._start_throttle(throttle, now_ms)
             if not self._inflight:
-                self.mute.apply(MuteEvent.RESPONSE_SENT)
-
-    def _take(self, plan: Plan, frame: memoryview, now_ms: int) -> None:
-        """Deal with a request that was collected whole."""
-        if plan is RAW_TOKEN:
-            self.requests += 1
-            self._block()
-            if not self._asks_for_owner(plan, 0, None, 4, frame):
-                self._authenticate(plan, 0, 4, frame)
-            return
-        _, version, correlation_id, client_id, body = parse_request_header(frame)
-        kind = plan.kind
-        if kind == Kind.PRODUCE:
-            walk = produce.walk(frame, version, body)
-            self.to_broker.append(frame)
-            if walk.acks:
-                self._inflight.append(
-                    (
-                        correlation_id,
-                        plan,
-                        len(frame) - 4,
-                        self.context,
-                        frozenset(walk.producer_ids),
-                        None,
-                    )
-                )
-                if self.context.limited:
-                    self._block()
-                return
-            throttle = self.rules.produce(
-                self,
-                self.context,
-                plan,
-                len(frame) - 4,
-                frozenset(walk.producer_ids),
-                0,
-                False,
-                now_ms,
-            )
-            if throttle:
-                self._start_throttle(throttle, now_ms)
-                if not self._inflight:
-                    self.mute.apply(MuteEvent.RESPONSE_SENT)
-            return
-        if kind == Kind.SHARE_FETCH:
-            limit = self.rules.fetch_limit(self.context, now_ms)
-            passed = frame if limit is None else share.cap_request(frame, version, body, limit)
-            self.to_broker.append(passed)
-        elif kind == Kind.SASL:
-            self._block()
-            if not self._asks_for_owner(plan, correlation_id, client_id, body, frame):
-                self._authenticate(plan, correlation_id, body, frame)
-            return
-        else:
-            self._block()
-            self._asked = Ask(
-                plan, correlation_id, client_id, body, bytes(frame), self.identity.principal
-            )
-            self.commands.append(self._asked)
-            return
-        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
-        if self.context.limited:
-            self._block()
-
-    def _asks_for_owner(
-        self, plan: Plan, correlation_id: int, client_id: str | None, body: int, frame: memoryview
-    ) -> bool:
-        """Have the owner of a delegation token looked up, if that is what a client came with."""
-        token_id = self.identity.unknown_token(plan.key, plan.version, frame, body)
-        if token_id is None:
-            return False
-        principal = self.identity.principal
-        self._asked = Ask(plan, correlation_id, client_id, body, bytes(frame), principal, token_id)
-        self.commands.append(self._asked)
-        return True
-
-    def _authenticate(
-        self, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes
-    ) -> None:
-        """Pass a SASL request or bare token on, unless the identity refuses it."""
-        if plan is RAW_TOKEN:
-            self.identity.raw_request(frame)
-        else:
-            refusal = self.identity.request(plan.key, plan.version, bytes(frame), body)
-            if refusal is not None:
-                self.to_client.append(refusal)
-                reason = self.identity.close_reason or "authentication-failed"
-                self._close(reason, self.identity.close_text)
-                return
-        self.to_broker.append(frame)
-        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
+                self.mute.apply(RESPONSE_SENT)
 
     def _sent(self, throttle: int, now_ms: int) -> None:
         """An answer is on its way: start its throttle, go on when nothing else is due."""
@@ -437,8 +382,8 @@ class Requests(SessionState):
             self._start_throttle(throttle, now_ms)
         if not self._blocked:
             return
-        if not self._inflight and self.mute.state in PENDING:
-            self.mute.apply(MuteEvent.RESPONSE_SENT)
+        if not self._inflight and self._asked is None and self.mute.state in PENDING:
+            self.mute.apply(RESPONSE_SENT)
         self._maybe_go_on(now_ms)
 
 

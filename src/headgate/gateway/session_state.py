@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.gateway.commands import Ask, Close, Command, PauseClient, WakeAt
 from headgate.gateway.headroom import ALONE, EARLY
-from headgate.gateway.mute import ChannelMute, MuteEvent, MuteState
+from headgate.gateway.mute import (
+    NOT_MUTED,
+    REQUEST_RECEIVED,
+    THROTTLE_STARTED,
+    ChannelMute,
+    MuteState,
+)
 from headgate.gateway.plans import Kind, Plan
 
 if TYPE_CHECKING:
@@ -30,7 +36,7 @@ INT: Final = struct.Struct(">i")
 INT_MAX: Final = 2**31 - 1
 
 InFlight: TypeAlias = (
-    "tuple[int, Plan, int, Context, frozenset[int] | None, Callable[[bytes], bytes] | None]"
+    "tuple[int, Plan, int, Context, frozenset[int] | None, Callable[[bytes], bytes | Ask] | None]"
 )
 """Correlation id, plan, request bytes (header and body, as Kafka counts them), who is charged,
 producer ids, merge. A plain tuple: one is made per request."""
@@ -39,6 +45,8 @@ PENDING: Final = (
     MuteState.MUTED_AND_RESPONSE_PENDING,
     MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
 )
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_PRODUCE: Final = Kind.PRODUCE
 
 
 class SessionState:
@@ -132,69 +140,70 @@ class SessionState:
         listener: str = "",
         connection: str = "",
     ) -> None:
+        # What every request reads comes first: a compiled session has its attributes side by side
+        # in this order, and a session that rested has left the processor's caches.
         self.rules = rules
         self._plans = plans
-        self.identity = identity
-        self._face = face
-        self.pass_unknown = pass_unknown
-        self._known = identity.authenticated
-        self._raw = False  # bare SASL tokens pass, not Kafka's frames
-        self.max_request_bytes = max_request_bytes
+        self.context: Context = rules.context(identity.principal, "")
+        self._epoch = -1
+        self._client_raw: bytes | None = None
+        self.to_broker: list[Any] = []
+        self.to_client: list[Any] = []
+        self.commands: list[Command] = []
+        self._inflight: deque[InFlight] = deque()
+        self.closed: Close | None = None
+        self.last_ms = 0
+        self.asked_ms = 0  # when the request now in flight of a limited client was all in
+        self.requests = 0
+        self.spent_ns = 0
         self._max_bytes = (
             max_request_bytes
             if identity.authenticated
             else min(max_request_bytes, max_unauthenticated_bytes)
         )
-        self.client_ip, self.listener, self.connection = client_ip, listener, connection
+        self._held_size = 0
+        # The request being read: an incomplete header, or bytes still to pass or to collect.
+        self._head = b""
+        self._left = 0
+        # The same for the answer being read.
+        self._answer_head = b""
+        self._answer_left = 0
+        self._silent = 0  # bytes of a request that gets no answer (acks=0)
+        self.throttled_until_ms = 0
+        self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the journal's, that was used last
+        self._known = identity.authenticated
+        self._raw = False  # bare SASL tokens pass, not Kafka's frames
+        self._blocked = True  # nothing is taken from the client for now
+        self._alone = False  # nothing follows the request being read until it is answered
+        self._lone = False  # the last request in flight was admitted ALONE by its headroom
+        self._network_due = False
 
-        self.to_broker: list[Any] = []
-        self.to_client: list[Any] = []
-        self.commands: list[Command] = []
-        self.closed: Close | None = None
-        self.last_ms = 0
-        self.requests = 0
-        self.asked_ms = 0  # when the request now in flight of a limited client was all in
+        self.identity = identity
+        self._face = face
+        self.pass_unknown = pass_unknown
+        self.max_request_bytes = max_request_bytes
+        self.client_ip, self.listener, self.connection = client_ip, listener, connection
         self.origins: dict[Any, Any] = {}  # the journal's, of this connection
-        self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the one that was used last
         self.mutation_quota: MutationQuota | None = None  # of the request now in flight
         self.partial_since_ms = 0  # when the request that isn't complete yet began
         self.muted_by = ""  # the quota type whose throttle is in force or was last
-        self.spent_ns = 0
         self.mute = ChannelMute()
-        self.throttled_until_ms = 0
+        self.client_id = ""
 
         self._open = False  # the upstream connection is up
-        self._blocked = True  # nothing is taken from the client for now
         self._barrier = False  # what comes next waits until everything before is answered
         self._asked: Ask | None = None
         self._paused = False
         self._held: deque[memoryview] = deque()
-        self._held_size = 0
-        self._inflight: deque[InFlight] = deque()
-        # The request being read: an incomplete header, or bytes still to pass or to collect.
-        self._head = b""
-        self._left = 0
         self._taken: bytearray | None = None
         self._taken_plan: Plan | None = None
-        self._silent = 0  # bytes of a request that gets no answer (acks=0)
         self._silent_way = EARLY  # how its headroom admitted it
-        self._alone = False  # nothing follows the request being read until it is answered
-        self._lone = False  # the last request in flight was admitted ALONE by its headroom
         self._awaited: Headroom | None = None  # where early requests of others are waited for
-        # The same for the answer being read.
-        self._answer_head = b""
-        self._answer_left = 0
         self._answer_taken: bytearray | None = None
         self._answer_throttle = 0
         self._masker: fetch.EndpointMasker | None = None
-        self._network_due = False
         self._dropping = False  # the rest of an answer that was emptied
         self._fetch_session = self._lost_session = 0
-
-        self.client_id = ""
-        self._client_raw: bytes | None = None
-        self._epoch = -1
-        self.context: Context = rules.context(identity.principal, "")
 
     # --- what the shell may ask -------------------------------------------------------------
 
@@ -247,10 +256,10 @@ class SessionState:
     def _block(self) -> None:
         """Take nothing more until the request just received is answered."""
         self._blocked = True
-        if self.mute.state is MuteState.NOT_MUTED:
+        if self.mute.state is NOT_MUTED:
             self.asked_ms = self.last_ms
             self.mute.mute()
-            self.mute.apply(MuteEvent.REQUEST_RECEIVED)
+            self.mute.apply(REQUEST_RECEIVED)
 
     def _charge(
         self, plan: Plan, context: Context, size: int, upstream_ms: int, now_ms: int
@@ -271,7 +280,7 @@ class SessionState:
             if until <= self.throttled_until_ms:
                 return
         else:
-            self.mute.apply(MuteEvent.THROTTLE_STARTED)
+            self.mute.apply(THROTTLE_STARTED)
         self.throttled_until_ms = until
         self.commands.append(WakeAt(until))
 
@@ -301,5 +310,5 @@ class SessionState:
         self._silent = 0
         while self._inflight:
             _, plan, size, context, _, _ = self._inflight.popleft()
-            if plan.kind == Kind.PRODUCE and context.headroom is not None:
+            if plan.kind is _KIND_PRODUCE and context.headroom is not None:
                 self._released(context.headroom, size)

@@ -35,8 +35,8 @@ SPARE_BUFFERS: Final = 32
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
-_perf_ns = time.perf_counter_ns
-_wall_ns = time.time_ns
+_perf_ns: Final = time.perf_counter_ns
+_wall_ns: Final = time.time_ns
 
 
 class ReadBuffer:
@@ -68,10 +68,16 @@ class ReadBuffer:
         lent.clear()
 
 
-class _Side(asyncio.BufferedProtocol):
-    """What both sides have in common."""
+class _Side:
+    """
+    What both sides have in common.
+
+    A buffered protocol by its methods, which is all that uvloop looks at: a compiled class has no
+    base that isn't. Other loops look for the base, and give what they have read.
+    """
 
     __slots__ = ("buffer", "full", "lent", "link", "tls", "transport")
+    __deletable__ = ("link",)
 
     def __init__(self, link: Link, buffer: ReadBuffer) -> None:
         self.link = link
@@ -91,6 +97,17 @@ class _Side(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> bytearray:
         """Read into the loop's buffer."""
         return self.buffer.memory
+
+    def data_received(self, data: bytes) -> None:
+        """Take what a loop that isn't uvloop has read."""
+        for start in range(0, len(data), READ_BUFFER_BYTES):
+            piece = data[start : start + READ_BUFFER_BYTES]
+            self.buffer.memory[: len(piece)] = piece
+            self.buffer_updated(len(piece))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what is in the loop's buffer."""
+        raise NotImplementedError
 
     def eof_received(self) -> bool:
         """A peer that won't say more is gone, as for a broker."""

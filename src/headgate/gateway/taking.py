@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream
@@ -16,7 +16,6 @@ from headgate.gateway.front_state import FrontState
 from headgate.gateway.link import Link
 from headgate.gateway.log import get_logger
 from headgate.gateway.session import Session
-from headgate.gateway.tls import client_context
 
 log = get_logger("headgate.gateway")
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.gateway.face import ListenerFace
     from headgate.gateway.lending import Lending
+    from headgate.gateway.sides import BrokerSide, ClientSide
 
 
 class Taking(FrontState):
@@ -48,6 +48,8 @@ class Taking(FrontState):
         transport: Any = None
 
         def make_link(tls: Any) -> Link:
+            if self.ending:  # accepted before, or its handshake took until now
+                raise FrontEnds
             session = Session(
                 self.rules,
                 face.plans or self.plans,
@@ -66,6 +68,7 @@ class Taking(FrontState):
                 self._hangup,
                 lambda link, ask: self._answer(self, face, link, ask),
                 self._closed,
+                self.refusals,
             )
             self.links[made] = (face.name, address)
             self.meters.listeners[face.name].connections += 1
@@ -76,7 +79,7 @@ class Taking(FrontState):
             if face.server_tls is None:
                 link = make_link(None)
                 client = link.client
-                await loop.connect_accepted_socket(lambda: client, sock)
+                await loop.connect_accepted_socket(lambda: _protocol(client), sock)
             else:
                 # The principal is in the certificate: the link is made after the handshake.
                 holder = _Waiting()
@@ -87,21 +90,38 @@ class Taking(FrontState):
                     ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
                 )
                 link = make_link(transport.get_extra_info("ssl_object"))
-                transport.set_protocol(link.client)
+                transport.set_protocol(_protocol(link.client))
                 link.client.connection_made(transport)
                 transport.resume_reading()
-        except Exception as error:
+                if holder.lost or transport.is_closing():  # nobody else would tell the link
+                    raise ConnectionResetError("hung up after its TLS handshake")
+        except BaseException as error:
+            if transport is not None:
+                transport.abort()  # it has the descriptor: closing the socket wouldn't
             sock.close()
             if link is None:
                 self.quotas.release(face.name, address)
                 self._slot_freed()
-                reason = getattr(error, "reason", "tls-failed")
-                self.count_close(face.name, str(reason), address, str(error))
+                self.count_close(face.name, _why(error), address, str(error))
             else:
                 link.close("client-gone", str(error))
+            if isinstance(error, Exception):
+                return
+            raise  # cancelled: the front ends
+        if link.closed is not None:
             return
-        self._make_room(face.name)
-        await self._connect_upstream(face, link)
+        # A client that goes needs no connection to its broker any more.
+        task = asyncio.current_task()
+        link.tasks.add(task)
+        try:
+            self._make_room(face.name)
+            await self._connect_upstream(face, link)
+        except Exception as error:
+            # Whatever it was: a client left alone with nobody behind would wait for ever.
+            log.exception("the way to a broker failed", broker=self.broker_id, listener=face.name)
+            link.close("upstream-unreachable", f"broker {self.broker_id}: {error!r}")
+        finally:
+            link.tasks.discard(task)
 
     async def _connect_upstream(self, face: ListenerFace, link: Link) -> None:
         loop = asyncio.get_running_loop()
@@ -115,7 +135,7 @@ class Taking(FrontState):
         try:
             async with asyncio.timeout(face.settings.upstream_connect_timeout_ms / 1000):
                 await loop.create_connection(
-                    lambda: link.broker,
+                    lambda: _protocol(link.broker),
                     where.host,
                     where.port,
                     ssl=face.upstream_tls,
@@ -138,27 +158,31 @@ class Taking(FrontState):
         principal = link.session.identity.principal
         security = lending.lend(principal)
         if security is None:
-            link.close(
+            link.refuse(
                 "no-upstream-credentials",
                 f"User:{principal} has none in headgate.upstream.credentials.file, and "
                 "headgate.upstream.shared.enable is false",
             )
             return
-        tls = client_context(security.ssl) if security.security_protocol.tls else None
+        tls = None
         try:
+            if security.security_protocol.tls:
+                tls = lending.ready_context(security.ssl) or await asyncio.to_thread(
+                    lending.context, security.ssl
+                )
             connection = await upstream.connect(
                 where, security, tls, face.settings.upstream_connect_timeout_ms
             )
+            transport = connection.detach()
         except HeadgateError as error:
             self.meters.upstream_failures["login"] += 1
             link.close("upstream-unreachable", f"broker {self.broker_id} for {principal}: {error}")
             return
-        transport = connection.detach()
         link.kept = connection  # a stream writer that is collected closes its transport
         if link.closed is not None:
             transport.abort()
             return
-        transport.set_protocol(link.broker)
+        transport.set_protocol(_protocol(link.broker))
         link.broker.connection_made(transport)
         link.upstream_ready()
 
@@ -185,6 +209,15 @@ class Taking(FrontState):
         self._slot_freed()
 
 
+class FrontEnds(Exception):
+    """Nobody is taken any more: this gateway ends, or another fronts the broker now."""
+
+
+def _protocol(side: ClientSide | BrokerSide) -> asyncio.BufferedProtocol:
+    """A side as what it is to the loop: compiled classes have no base that isn't."""
+    return cast("asyncio.BufferedProtocol", side)
+
+
 def _has_certificate(link: Link) -> bool:
     """Whether a client showed a certificate."""
     transport = link.client.transport
@@ -192,8 +225,24 @@ def _has_certificate(link: Link) -> bool:
     return tls is not None and bool(tls.getpeercert(binary_form=True))
 
 
+def _why(error: BaseException) -> str:
+    """Return the reason for which a connection ended before it was one."""
+    if isinstance(error, asyncio.CancelledError | FrontEnds):
+        return "drained"
+    if isinstance(error, ConnectionAbortedError):
+        return "handshake-timeout"  # so says the loop of a TLS handshake that takes too long
+    if isinstance(error, HeadgateError):
+        return str(getattr(error, "reason", "tls-failed"))
+    return "tls-failed"
+
+
 class _Waiting(asyncio.Protocol):
     """Holds a TLS client's place until its link is made; reads nothing."""
+
+    lost = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.pause_reading()  # type: ignore[attr-defined]

@@ -9,14 +9,20 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import uvloop
 
+from headgate.gateway.log import get_logger
 from headgate.gateway.server import Gateway
 
 if TYPE_CHECKING:
     from headgate.metrics.samples import BrokerView
+
+log = get_logger("headgate.gateway")
+
+JOIN_S: Final = 30.0
+"""How long the thread may take to end when what is in flight has had its time."""
 
 
 class GatewayThread:
@@ -82,12 +88,28 @@ class GatewayThread:
         return views
 
     def stop(self, drain_ms: int | None = None) -> None:
-        """Stop; may be called twice."""
+        """
+        Stop; may be called twice.
+
+        A gateway that doesn't end, because a store or the journal never lets go, is left to the end
+        of the process, and the log says so.
+
+        Args:
+            drain_ms: how long requests in flight may take; by default as the settings say.
+        """
         self._drain_ms = drain_ms
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(60)
+        self._thread.join(self._join_s())
+        if self._thread.is_alive():
+            log.error("the gateway's thread doesn't end; it is left behind")
+
+    def _join_s(self) -> float:
+        drain_ms = self._drain_ms
+        if drain_ms is None:
+            drain_ms = self.gateway.settings.drain_timeout_ms if hasattr(self, "gateway") else 0
+        return drain_ms / 1000 + JOIN_S
 
     def __enter__(self) -> Self:
         return self.start()

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from headgate.config.settings import Tls
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_TLS_1_3: Final = frozenset(
+    {
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_CHACHA20_POLY1305_SHA256",
+        "TLS_AES_128_CCM_SHA256",
+        "TLS_AES_128_CCM_8_SHA256",
+    }
+)
+"""Always allowed where TLS 1.3 is: Python's ssl chooses them itself."""
+_CHACHA: Final = "CHACHA20_POLY1305"
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -73,9 +84,27 @@ def _common(context: ssl.SSLContext, tls: Tls) -> None:
     if versions:
         context.minimum_version = min(versions)
         context.maximum_version = max(versions)
-    older = [name for name in tls.cipher_suites if not name.startswith("TLS_AES")]
-    if older:
-        context.set_ciphers(":".join(older))
+    named = {name: _openssl_name(name) for name in tls.cipher_suites if name not in _TLS_1_3}
+    for name, suite in named.items():
+        try:
+            context.set_ciphers(suite)
+        except ssl.SSLError:
+            raise ConfigError(
+                f"ssl.cipher.suites: {name} isn't known here; "
+                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is one"
+            ) from None
+    if named:
+        context.set_ciphers(":".join(named.values()))
+
+
+def _openssl_name(suite: str) -> str:
+    """Return what OpenSSL calls a suite of TLS 1.2 that has its standard name, as Java's have."""
+    keys, with_, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    if not with_:
+        return suite
+    for one, other in (("AES_", "AES"), ("_CBC", ""), ("CHACHA20_POLY1305_SHA256", _CHACHA)):
+        cipher = cipher.replace(one, other)
+    return "-".join([*([] if keys == "RSA" else [keys]), cipher]).replace("_", "-")
 
 
 def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:
@@ -84,7 +113,7 @@ def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:
     if tls.keystore_certificate_chain and tls.keystore_key:
         pem = tls.keystore_key.value + "\n" + tls.keystore_certificate_chain
         with _file(pem.encode()) as path, _explained("ssl.keystore.key", "its value"):
-            context.load_cert_chain(path, password=secret)
+            context.load_cert_chain(path, password=secret or _unset)
         return True
     where = tls.keystore_location
     if where is None:
@@ -94,8 +123,13 @@ def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:
             with _file(_pkcs12(where, tls.keystore_password, key=True)) as path:
                 context.load_cert_chain(path)
         else:
-            context.load_cert_chain(where, password=secret)
+            context.load_cert_chain(where, password=secret or _unset)
     return True
+
+
+def _unset() -> str:
+    """Stand for a password that isn't given: OpenSSL would ask for it at the terminal."""
+    raise ValueError("its key is encrypted: set ssl.key.password")
 
 
 def _load_trust(context: ssl.SSLContext, tls: Tls) -> bool:
@@ -165,5 +199,13 @@ def _explained(setting: str, where: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except ssl.SSLError as error:
+        # OpenSSL says "PEM lib" of all of these.
+        raise ConfigError(
+            f"{setting}: {where} can't be used: it isn't PEM with what is wanted (a private key "
+            f"and its certificate; trusted certificates), or ssl.key.password is wrong ({error})"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{setting}: {where} can't be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise ConfigError(f"{setting}: {where} can't be used: {error}") from error

@@ -1,73 +1,90 @@
 """
-Keep the usage journal's folder small: closed files become Parquet, the oldest go.
+Keep the usage journal's folder small: closed files become Parquet, the oldest go, damaged ones are
+set aside.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from headgate.gateway.log import get_logger
 from headgate.usage import files
+from headgate.usage.retention import Removed, remove_oldest
 
 log = get_logger("headgate.gateway")
 
 
-def tidy(directory: Path, retention_bytes: int) -> int:
+class Tidied(NamedTuple):
+    """
+    What was done to the journal's folder.
+
+    Attributes:
+        removed: files that were removed, because all together were too large.
+        damaged: files that were set aside.
+        problem: what couldn't be done, or None.
+    """
+
+    removed: int
+    damaged: int
+    problem: str | None = None
+
+
+def tidy(directory: Path, retention_bytes: int) -> Tidied:
     """
     Compact closed files and remove the oldest while all together are too large.
+
+    Files go also if compacting fails: on a full disk it does, until there is room again.
 
     Args:
         directory: of ``headgate.usage=files:…``.
         retention_bytes: ``headgate.usage.retention.bytes``; 0 keeps everything.
-
-    Returns:
-        Files removed.
-
-    Raises:
-        OSError: the folder can't be read or written.
     """
-    if any(directory.glob(f"*{files.CLOSED}")):
-        _compact_beside(directory)
-    if not retention_bytes:
-        return 0
-    closed = sorted(directory.glob("*.parquet"), key=lambda path: path.stat().st_mtime)
-    total = sum(path.stat().st_size for path in closed)
-    removed = 0
-    for path in closed:
-        if total <= retention_bytes:
-            break
-        total -= path.stat().st_size
-        path.unlink(missing_ok=True)
-        removed += 1
-    if removed:
-        log.info("oldest usage journal files removed", files=removed, within_bytes=retention_bytes)
-    return removed
+    damaged, problem, removed = 0, None, Removed()
+    try:
+        if any(directory.glob(f"*{files.CLOSED}")):
+            damaged, problem = _compact_beside(directory)
+        if retention_bytes:
+            removed = remove_oldest(directory, retention_bytes)
+    except OSError as error:
+        problem = "; ".join(filter(None, (problem, str(error))))
+    if removed.files:
+        log.info("oldest usage journal files removed", files=removed.files,
+                 damaged=removed.damaged, within_bytes=retention_bytes)  # fmt: skip
+    return Tidied(removed.files, damaged, problem)
 
 
 _COMPACT = """
-import os, sys
+import json, os, sys
 os.nice(10)
 from headgate.usage.reader import compact
-compact(sys.argv[1])
+compact(sys.argv[1], lambda damaged: print(json.dumps([str(part) for part in damaged]), flush=True))
 """
 
 
-def _compact_beside(directory: Path) -> None:
+def _compact_beside(directory: Path) -> tuple[int, str | None]:
     """
     Compact in a process of its own: Parquet's buffers go with it, and traffic has the right of way.
 
-    In the gateway each thread that ever compacted kept some 20 MB.
+    In the gateway each thread that ever compacted kept some 20 MB. Returns how many were damaged,
+    and what went wrong.
     """
     done = subprocess.run(
         [sys.executable, "-P", "-c", _COMPACT, directory],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise OSError(f"compacting failed: {said[-1]}")
+    damaged = done.stdout.splitlines()
+    for line in damaged:
+        path, why, events = json.loads(line)
+        log.error("a usage journal file is damaged; it is set aside, and what can be read is kept",
+                  file=path, why=why, events_read=int(events))  # fmt: skip
+    if not done.returncode:
+        return len(damaged), None
+    said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    return len(damaged), f"compacting failed: {said[-1]}"

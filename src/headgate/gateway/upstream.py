@@ -20,6 +20,7 @@ from typing import Any, Final
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v8.response import MetadataResponse
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
 
 from headgate.config.listeners import HostPort
 from headgate.config.settings import ClientSecurity
@@ -68,11 +69,13 @@ class Cluster:
         cluster_id: its id.
         brokers: broker id to the address this listener has there.
         controller_id: -1 if none is known.
+        kraft: any broker takes what is the controller's, and hands it on.
     """
 
     cluster_id: str
     brokers: dict[int, HostPort]
     controller_id: int
+    kraft: bool = False
 
 
 class AdminConnection:
@@ -138,8 +141,17 @@ class AdminConnection:
         return answer
 
     def detach(self) -> asyncio.WriteTransport:
-        """Hand the authenticated transport over; nothing more is asked here."""
-        return self._writer.transport
+        """
+        Hand the authenticated transport over; nothing more is asked here.
+
+        Raises:
+            UpstreamError: the broker has hung up: whoever takes the transport won't be told again.
+        """
+        transport = self._writer.transport
+        if transport.is_closing() or self._reader.at_eof():
+            transport.abort()
+            raise UpstreamError(f"{self._where}: the broker hung up after the login")
+        return transport
 
     async def close(self) -> None:
         """Hang up."""
@@ -175,8 +187,10 @@ async def connect(
             return connection
     except TimeoutError:
         raise UpstreamError(f"{where} didn't answer within {timeout_ms} ms") from None
-    except (OSError, asyncio.IncompleteReadError) as error:
+    except (OSError, asyncio.IncompleteReadError, UnicodeError) as error:
         raise UpstreamError(f"{where} can't be reached: {error}") from error
+    except RemoteProtocolError as error:
+        raise UpstreamError(f"{where} doesn't answer like a Kafka broker: {error}") from error
 
 
 async def metadata(connection: AdminConnection, topics: Sequence[str] | None) -> Any:
@@ -337,14 +351,18 @@ async def discover(
                 while not answer.brokers:  # it has just started, and will know itself soon
                     await asyncio.sleep(_ASK_AGAIN_S)
                     answer = await metadata(connection, ())
+                kraft = apis.DESCRIBE_QUORUM in await api_versions(connection)
         except TimeoutError:
             problems.append(f"{where} doesn't say within {timeout_ms} ms which brokers there are")
             continue
-        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-            problems.append(f"{where} doesn't answer like a Kafka broker ({error!r})")
+        except UpstreamError as error:
+            problems.append(str(error))
+            continue
+        except (OSError, asyncio.IncompleteReadError, ValueError, SerialError, HeadgateError) as no:
+            problems.append(f"{where} doesn't answer like a Kafka broker ({no!r})")
             continue
         finally:
             await connection.close()
         brokers = {int(b.node_id): HostPort(b.host, int(b.port)) for b in answer.brokers}
-        return Cluster(answer.cluster_id or "", brokers, int(answer.controller_id))
+        return Cluster(answer.cluster_id or "", brokers, int(answer.controller_id), kraft)
     raise UpstreamError("; ".join(problems) or "no upstream is given")

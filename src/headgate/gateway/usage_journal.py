@@ -1,8 +1,8 @@
 """
 How the gateway's charges become events of the usage journal, in files or in a topic.
 
-On the event loop a charge costs one tuple: what events have in common is an ``Origin``, made once
-per connection, API and quota, and kept by the session.
+On the event loop a charge costs packing ten numbers: what events have in common is an ``Origin``,
+made once per connection, API and quota, and kept by the session.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import logging
 from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
+from struct import error as StructError
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.journal import NO_JOURNAL, Journal
@@ -18,6 +20,7 @@ from headgate.gateway.log import LIBRDKAFKA
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.registry import UNCHARGED
+from headgate.usage.packing import NOTHING, PACK, ROW
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.throttle.registry import Throttle
     from headgate.usage.writer import EventWriter
 
+_NO_PACKER: Final = SimpleNamespace(rows=SimpleNamespace(at=0, end=0))
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
 
@@ -48,6 +52,8 @@ class UsageJournal(Journal):
 
         self._writer = writer
         self._append = writer.append
+        # Where there is room; of a writer that only appends, never.
+        self._packer: Any = writer if hasattr(writer, "rows") else _NO_PACKER
         self._origin = Origin
         self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
         self._sensors: Mapping[str, Mapping[str, Any]] = {}
@@ -93,11 +99,11 @@ class UsageJournal(Journal):
         producer_ids: frozenset[int] | None,
     ) -> None:
         """See ``Journal``."""
-        seen = session.origin_seen
-        if seen[0] is decision and seen[1] is plan and seen[2] is context and seen[3] is quota_type:
+        decided, planned, whose, kind, origin, bound, ms = session.origin_seen
+        if not (
             # As before: all decisions of a quota-id that isn't throttled are one object.
-            _, _, _, _, origin, bound, ms = seen
-        else:
+            decided is decision and planned is plan and whose is context and kind is quota_type
+        ):
             ms, user, client_id, bound = decision
             key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
             origins = session.origins
@@ -111,6 +117,20 @@ class UsageJournal(Journal):
             if bound >= UNLIMITED:
                 bound = inf
             session.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
+        ids = NOTHING if producer_ids is None else len(producer_ids)
+        rows = self._packer.rows
+        at = rows.at
+        if at < rows.end and origin.token is rows.token:
+            try:
+                PACK(
+                    rows.buffer, at, origin.index, t_ms, amount, bound, ms, told_ms, upstream_ms,
+                    size, handler_ns / 1e6 if handler_ns else 0.0, ids,
+                )  # fmt: skip
+            except StructError:
+                pass  # appending says what is wrong with it
+            else:
+                rows.at = at + ROW
+                return
         self._append(
             (
                 origin,
@@ -122,7 +142,7 @@ class UsageJournal(Journal):
                 upstream_ms,
                 size,
                 handler_ns / 1e6,
-                None if producer_ids is None else len(producer_ids),
+                None if producer_ids is None else ids,
             )
         )
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HELLO: Final = "hello"
 """Asked by the worker: it can be asked from now on."""
+BEAT: Final = "beat"
+"""Asked again and again: whoever answers has an event loop that runs."""
 STATUS: Final = "status"
 SAMPLES: Final = "samples"
 NOTHING: Final = msgspec.msgpack.encode(None)
@@ -78,6 +80,8 @@ class WorkerEnd:
 
     async def _answer(self, question: str, body: bytes) -> bytes:
         gateway = self._gateway
+        if question == BEAT:
+            return NOTHING
         if question == SAMPLES:
             return msgspec.msgpack.encode(gateway.samples())
         if question == OBSERVE:

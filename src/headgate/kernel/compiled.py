@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -13,9 +15,23 @@ def compiled(function: Callable[..., Any]) -> Any:
     """
     Compile with IEEE arithmetic kept (no fastmath, division by zero as Java's), without the GIL.
 
-    The machine code is cached on disk, beside the source or in NUMBA_CACHE_DIR.
+    The machine code is cached on disk, beside the source or in NUMBA_CACHE_DIR. It holds that of
+    the functions it calls, whose files Numba doesn't look at: a change in any module of the room
+    makes all of it anew.
     """
-    return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=False)(function)
+    made = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=False)(function)
+    file = made._cache._cache_file
+    file._source_stamp = (file._source_stamp, _state(Path(function.__code__.co_filename).parent))
+    return made
+
+
+@functools.cache
+def _state(room: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return the name, time and size of each source whose code or constants a room compiles."""
+    sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("sizes.py")}
+    # Of modules inside an archive, none is a file; Numba's own look at the archive has to do.
+    stats = [(source.name, source.stat()) for source in sorted(sources) if source.is_file()]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 @compiled

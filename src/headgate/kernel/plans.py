@@ -8,6 +8,8 @@ sums only once; each plan costs a comparison where the lowest limit is passed, a
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,7 +80,7 @@ def replay_plans(
     key: Ints,
     group: Ints,
     bounds: Floats,
-    plans: range,
+    plans: Sequence[int],
     op: NDArray[np.uint8] | None = None,
     cap_ms: int | None = None,
 ) -> None:
@@ -103,7 +105,8 @@ def replay_plans(
     """
     if len(key) and not (key.max() < state.num_keys and group.max() < len(sums.given)):
         raise ValueError("keys or groups without room; call grow()")
-    mine = bounds[:, plans.start : plans.stop]
+    chosen = np.array(plans, np.int64)
+    mine = np.ascontiguousarray(bounds[:, chosen])
     lowest = np.where(np.isnan(mine), np.inf, mine).min(axis=1, initial=np.inf)
     _replay(
         state.hot,
@@ -121,10 +124,9 @@ def replay_plans(
         _NO_OPS if op is None else op,
         key,
         group,
-        np.ascontiguousarray(bounds),
+        mine,
         lowest,
-        plans.start,
-        plans.stop,
+        chosen,
         LONG_MAX if cap_ms is None else cap_ms,
         sums.given,
         sums.delayed,
@@ -150,8 +152,7 @@ def _replay(
     groups,
     bounds,
     lowest,
-    first_plan,
-    end_plan,
+    plans,
     cap_ms,
     given,
     delayed,
@@ -211,9 +212,10 @@ def _replay(
             continue
         rate = total / (window / 1000.0)
         group = groups[head]
-        for plan in range(first_plan, end_plan):
-            bound = bounds[head, plan]
+        for column in range(len(plans)):
+            bound = bounds[head, column]
             if rate > bound:
+                plan = plans[column]
                 ms = min(round_like_java((rate - bound) / bound * window), cap_ms)
                 if ms > 0:
                     given[group, plan, 0] += 1

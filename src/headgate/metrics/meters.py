@@ -6,7 +6,7 @@ one `Meters`.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import Final
 
 from headgate.quota.key import QuotaType
@@ -50,12 +50,14 @@ class BlockedTime:
     __slots__ = ("_spans",)
 
     def __init__(self) -> None:
-        self._spans: list[tuple[int, int]] = []
+        self._spans: deque[tuple[int, int]] = deque()
 
     def mark(self, start_ms: int, end_ms: int) -> None:
         """Note that accepting was blocked from start to end, epoch ms."""
-        self._spans = [span for span in self._spans if end_ms - span[1] < SAMPLES * WINDOW_MS]
-        self._spans.append((start_ms, end_ms))
+        spans = self._spans
+        while spans and end_ms - spans[0][1] >= SAMPLES * WINDOW_MS:
+            spans.popleft()  # in a storm there are thousands: each goes once
+        spans.append((start_ms, end_ms))
 
     def peek(self, now_ms: int) -> float:
         """Return the percentage of the last minute; changes nothing."""
@@ -109,6 +111,8 @@ class Meters:
         queue: muted channels by quota type.
         upstream_failures: by reason.
         usage_events, usage_dropped: of the journal.
+        usage_damaged: files of the journal that were set aside.
+        usage_removed: files of the journal that went because all together were too large.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.
@@ -119,7 +123,8 @@ class Meters:
         self.listeners: defaultdict[str, ListenerMeters] = defaultdict(ListenerMeters)
         self.queue: defaultdict[QuotaType, int] = defaultdict(int)
         self.upstream_failures: defaultdict[str, int] = defaultdict(int)
-        self.usage_events = self.usage_dropped = self.mutations_guessed = 0
+        self.usage_events = self.usage_dropped = self.usage_damaged = self.usage_removed = 0
+        self.mutations_guessed = 0
         self.store_up = True
         self.store_version = 0
         self.split_expired = False

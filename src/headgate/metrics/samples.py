@@ -137,6 +137,8 @@ def _quota_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
                 yield "headgate_quota_split", own, sensor.bound
             if tokens is not None and not names.tokens and sensor.bound < UNLIMITED:
                 yield "headgate_quota_tokens", own, tokens
+            if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
+                quota = sensor.bound  # of this broker's part: the rate is this broker's
             if rate is not None and 0 < quota < UNLIMITED:
                 yield "headgate_quota_utilisation", own, rate / quota
         exempt = getattr(manager, "exempt", None)
@@ -212,6 +214,8 @@ def _meter_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
         yield "headgate_upstream_failures_total", (("reason", reason),), count
     yield "headgate_usage_events_total", (), meters.usage_events
     yield "headgate_usage_dropped_total", (), meters.usage_dropped
+    yield "headgate_usage_files_damaged_total", (), meters.usage_damaged
+    yield "headgate_usage_files_removed_total", (), meters.usage_removed
     yield "headgate_mutations_guessed_total", (), meters.mutations_guessed
     yield "headgate_store_up", (), float(meters.store_up)
     yield "headgate_store_version", (), meters.store_version

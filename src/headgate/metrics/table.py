@@ -186,7 +186,7 @@ def _own() -> Iterator[Metric]:
         GAUGE,
         quota,
         "1",
-        "Measured rate divided by the limit: 1 is the quota. Alert on this before throttling starts.",
+        "Measured rate divided by the limit (by this broker's part of a cluster-wide one): 1 is the quota. Alert on this before throttling starts.",
     )
     yield Metric(
         "headgate_quota_split",
@@ -268,6 +268,20 @@ def _own() -> Iterator[Metric]:
         "Usage events given up because the journal couldn't be written.",
     )
     yield Metric(
+        "headgate_usage_files_damaged_total",
+        COUNTER,
+        (),
+        "files",
+        "Closed files of the journal that couldn't be read whole and were set aside, their names ending in `.bad`.",
+    )
+    yield Metric(
+        "headgate_usage_files_removed_total",
+        COUNTER,
+        (),
+        "files",
+        "Oldest files of the journal that were removed, damaged ones too, because all together were larger than `headgate.usage.retention.bytes`.",
+    )
+    yield Metric(
         "headgate_mutations_guessed_total",
         COUNTER,
         (),
@@ -297,6 +311,20 @@ def _own() -> Iterator[Metric]:
         (),
         "1",
         "1 while the broker's worker process answers its supervisor (`--process-per-broker` only).",
+    )
+    yield Metric(
+        "headgate_worker_restarts_total",
+        COUNTER,
+        ("reason",),
+        "processes",
+        "Worker processes that were started again: they `ended` by themselves, or `hung` and were killed.",
+    )
+    yield Metric(
+        "headgate_worker_kills_total",
+        COUNTER,
+        ("reason",),
+        "processes",
+        "Worker processes that their supervisor killed: they `hung`, or were `exiting` and didn't end in time.",
     )
     yield Metric(
         "headgate_info",

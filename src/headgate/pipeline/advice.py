@@ -1,5 +1,9 @@
 """
 How a recommended figure is made: from what was observed, times growth and headroom, rounded up.
+
+A figure isn't below a floor: a client that hardly does anything still sends whole requests, and
+one of B bytes, alone in the quota's window of W seconds, is throttled for B / limit - W seconds
+(Kafka's `QuotaUtils.throttleTime`). At a few bytes a second, its own average, that's days.
 """
 
 from __future__ import annotations
@@ -14,14 +18,21 @@ from headgate.quota.entity import QuotaEntity
 BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 # All types that a value can be proposed for; the others are best read off a gateway's journal.
 TYPES: Final = (*BYTES, "request_percentage", "controller_mutation_rate", "producer_ids_rate")
-# What a type's figures are in, and the least value worth setting.
+# What a type's figures are in, and the floor of those that aren't bytes: a tenth of a second of a
+# thread in 10 s; ten topics or producers at once, as when an application starts.
 UNITS: Final = {
-    "producer_byte_rate": ("B/s", 1.0),
-    "consumer_byte_rate": ("B/s", 1.0),
-    "request_percentage": ("% of a thread", 0.01),
-    "controller_mutation_rate": ("partitions/s", 0.1),
-    "producer_ids_rate": ("producer ids/s", 0.1),
+    "producer_byte_rate": ("B/s", 0.0),
+    "consumer_byte_rate": ("B/s", 0.0),
+    "request_percentage": ("% of a thread", 1.0),
+    "controller_mutation_rate": ("partitions/s", 1.0),
+    "producer_ids_rate": ("producer ids/s", 1.0),
 }
+# The largest request of a producer that isn't told otherwise (`max.request.size`), and as much as a
+# fetch takes of a partition (`max.partition.fetch.bytes`). A broker cuts larger fetches down to the
+# quota, but not below one batch of records.
+MAX_REQUEST_BYTES: Final = 1 << 20
+# A limit in force at which one such request waits no longer than this is left as it is.
+PATIENCE_S: Final = 60
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,10 @@ class Advice:
         tolerance: a current limit this near (relative) to the figure is kept.
         default_share: entities whose figures lie within this factor can share a default.
         split_share: a client with this share of a shared quota's use should have its own.
+        max_request_bytes: a request this large, alone in the window, must not be throttled;
+            0 = figures have no floor.
+        min_history_s: seconds from first to last use below which there is nothing to go by.
+        min_active_s: the same of seconds with use.
     """
 
     percentile: float = 0.95
@@ -48,11 +63,19 @@ class Advice:
     tolerance: float = 0.2
     default_share: float = 2.0
     split_share: float = 0.8
+    max_request_bytes: int = MAX_REQUEST_BYTES
+    min_history_s: int = 60
+    min_active_s: int = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one quota-id used of one quota type, on its busiest broker."""
+    """
+    What one quota-id used of one quota type, on its busiest broker.
+
+    ``span_s`` is from its first to its last second with use, ``active_s`` how many there are, on
+    all brokers; None = not known, and long enough.
+    """
 
     quota_type: str
     user: str
@@ -62,6 +85,8 @@ class Observed:
     growth_per_day: float
     days: int
     current: float | None
+    span_s: int | None = None
+    active_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +97,7 @@ class Proposal:
     Args:
         quota_type: the type.
         entity: whose quota.
-        action: set, keep, split, merge, default or remove.
+        action: set, keep, split, merge, default, remove or wait (too little was seen).
         current: the limit in force.
         recommended: the limit to set; None where the action sets none.
         reason: one line that explains the numbers.
@@ -98,7 +123,7 @@ class Proposal:
     @property
     def plan(self) -> str:
         """Name of the plan it's tried in: single values together, other actions by kind."""
-        return "recommended" if self.action in ("set", "keep") else self.action
+        return "recommended" if self.action in ("set", "keep", "wait") else self.action
 
 
 def number(value: float) -> str:
@@ -108,20 +133,65 @@ def number(value: float) -> str:
     return f"{value:,.3g}"
 
 
-def round_up(value: float, least: float = 1.0) -> float:
-    """Return ``value`` rounded up to two significant digits, at least ``least``."""
+def round_up(value: float, least: float = 0.0) -> float:
+    """Return ``value`` rounded up to two significant digits, at least ``least`` if that's more."""
     if value <= least:
-        return least
+        value = least
+    if value <= 0:
+        return 0.0
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(round(math.ceil(round(value / unit, 9)) * unit, 9))
 
 
-def figure(seen: Observed, advice: Advice) -> float:
-    """Return the value to recommend for one quota-id; growth never lowers it."""
+def floor(quota_type: str, advice: Advice) -> float:
+    """Return the least value to recommend, rounded up as figures are; 0 where there's none."""
+    if not advice.max_request_bytes:
+        return 0.0
+    if quota_type in BYTES:
+        return round_up(advice.max_request_bytes / advice.window_s)
+    return UNITS[quota_type][1]
+
+
+def why_floor(quota_type: str, advice: Advice) -> str:
+    """Return the words for a figure that the floor has raised."""
+    least = number(floor(quota_type, advice))
+    if quota_type not in BYTES:
+        return f"floor of {least} {UNITS[quota_type][0]}"
+    return (
+        f"floor of {least}, at which one request of {number(advice.max_request_bytes)} bytes in "
+        f"{advice.window_s} s isn't throttled"
+    )
+
+
+def spares(limit: float, quota_type: str, advice: Advice) -> bool:
+    """Say whether a limit below the floor may stay: one large request waits a minute at most."""
+    least = floor(quota_type, advice)
+    return least * advice.window_s / (advice.window_s + PATIENCE_S) <= limit < least
+
+
+def need(seen: Observed, advice: Advice) -> float:
+    """Return what a quota-id needs, whatever the floor; growth never lowers it."""
     growth = max(1.0, (1.0 + seen.growth_per_day) ** advice.horizon_days)
     # More than tenfold growth isn't read off a few days.
     used = seen.percentile * min(growth, 10.0) * advice.headroom
-    return round_up(used, UNITS[seen.quota_type][1])
+    return round_up(used, 1.0 if seen.quota_type in BYTES else 0.01)
+
+
+def figure(seen: Observed, advice: Advice) -> float:
+    """Return the value to recommend for one quota-id: what it needs, at least the floor."""
+    return max(need(seen, advice), floor(seen.quota_type, advice))
+
+
+def too_little(seen: Observed, advice: Advice) -> str:
+    """Return why what was seen of a quota-id is too little for a figure; "" where it isn't."""
+    span, active = seen.span_s, seen.active_s
+    short = span is not None and span < advice.min_history_s
+    if not short and (active is None or active >= advice.min_active_s):
+        return ""
+    return (
+        f"too little history: {number(active or 0)} seconds with use, in {number(span or 0)} s "
+        f"from first to last; a figure needs {advice.min_active_s} in {advice.min_history_s} s"
+    )
 
 
 def entity_of(user: str, client_id: str) -> QuotaEntity:

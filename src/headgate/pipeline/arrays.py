@@ -84,6 +84,6 @@ def blobs(values: Any, starts: Any, ends: Any) -> Any:
     return pa.BinaryArray.from_buffers(pa.binary(), len(starts), buffers)
 
 
-def file_hash(path: str) -> int:
-    """Return a number for a file's name, the same everywhere."""
-    return zlib.crc32(path.encode())
+def file_hash(path: str, content: bytes = b"") -> int:
+    """Return a number for a file's name, and some of what's in it; the same everywhere."""
+    return zlib.crc32(content, zlib.crc32(path.encode()))

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
 
-# What one row of sums is of; a subset of these may be asked for, ``second_ms`` among them.
+# What one row of sums is of.
 KEYS: Final = (
     "broker_id",
     "listener",
@@ -29,35 +30,38 @@ KEYS: Final = (
     "quota_client_id",
 )
 _LARGEST: Final = ("max_throttle_time_ms", "quota")
-_SUMS: Final = tuple(n for n in ACTIVITY.names if n not in (*KEYS, *_LARGEST))
 # Rows kept before they're packed, about 100 bytes each.
 _MOST_ROWS: Final = 1_000_000
 # Rows of one hand-over to the JVM.
 _BATCH_ROWS: Final = 20_000
 
 
-def add_up(table: Any, keys: Sequence[str] = KEYS) -> Any:
+def add_up(table: Any, out: schema.Table = ACTIVITY) -> Any:
     """
     Add up rows of ACTIVITY that have the same keys.
 
     Args:
         table: an Arrow table of ACTIVITY.
-        keys: some of KEYS; the others are null in the answer.
+        out: what is wanted, some of its columns; those in KEYS are summed by.
 
     Returns:
-        An Arrow table of ACTIVITY.
+        An Arrow table of ``out``.
     """
     import pyarrow as pa
 
-    asked = [(n, "sum") for n in _SUMS] + [(n, "max") for n in _LARGEST]
-    sums = table.group_by(list(keys), use_threads=False).aggregate(asked)
-    places = {name: sums[name] for name in keys}
-    places |= {name: sums[f"{name}_{how}"] for name, how in asked}
-    arrays = [
-        places[f.name].cast(f.type) if f.name in places else pa.nulls(sums.num_rows, f.type)
-        for f in ACTIVITY.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=ACTIVITY.arrow)
+    keys = [n for n in out.names if n in KEYS]
+    asked = [(n, "max" if n in _LARGEST else "sum") for n in out.names if n not in KEYS]
+    sums = table.group_by(keys, use_threads=False).aggregate(asked)
+    names = {name: f"{name}_{how}" for name, how in asked}
+    arrays = [sums[names.get(f.name, f.name)].cast(f.type) for f in out.arrow]
+    return pa.Table.from_arrays(arrays, schema=out.arrow)
+
+
+def some_of(columns: Sequence[str]) -> schema.Table:
+    """Return ACTIVITY with some of its columns."""
+    return schema.Table(
+        ACTIVITY.name, ACTIVITY.grain, tuple(c for c in ACTIVITY.columns if c.name in columns)
+    )
 
 
 def pack(batches: Iterator[Any], parts: int) -> Iterator[Any]:
@@ -93,7 +97,8 @@ def _blobs(table: Any, parts: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    table = add_up(table)
+    if table["second_ms"].num_chunks > 1:  # what comes in one batch has been added up
+        table = add_up(table)
     part = table["second_ms"].to_numpy() // 1000 % parts
     found = np.unique(part).tolist()
     columns = {
@@ -109,20 +114,35 @@ def _blobs(table: Any, parts: int) -> Any:
 
 
 def _written(table: Any) -> bytes:
+    """Return the columns that hold something as an Arrow stream, made small."""
     import pyarrow as pa
 
+    table = table.select([n for n in table.column_names if table[n].null_count < len(table)])
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    small = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=small) as writer:
         writer.write_table(table)
     written: bytes = sink.getvalue().to_pybytes()
     return written
 
 
+def _read(tables: Sequence[Any], out: schema.Table) -> Any:
+    """Return tables, columns of which may be absent, as one with the columns of ``out``."""
+    import pyarrow as pa
+
+    wanted = [t.select([n for n in out.names if n in t.column_names]) for t in tables]
+    return pa.concat_tables([out.arrow.empty_table(), *wanted], promote_options="default")
+
+
 @dataclass(frozen=True)
 class Unpack:
-    """Add up blobs, part by part; gives ACTIVITY. A ``mapInArrow`` function on (part, packed)."""
+    """
+    Add up blobs, part by part. A ``mapInArrow`` function on (part, packed).
 
-    keys: tuple[str, ...] = KEYS
+    Gives ACTIVITY, or as much of it as ``columns`` names.
+    """
+
+    columns: tuple[str, ...] = ACTIVITY.names
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Unpack the blobs of whole parts, add them up, hand over the rows."""
@@ -132,8 +152,9 @@ class Unpack:
         for batch in batches:
             for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 parts.setdefault(part, []).append(blob)
+        out = some_of(self.columns)
         while parts:
             _, packed = parts.popitem()
             tables = [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in packed]
-            table = add_up(pa.concat_tables(tables), self.keys)
+            table = add_up(_read(tables, out), out)
             yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)

@@ -1,17 +1,20 @@
 """
-Group gathered charges by sensor, and write them down in bundles.
+Group gathered charges by root, and write them down in bundles.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from headgate.pipeline.arrays import blobs, file_hash
 from headgate.pipeline.packed import LANE, LOGGED, PACKED, PackOptions, heads_schema
 from headgate.pipeline.sensors import Book
+
+# So many events tell pieces of a file apart that begin at the same moment.
+_BEGINNING: Final = 100
 
 
 @dataclass(frozen=True)
@@ -45,57 +48,62 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
     op, pos = _optional(pieces, "op", np.uint8), None
     if any(p.pos is not None for p in pieces):
         pos = np.concatenate([p.t if p.pos is None else p.pos for p in pieces])
-    start, sensor = np.frombuffer(book.start, np.int64), np.frombuffer(book.sensor, np.int64)
-    # Entries (who is charged to which sensor) that occur, by bundle and sensor.
+    start, root = np.frombuffer(book.start, np.int64), np.frombuffer(book.root, np.int64)
+    # Entries (who is charged under which root) that occur, by bundle and root.
     occurs = np.bincount(charge, minlength=len(book)) > 0
     entries = np.flatnonzero(occurs[np.frombuffer(book.charge, np.int64)])
     bundle = np.frombuffer(book.bundle, np.int64)
-    entries = entries[np.lexsort((sensor[entries], bundle[sensor[entries]]))]
-    is_new = np.diff(sensor[entries], prepend=-1) != 0
-    group_of = np.zeros(len(sensor), np.int64)
+    entries = entries[np.lexsort((root[entries], bundle[root[entries]]))]
+    is_new = np.diff(root[entries], prepend=-1) != 0
+    group_of = np.zeros(len(root), np.int64)
     group_of[entries] = np.cumsum(is_new) - 1
-    groups = int(is_new.sum())
-    counts, order, entry = grouping.grouped(charge, start, group_of, groups)
+    counts, order, entry = grouping.grouped(charge, start, group_of, int(is_new.sum()))
     t, t_from = _narrowed(t)
     by = grouping.taken(t if pos is None else pos, order)
     if not grouping.in_order(by, counts):
         again = grouping.sorted_within(by, counts)
         order, entry, by = order[again], entry[again], by[again]
     # Where bundles begin, in entries and in events.
-    bundle_of_entry = bundle[sensor[entries]]
+    bundle_of_entry = bundle[root[entries]]
     entry_starts = np.flatnonzero(np.diff(bundle_of_entry, prepend=-1))
     entry_ends = np.append(entry_starts[1:], len(entries))
-    ends_by_group = np.cumsum(counts)
     first_groups = group_of[entries[entry_starts]]
-    starts = ends_by_group[first_groups] - counts[first_groups]
+    starts = (np.cumsum(counts) - counts)[first_groups]
     ends = np.append(starts[1:], len(order))
     if grouping.fits_uint32(amount):
         amount = amount.astype(np.uint32)
     keys = [book.bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
     count = len(keys)
+    first = np.minimum.reduceat(by, starts).astype(np.int64)
     pos_from = t_from if pos is None else 0
+    times = by if pos is None else grouping.taken(t, order)
+    stamps = [_steps(times[a:b]) for a, b in zip(starts, ends, strict=True)]
     out: dict[str, Any] = {
         "kind": ["chunk"] * count,
         "key": list(map(str, keys)),
-        "first": np.minimum.reduceat(by, starts).astype(np.int64) + pos_from,
+        "first": first + pos_from,
         "last": np.maximum.reduceat(by, starts).astype(np.int64) + pos_from,
-        "tie": _ties(pieces, order[starts]),
+        "since": np.full(count, int(first.min()) + pos_from),
+        "tie": [_tie(pieces)] * count,
         "n": ends - starts,
-        "t_from": np.full(count, t_from),
-        "t": blobs(by if pos is None else grouping.taken(t, order), starts, ends),
-        "amount": blobs(grouping.taken(amount, order), starts, ends),
-        "heads": _heads(book, entries, entry, sums, options, entry_starts, entry_ends),
+        "t_from": [t_from + since for since, _ in stamps],
+        "t": [blob for _, blob in stamps],
+        "amount": _narrow(grouping.taken(amount, order), starts, ends),
     }
+    out |= _heads(book, entries, entry, sums, options, entry_starts, entry_ends)
     for name in (*LANE, "worker_id"):
         out[name] = [getattr(key, name) for key in keys]
     if op is not None:
         out["op"] = blobs(grouping.taken(op, order), starts, ends)
     if pos is not None:
         out["pos"] = blobs(by, starts, ends)
-    if len(entries) > groups:
-        head = np.empty(len(sensor), np.uint32)
+    if len(entries) > len(counts):
+        head = np.zeros(len(root), np.uint32)
         head[entries] = np.arange(len(entries)) - np.repeat(entry_starts, entry_ends - entry_starts)
-        out["head"] = blobs(grouping.taken(head, entry), starts, ends)
+        # Where each root has one head, its events' number says whose they are.
+        several = entry_ends - entry_starts > np.diff(np.append(first_groups, len(counts)))
+        each = _narrow(grouping.taken(head, entry), starts, ends)
+        out["head"] = [blob if more else None for blob, more in zip(each, several, strict=True)]
     if options.rows:
         rows = pa.concat_tables([p.rows for p in pieces]).take(pa.array(order))
         out["rows"] = [serialize(rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
@@ -127,17 +135,33 @@ def _narrowed(t: Any) -> tuple[Any, int]:
     return t, 0
 
 
-def _ties(pieces: list[Piece], rows: Any) -> list[int]:
-    """Return the number of the file that each of some rows is from."""
-    ends = np.cumsum([len(p.t) for p in pieces])
-    piece_of = np.searchsorted(ends, rows, side="right")
+def _steps(t: Any) -> tuple[int, bytes]:
+    """Return a bundle's times: the first, and ms since the one before where that's narrower."""
+    first = int(t[0])
+    if t.dtype == np.uint32 and bool((t[1:] >= t[:-1]).all()):
+        steps = np.diff(t, prepend=t[:1])
+        most = int(steps.max())
+        if most < 1 << 16:
+            return first, steps.astype(np.uint8 if most < 1 << 8 else np.uint16).tobytes()
+    return 0, t.tobytes()
+
+
+def _narrow(values: Any, starts: Any, ends: Any) -> list[bytes]:
+    """Cut an array into one binary per bundle; of uint32 in uint16 where that's enough."""
     out = []
-    for number, row in zip(piece_of.tolist(), rows.tolist(), strict=True):
-        piece = pieces[number]
-        at = row - int(ends[number]) + len(piece.t)
-        name = piece.files[at].as_py() if piece.files is not None else ""
-        out.append(file_hash(name or ""))
+    for a, b in zip(starts, ends, strict=True):
+        part = values[a:b]
+        if part.dtype == np.uint32 and int(part.max()) < 1 << 16:
+            part = part.astype(np.uint16)
+        out.append(part.tobytes())
     return out
+
+
+def _tie(pieces: list[Piece]) -> int:
+    """Return a number for the pieces, whatever the plans: of the file, and how they begin."""
+    first = pieces[0]
+    name = (first.files[0].as_py() if first.files is not None else "") or ""
+    return file_hash(name, first.t[:_BEGINNING].tobytes() + first.amount[:_BEGINNING].tobytes())
 
 
 def _heads(
@@ -148,13 +172,13 @@ def _heads(
     options: PackOptions,
     starts: Any,
     ends: Any,
-) -> Any:
+) -> dict[str, Any]:
     """
-    Return the heads of each bundle.
+    Return the heads of each bundle, and their terms.
 
     Args:
         book: where entries are written.
-        entries: those that occur, by bundle and sensor.
+        entries: those that occur, by bundle and root.
         entry: of each event.
         sums: LOGGED by charge; none where the requests go along.
         options: what to pack.
@@ -163,24 +187,29 @@ def _heads(
     """
     import pyarrow as pa
 
-    plans = len(options.plans)
-    users, clients, principals, client_ids, limits = book.columns()
+    columns = book.columns()
     charge = np.frombuffer(book.charge, np.int64)[entries]
-    of_sensor = pa.array(np.frombuffer(book.sensor, np.int64)[entries])
-    of_charge = pa.array(charge)
+    terms = np.frombuffer(book.terms, np.int64)[entries]
     logged = np.zeros((len(entries), len(LOGGED)), np.int64) if options.rows else sums[charge]
+    of_root = pa.array(np.frombuffer(book.root, np.int64)[entries])
+    of_charge = pa.array(charge)
+    numbers = np.empty(len(entries), np.int32)
+    written = []
+    for a, b in zip(starts, ends, strict=True):
+        mine, numbers[a:b] = np.unique(terms[a:b], return_inverse=True)
+        written.append(columns.limits[mine].tobytes() + columns.layers[mine].tobytes())
     arrays = [
-        users.take(of_sensor),
-        clients.take(of_sensor),
-        principals.take(of_charge),
-        client_ids.take(of_charge),
-        pa.array(np.bincount(entry, minlength=len(book.sensor))[entries]),
-        pa.FixedSizeListArray.from_arrays(pa.array(limits[entries].reshape(-1)), plans),
+        columns.quota_user.take(of_root),
+        columns.quota_client_id.take(of_root),
+        columns.principal.take(of_charge),
+        columns.client_id.take(of_charge),
+        pa.array(np.bincount(entry, minlength=len(book.root))[entries]),
+        pa.array(numbers),
         pa.FixedSizeListArray.from_arrays(pa.array(logged.reshape(-1)), len(LOGGED)),
     ]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=heads_schema(plans))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=heads_schema())
     parts = [batch.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
-    return pa.array([part.serialize().to_pybytes() for part in parts], pa.binary())
+    return {"heads": [part.serialize().to_pybytes() for part in parts], "terms": written}
 
 
 def _as_array(values: Any, kind: Any) -> Any:

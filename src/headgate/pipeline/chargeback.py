@@ -54,16 +54,25 @@ def load_prices(path: str) -> Prices:
     import yaml
 
     try:
-        data = yaml.safe_load(Path(path).read_text())
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as exc:
-        raise ConfigError(f"--prices {path}: {exc.strerror or exc}") from exc
+        raise ConfigError(f"--prices {path}: can't be read: {exc.strerror or exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"--prices {path}: isn't UTF-8 text") from exc
     except yaml.YAMLError as exc:
-        raise ConfigError(f"--prices {path}: not YAML: {exc}") from exc
+        raise ConfigError(f"--prices {_why(path, exc)}") from exc
     wrong: list[str] = []
     prices = _prices(data, path, wrong, Prices())
     if wrong:
         raise ConfigError("\n".join(wrong))
     return prices
+
+
+def _why(path: str, exc: Any) -> str:
+    """Return where a file stops being YAML, and why, in a line."""
+    mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
+    at = f":{mark.line + 1}" if mark is not None else ""
+    return f"{path}{at}: not YAML: {problem or ' '.join(str(exc).split())}"
 
 
 def _prices(data: Any, where: str, wrong: list[str], base: Prices) -> Prices:

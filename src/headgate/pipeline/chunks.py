@@ -16,6 +16,8 @@ from headgate.pipeline.filesplits import MAX_LINE_BYTES, Split, filesystem
 CHUNK_BYTES: Final = 1 << 20
 # Bytes behind a chunk's end that may be looked at, whatever they hold.
 PADDING: Final = 64
+# A buffer that isn't in use, for the next to read: the kernel needn't find and clear new memory.
+_spare: list[bytearray] = []
 
 
 def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
@@ -74,6 +76,8 @@ def read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
         OSError: if the file can't be read, or its compressed stream ends early; lines before
             that are yielded first.
     """
+    if split.unread:
+        raise OSError(split.unread)
     system, inner = filesystem(split.path)
     if split.compression:
         source = _Stream(decompressed(system, inner, split.compression))
@@ -130,7 +134,17 @@ def _chunks(
         offset: of the first byte.
         end: where lines of others begin.
     """
-    raw = bytearray(2 * CHUNK_BYTES + PADDING)
+    raw = _spare.pop() if _spare else bytearray(2 * CHUNK_BYTES + PADDING)
+    try:
+        yield from _chunks_in(raw, read_into, offset, end)
+    finally:
+        _spare[:] = [raw]
+
+
+def _chunks_in(
+    raw: bytearray, read_into: Callable[[memoryview], int], offset: int, end: int
+) -> Iterator[tuple[int, Any, int]]:
+    """Yield ``_chunks`` in a buffer, or in a larger one where a line asks for it."""
     have = 0  # bytes of a line under way, at the buffer's start
     failure: OSError | None = None
     while end < 0 or offset + have < end or have:

@@ -11,7 +11,8 @@ import numpy as np
 from headgate.pipeline import schema
 from headgate.pipeline.arrays import is_in
 from headgate.pipeline.charges import emptied
-from headgate.pipeline.lanes import Events, Lane, bounds_of, events_of
+from headgate.pipeline.events import Events, Names, events_of
+from headgate.pipeline.lanes import Lane
 from headgate.pipeline.packed import OWN, PackOptions
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
@@ -20,9 +21,9 @@ from headgate.throttle.java import UNLIMITED
 class _Open:
     """A bundle whose decisions aren't all taken."""
 
-    def __init__(self, rows: Any, heads: Any, head: Any) -> None:
+    def __init__(self, rows: Any, names: Names, head: Any) -> None:
         self.rows = rows
-        self.heads = heads
+        self.names = names
         self.head = head
         self.throttle = np.zeros(len(head), np.int64)
         self.left = len(head)
@@ -57,12 +58,13 @@ class RowSink:
         columns = zip(*found, strict=True)
         yield from _replayed(table, dict(zip(of_quota, map(list, columns), strict=True)), None)
 
-    def events(self, row: dict[str, Any], heads: Any, lane: Lane) -> Events:
+    def events(self, row: dict[str, Any], lane: Lane) -> Events:
         """Remember the requests of a packed row; return its events."""
-        events = events_of(row, heads, lane, None, 1)
+        names = Names(row, 1)
+        events = events_of(row, names, lane, None)
         number = self._bundles
         self._bundles += 1
-        self._open[number] = _Open(row["rows"], heads, events.head)
+        self._open[number] = _Open(row["rows"], names, events.head)
         events.origin = (number << 32) + np.arange(len(events), dtype=np.int64)
         return events
 
@@ -96,14 +98,13 @@ def _decided(bundle: _Open) -> Iterator[Any]:
     """Yield REPLAY batches of a bundle."""
     import pyarrow as pa
 
-    heads, head = bundle.heads, pa.array(bundle.head)
-    users, clients = heads["quota_user"], heads["quota_client_id"]
-    ids = [quota_id(u, c) for u, c in zip(users.to_pylist(), clients.to_pylist(), strict=True)]
-    limits = bounds_of(heads, 1)[:, 0].tolist()
+    names, head = bundle.names, pa.array(bundle.head)
+    tags = [names.tags(at, layer) for at, layer in enumerate(names.layer[:, 0].tolist())]
+    limits = names.bounds[:, 0].tolist()
     who = {
-        "quota_id": pa.array(ids, pa.string()).take(head),
-        "quota_user": users.take(head),
-        "quota_client_id": clients.take(head),
+        "quota_id": pa.array([quota_id(*each) for each in tags], pa.string()).take(head),
+        "quota_user": pa.array([user for user, _ in tags], pa.string()).take(head),
+        "quota_client_id": pa.array([client for _, client in tags], pa.string()).take(head),
         "quota_bps": pa.array([v if v < UNLIMITED else None for v in limits], pa.float64()).take(
             head
         ),

@@ -5,6 +5,7 @@ What workers hand over: tables of rows of several kinds, and how rows become Arr
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Final
 
 from headgate.pipeline import schema
@@ -90,18 +91,19 @@ EMITTED_ACTIVITY: Final = schema.Table(
 )
 
 
+_CONNECTION: Final = re.compile(r".*?:\d+-(.*):\d+(?:-\d+){1,2}")
+
+
 @functools.lru_cache(maxsize=65536)
 def client_ip(connection: str) -> str:
     """
     Return the peer's address of a connection id, "" if it has none.
 
     ``localIP:port-remoteIP:port-processor-index`` (3.8 and older without the processor); an IPv6
-    address holds colons but no dash.
+    address holds colons, and a dash only in its interface's name (``%br-7``).
     """
-    parts = connection.split("-")
-    if len(parts) < 3:
-        return ""
-    return parts[1].rpartition(":")[0].strip("[]").partition("%")[0]
+    found = _CONNECTION.fullmatch(connection)
+    return found[1].strip("[]").partition("%")[0] if found else ""
 
 
 class Columns:

@@ -25,6 +25,15 @@ _COMPRESSION: Final = (
     (b"BZh", "bz2"),
     (b"\x04\x22\x4d\x18", "lz4"),
 )
+# What isn't read, and would be millions of bad lines.
+_FOREIGN: Final = (
+    (b"\xfd7zXZ\0", "xz"),
+    (b"PK\3\4", "zip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-zip"),
+    (b"\x1f\x9d", "compress (.Z)"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
 _JOURNAL_SUFFIXES: Final = (".arrow", ".open", ".parquet")
 
 
@@ -36,7 +45,8 @@ class Split:
     ``kind`` is ``log``, ``journal``, or ``requests`` (a table written before; start and end number
     its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file; ``starts`` the
-    (broker, (seq, ms)) of the start events of a journal's worker before the file.
+    (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
+    why nothing of it is read.
     """
 
     path: str
@@ -47,6 +57,7 @@ class Split:
     broker_id: int = -1
     nanos: bool = False
     starts: tuple[tuple[int, tuple[int, int]], ...] = ()
+    unread: str = ""
 
 
 def filesystem(path: str) -> tuple[Any, str]:
@@ -93,7 +104,9 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
                 if info.type == fs.FileType.Directory:
                     infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
             except (OSError, ValueError) as exc:
-                wrong.append(f"--requests {path}: {exc}")
+                known = "; give a path, file://, s3://, gs:// or hdfs://"
+                unknown = isinstance(exc, ValueError) and "Unrecognized" in str(exc)
+                wrong.append(f"--requests {path}: {exc}{known if unknown else ''}")
                 continue
             scheme = path.partition("://")[0] + "://" if "://" in path else ""
             files = [i for i in infos if i.is_file and not _hidden(i.path, inner)]
@@ -120,9 +133,12 @@ def cut(
     broker_id: int | None = None,
     broker_id_pattern: str | None = None,
     split_bytes: int = SPLIT_BYTES,
+    notes: list[str] | None = None,
 ) -> list[Split]:
     """
     Cut files into splits.
+
+    A log that is being compressed (``x`` and ``x.gz`` begin with the same request) counts once.
 
     Args:
         files: (path, size in bytes).
@@ -130,6 +146,7 @@ def cut(
         broker_id_pattern: regex on the path whose first group is the broker's id; wins over
             ``broker_id`` where it matches.
         split_bytes: size of a piece.
+        notes: gets a sentence about each other log that begins as one before it does.
 
     Raises:
         ConfigError: if the pattern isn't a regex with a group, or its group isn't a number.
@@ -142,7 +159,8 @@ def cut(
         splits.extend(Split(path, n, n + 1, "requests") for n in range(groups))
     journals = [path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]
     splits.extend(_journals([path for path in journals if not tables.get(path)]))
-    for path, size in files:
+    begun: dict[bytes, str] = {}
+    for path, size in files:  # in order of name: x before x.gz
         if path.endswith(_JOURNAL_SUFFIXES):
             continue
         broker = -1 if broker_id is None else broker_id
@@ -153,18 +171,31 @@ def cut(
             except ValueError as exc:
                 msg = f"--broker-id-pattern gives {match[1]!r} for {path}, which isn't a number"
                 raise ConfigError(msg) from exc
-        head, compression = _head(path)
+        head, compression, unread = _head(path)
+        if _SET_ASIDE.search(path):
+            unread = (
+                "it is a journal's, damaged and set aside; what could be read is in its .parquet"
+            )
+        other = begun.setdefault(first_request(head) or path.encode(), path)
+        if other != path and path.rpartition(".")[0] == other:
+            unread = f"it is {other}, compressed, which is read"
+        elif other != path and notes is not None:
+            notes.append(f"{path} begins with the request that {other} begins with; both count")
         folder = path.rsplit("/", 1)[0]
         # A rolled file too short to tell is read like its neighbours.
         sniffed[folder] = nanos = _nanos(head) or sniffed.get(folder, False)
-        if compression:
-            splits.append(Split(path, 0, -1, "log", compression, broker, nanos))
+        if compression or unread:
+            splits.append(Split(path, 0, -1, "log", compression, broker, nanos, unread=unread))
             continue
         splits.extend(
             Split(path, start, min(start + split_bytes, size), "log", "", broker, nanos)
             for start in range(0, size, split_bytes)
         )
     return splits
+
+
+# What `headgate journal compact` (``usage.reader``) calls damaged files.
+_SET_ASIDE: Final = re.compile(r"-\d{16}\.bad(-?\d+)?$")
 
 
 def _row_groups(path: str) -> int:
@@ -222,18 +253,32 @@ def _nanos(head: bytes) -> bool:
     return sniff_nanos(head)
 
 
-def _head(path: str) -> tuple[bytes, str]:
-    """Return (the first 64 KB of text, compression) of a file."""
+def first_request(head: bytes) -> bytes:
+    """Return the first whole request line of a log, as far as its first 64 KB go; else nothing."""
+    at = head.find(b'"requestHeader')
+    end = head.find(b"\n", at)
+    return head[head.rfind(b"\n", 0, at) + 1 : end] if 0 <= at < end else b""
+
+
+def _head(path: str) -> tuple[bytes, str, str]:
+    """Return (the first 64 KB of text, compression, why it isn't read) of a file."""
     system, inner = filesystem(path)
-    with system.open_input_file(inner) as file:
-        head: bytes = file.read(65536)
+    try:
+        with system.open_input_file(inner) as file:
+            head: bytes = file.read(65536)
+    except OSError as exc:  # it may have gone since it was listed
+        return b"", "", str(exc)
     for magic, name in _COMPRESSION:
         if head.startswith(magic):
             from headgate.pipeline.chunks import decompressed
 
             pieces = decompressed(system, inner, name)
             try:
-                return next(pieces, b""), name
+                return next(pieces, b""), name, ""
             except OSError:
-                return b"", name
-    return head, ""
+                return b"", name, ""
+    for magic, name in _FOREIGN:
+        if head.startswith(magic):
+            why = f"it is {name}; make it UTF-8 text, plain or as gzip, zstd, bzip2 or lz4"
+            return b"", "", why
+    return head, "", ""

@@ -9,7 +9,7 @@ start event before them), so that a replay does as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from headgate.usage.files import JournalFile, parse_name
 _OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
 _CHARGES: Final = ("record", "norecord", "unrecord", "strict", "told", "bound")
 _BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
+# Worker and number of an event to broker -> (seq, epoch ms) of the start events before it.
+StartsBefore = Callable[[str, int], dict[int, tuple[int, int]]]
 
 
 def journal_file(path: str) -> JournalFile:
@@ -47,6 +49,43 @@ def batches_of(path: str) -> Iterator[Any]:
                 yield files.to_schema(batch)
         else:
             yield from files.complete_batches(source)
+
+
+def damage_of(path: str, batches: int) -> str:
+    """
+    Return why a closed file wasn't read to its end; "" where it was.
+
+    One that is still open is read as far as it's complete, and has no footer to go by.
+
+    Args:
+        path: of the file.
+        batches: how many of its batches could be read.
+    """
+    import pyarrow as pa
+
+    if not path.endswith(files.CLOSED):
+        return ""
+    system, inner = filesystem(path)
+    try:
+        with system.open_input_file(inner) as source:
+            there = pa.ipc.open_file(source).num_record_batches
+    except FileNotFoundError:  # compacted meanwhile, and read by its other name
+        return ""
+    except (pa.ArrowException, OSError):
+        return (
+            f"the journal's file is damaged or cut off: no footer, {batches} batches could be read"
+        )
+    if batches == there:
+        return ""
+    return f"the journal's file is damaged: {batches} of its {there} batches could be read"
+
+
+def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any]]:
+    """Return what is to be said of a file that was read: its counts, and what is wrong with it."""
+    damage = damage_of(path, batches)
+    bad = {"kind": "bad", "file": path, "offset": size, "reason": damage, "line": ""}
+    stat = {"kind": "stat", "file": path, "lines": events + bool(damage), "input_bytes": size}
+    return [bad, stat] if damage else [stat]
 
 
 def starts_of(path: str) -> dict[int, tuple[int, int]]:
@@ -79,15 +118,16 @@ def request_batches(split: Split) -> Iterator[Any]:
     import pyarrow as pa
 
     starts = dict(split.starts)
-    events = size = 0
+    batches = events = size = 0
     for batch in batches_of(split.path):
+        batches += 1
         events += batch.num_rows
         size += batch.nbytes
         table = _requests(pa.Table.from_batches([batch]), split, starts)
         if table.num_rows:
             yield from table.to_batches()
-    stat = {"kind": "stat", "file": split.path, "lines": events, "input_bytes": size}
-    yield pa.RecordBatch.from_pylist([stat], schema=EMITTED_REQUESTS.arrow)
+    said = _read(split.path, batches, events, size)
+    yield pa.RecordBatch.from_pylist(said, schema=EMITTED_REQUESTS.arrow)
 
 
 def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> Any:
@@ -191,10 +231,11 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
     import pyarrow as pa
 
     starts = dict(split.starts)
-    events = size = 0
+    batches = events = size = 0
     parts = []
     seen: dict[tuple[Any, ...], float] = {}
     for batch in batches_of(split.path):
+        batches += 1
         events += batch.num_rows
         size += batch.nbytes
         table = pa.Table.from_batches([batch])
@@ -203,7 +244,7 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
             parts.append(_given(table))
         parts.append(_sums(_requests(table, split, starts)))
     rows = _sights(seen)
-    rows.append({"kind": "stat", "file": split.path, "lines": events, "input_bytes": size})
+    rows += _read(split.path, batches, events, size)
     for part in parts:
         yield from part.to_batches()
     yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
@@ -224,6 +265,37 @@ def sums_of_events(raw: bytes, split: Split, *, connections: bool = False) -> It
         yield from _sums(_requests(table, split, {})).to_batches()
     if seen:
         yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
+
+
+def requests_of_events(raw: bytes, split: Split, starts: StartsBefore) -> Iterator[Any]:
+    """
+    Yield what one message of a journal's topic holds, as :func:`request_batches` does.
+
+    Args:
+        raw: the message.
+        split: says where it is from.
+        starts: gives broker -> (seq, epoch ms) of the start events of a worker before a number.
+    """
+    import pyarrow as pa
+
+    from headgate.usage.topic import decode
+
+    for batch in decode(raw):
+        if batch.num_rows:
+            before = starts(batch["worker_id"][0].as_py(), batch["seq"][0].as_py())
+            table = _requests(pa.Table.from_batches([batch]), split, before)
+            yield from table.to_batches()
+
+
+def starts_in(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (worker, broker, seq, epoch ms) of the start events of one message."""
+    from headgate.usage.topic import decode
+
+    for batch in decode(raw):
+        starts: dict[int, tuple[int, int]] = {}
+        _start(batch, starts)
+        for broker, (seq, t_ms) in starts.items():
+            yield batch["worker_id"][0].as_py(), broker, seq, t_ms
 
 
 def _sights(seen: dict[tuple[Any, ...], float]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, tzinfo
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,15 +23,28 @@ from headgate.pipeline.shapes import (
     MUTATION_LINE,
     PLAIN,
     PRODUCE_LINE,
+    PRODUCE_RESPONSE,
     SHARE,
+    ChangedTopic,
     FetchLine,
-    TopicsRequest,
+    FetchPartition,
+    MutationLine,
+    NewTopic,
+    ShareLine,
 )
 from headgate.pipeline.stamps import StampError, StampReader
+from headgate.pipeline.wrapped import MARK, START, BadLine, other_line, unwrap, why
 
-
-class BadLine(ValueError):
-    """A line that holds no request we can read; the text is the reason."""
+__all__ = [
+    "FETCH",
+    "MUTATION",
+    "PRODUCE",
+    "REQUEST",
+    "BadLine",
+    "LineParser",
+    "LogRow",
+    "is_brokers_own",
+]
 
 
 class LogRow(NamedTuple):
@@ -95,10 +108,9 @@ def is_brokers_own(api_name: str, version: int) -> bool:
 
 
 # RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
-_START: Final = b'{"isForwarded":'
+_END_MS: Final = 253_402_300_800_000.0  # the year 10000
 _KEY: Final = b'"requestApiKey":'
 _KEY_LEN: Final = len(_KEY)
-_MARK: Final = b"Completed request:"
 _ESCAPED: Final = re.compile(rb'Completed request:\s*\{\\"|\{\\"isForwarded\\"|\\"requestHeader\\"')
 _OLD: Final = re.compile(rb"Completed request:\s*(?:RequestHeader\(|[A-Za-z])")
 
@@ -111,10 +123,19 @@ class LineParser:
         zone: the broker's time zone, where stamps print none.
         nanos: see ``stamps.sniff_nanos``.
         file: the file's name; gives the date where stamps have none.
+        default_partitions: the cluster's ``num.partitions``.
     """
 
-    def __init__(self, zone: tzinfo = UTC, *, nanos: bool = False, file: str = "") -> None:
+    def __init__(
+        self,
+        zone: tzinfo = UTC,
+        *,
+        nanos: bool = False,
+        file: str = "",
+        default_partitions: int = 1,
+    ) -> None:
         self._stamps = StampReader(zone, nanos=nanos, file=file)
+        self._default_partitions = default_partitions
         self._names: dict[str, str] = {}
 
     def parse(self, line: bytes) -> LogRow | None:
@@ -124,13 +145,21 @@ class LineParser:
         Raises:
             BadLine: with the reason, if it isn't a whole request line.
         """
-        start = line.find(_START)
-        if start < 0:
-            return self._parse_unusual(line)
+        start = line.find(START)
         try:
+            if start < 0:
+                return self._parse_unusual(line)
             return self._row(line[start:] if start else line, self._stamps.read(line[:start]))
         except StampError as exc:
             raise BadLine(str(exc)) from exc
+        except RecursionError as exc:
+            msg = "nested too deep"
+            raise BadLine(msg) from exc
+        except OverflowError as exc:
+            msg = "a number larger than any broker writes"
+            raise BadLine(msg) from exc
+        except BadLine as exc:
+            raise BadLine(other_line(line) or str(exc)) from exc
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
         key = body.find(_KEY, 0, 160) + _KEY_LEN
@@ -143,7 +172,7 @@ class LineParser:
                 if decoder is not PLAIN:
                     line = decoder.decode(body[:end])
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise BadLine(_why(body, exc)) from exc
+            raise BadLine(why(body, exc)) from exc
         header = line.requestHeader
         api = header.requestApiKeyName
         version = header.requestApiVersion
@@ -159,39 +188,42 @@ class LineParser:
         charged, exact, bytes_ = not forwarded, True, 0
         if decoder is PRODUCE_LINE:
             request = line.request
-            bytes_ = sizes.produce_bytes(
-                version,
-                client,
-                request.transactionalId,
-                [
-                    (t.name, [p.recordsSizeInBytes for p in t.partitionData])
-                    for t in request.topicData
-                ],
-            )
-            exact = version <= sizes.NEWEST_PRODUCE
+            topics = []
+            names, told = f"{client}{request.transactionalId}", True
+            for topic in request.topicData:
+                records = [p.recordsSizeInBytes for p in topic.partitionData]
+                topics.append((topic.name, records))
+                names += topic.name or ""
+                if None in records:
+                    told = told and all(p.is_sized for p in topic.partitionData)
+            bytes_ = sizes.produce_bytes(version, client, request.transactionalId, topics)
+            exact = version <= sizes.NEWEST_PRODUCE and told and not _lacks(names)
             quota_type, amount = PRODUCE, float(bytes_)
+            if _is_refused(line.response):
+                quota_type, amount = REQUEST, line.localTimeMs / 10.0
+                bytes_, exact = 0, True
         elif decoder is FETCH_LINE:
             quota_type = FETCH
             bytes_, exact, follower = _fetch(line, version)
             charged = charged and not follower
             amount = float(bytes_)
         elif decoder is SHARE:
-            if not isinstance(line.response, str):
-                topics = [
-                    [(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in t.partitions]
-                    for t in line.response.responses
-                ]
-                bytes_ = sizes.share_fetch_bytes(version, topics)
-            quota_type, amount, exact = FETCH, float(bytes_), False
+            bytes_, exact = _share_fetch(line, version)
+            quota_type, amount = FETCH, float(bytes_)
         elif decoder is MUTATION_LINE:
-            quota_type, amount = MUTATION, _mutations(line.request)
-            if not isinstance(line.response, str):
-                throttle = max(throttle, line.response.throttleTimeMs)
+            quota_type = MUTATION
+            amount, exact = _mutations(line, self._default_partitions)
+            answer = line.response
+            throttle = max(throttle, 0 if isinstance(answer, str) else answer.throttleTimeMs)
         else:
             quota_type, amount = REQUEST, line.localTimeMs / 10.0
             charged = charged and not is_brokers_own(api, version)
+        record_ms = log_ms - line.sendTimeMs - line.responseQueueTimeMs
+        if not 0.0 <= record_ms < _END_MS:
+            msg = f"impossible time: {record_ms:.0f} ms since 1970"
+            raise BadLine(msg)
         return LogRow(
-            log_ms - line.sendTimeMs - line.responseQueueTimeMs,
+            record_ms,
             line.listener,
             line.connection,
             principal,
@@ -213,56 +245,26 @@ class LineParser:
         if not line.strip():
             return None
         if _ESCAPED.search(line):
-            message, log_ms = self._unwrap(line)
+            message, log_ms = unwrap(line, self._stamps)
             start = message.find(b"{")
             return self._row(message[start:], log_ms)
         if _OLD.search(line):
             msg = "free text line of Kafka before 2.8; its sizes can't be recovered"
             raise BadLine(msg)
-        mark = line.find(_MARK)
-        start = line.find(b"{", mark + len(_MARK)) if mark >= 0 else line.find(b"{")
+        mark = line.find(MARK)
+        start = line.find(b"{", mark + len(MARK)) if mark >= 0 else line.find(b"{")
         if start < 0 or (mark < 0 and b'"requestHeader"' not in line):
             reason = "cut off before its JSON" if mark >= 0 else "not a request line"
             raise BadLine(reason)
-        try:
-            log_ms = self._stamps.read(line[:start])
-        except StampError as exc:
-            raise BadLine(str(exc)) from exc
+        log_ms = self._stamps.read(line[:start])
         body = line[start:]
         if b'"requestHeader"' not in body:
-            raise BadLine(_why(body, None))
+            raise BadLine(why(body, None))
         try:  # spaces after colons: put it into the form the fast way knows
             value = json.loads(body[: body.rfind(b"}") + 1])
         except ValueError as exc:
-            raise BadLine(_why(line[start:], exc)) from exc
+            raise BadLine(why(line[start:], exc)) from exc
         return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
-
-    def _unwrap(self, line: bytes) -> tuple[bytes, float]:
-        """Return the message inside a JSON layout's object, and its time."""
-        for start in (m.start() for m in re.finditer(rb"\{", line)):
-            try:
-                outer = json.loads(line[start : line.rfind(b"}") + 1])
-            except ValueError as exc:
-                raise BadLine(_why(line[start:], exc)) from exc
-            if isinstance(outer, dict):
-                break
-        message = next((v for v in _strings(outer) if "requestHeader" in v), None)
-        if message is None:
-            msg = "no request in the JSON layout's fields"
-            raise BadLine(msg)
-        raw = message.encode()
-        try:  # a pattern line inside (container runtimes) has the logger's own time
-            return raw, self._stamps.read(raw[: raw.find(b"{")])
-        except StampError:
-            pass
-        log_ms = _wrapper_ms(outer, self._stamps)
-        if log_ms is None:
-            try:
-                log_ms = self._stamps.read(line[: line.find(b"{")])
-            except StampError as exc:
-                msg = "no time in the JSON layout's fields"
-                raise BadLine(msg) from exc
-        return raw, log_ms
 
 
 def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
@@ -280,7 +282,7 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
                 t.topic,
                 [
                     (
-                        p.recordsSizeInBytes,
+                        p.size,
                         None if p.abortedTransactions is None else len(p.abortedTransactions),
                         1
                         if p.divergingEpoch is p.currentLeader is p.snapshotId is msgspec.UNSET
@@ -290,75 +292,121 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
                             p.snapshotId is not msgspec.UNSET,
                         ),
                     )
-                    for p in t.partitions
+                    for p in t.partitions or ()
                 ],
             )
             for t in response.responses
         ],
     )
     exact = (
-        version <= sizes.NEWEST_FETCH
+        sizes.OLDEST_EXACT_FETCH <= version <= sizes.NEWEST_FETCH
         and line.throttleTimeMs == 0
         and line.messageConversionsTime == 0.0
+        and not any("?" in (t.topic or "") for t in response.responses)
+        and all(_is_whole(p, version) for t in response.responses for p in t.partitions or ())
     )
     return bytes_, exact, replica >= 0
 
 
-def _mutations(request: TopicsRequest) -> float:
+_UNSENT: Final = (sizes.UNSUPPORTED_VERSION, sizes.UNSUPPORTED_COMPRESSION)
+
+
+def _is_whole(partition: FetchPartition, version: int) -> bool:
+    """Say whether what was sent of a partition, and so logged, is what was charged."""
+    unsent = version < sizes.UNSENT_BELOW and partition.errorCode in _UNSENT
+    return partition.is_sized and not unsent
+
+
+def _share_fetch(line: ShareLine, version: int) -> tuple[int, bool]:
     """
-    Return the partitions a topic change is charged, as far as the line tells.
+    Return (bytes charged, exact) of a share fetch: exact only where it brought nothing.
 
-    Exact for new topics with a stated number of partitions; a default number (-1), a deleted
-    topic and an enlarged one count 1, for the log doesn't say how many they have.
+    Kafka 4.0 to 4.3 log ``"records":""`` whatever there was, so only the frame around the records
+    is counted. Partitions that only acknowledge get into the answer after the charge (KafkaApis).
     """
-    if request.validateOnly:
-        return 0.0
-    total = len(request.topicNames or ())
-    for topic in request.topics or ():
-        total += len(topic.assignments or ()) or max(topic.numPartitions, 1)
-    return float(total)
+    response = line.response
+    if isinstance(response, str) or line.throttleTimeMs > 0:
+        return 0, False  # not answered; or charged and taken back, and its size isn't logged
+    if response.errorCode:
+        return 0, True  # refused before anything was fetched
+    topics, exact = [], version in sizes.EXACT_SHARE
+    for topic in response.responses:
+        fetched = [
+            p for p in topic.partitions if p.recordsSizeInBytes is not None or p.acquiredRecords
+        ]
+        exact = exact and all(
+            p.recordsSizeInBytes is not None and not p.errorCode for p in topic.partitions
+        )
+        if fetched:
+            topics.append([(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in fetched])
+    return sizes.share_fetch_bytes(version, topics), exact
 
 
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [s for v in value.values() for s in _strings(v)]
-    return []
+def _lacks(names: str) -> bool:
+    """
+    Say whether names may have lost characters, and so their length in bytes.
+
+    U+FFFD stands for bytes that weren't UTF-8 on the way in, a question mark for a character that
+    the log's encoding lacks on the way out (Java up to 17 without a UTF-8 locale writes ASCII).
+    """
+    return "?" in names or "\ufffd" in names
 
 
-# Where JSON layouts keep the time: log4j2 JsonLayout, JsonTemplateLayout (ECS, GELF), logstash.
-_TIME_KEYS: Final = ("@timestamp", "timestamp", "timeMillis", "time", "ts", "date", "asctime")
+# What a produce request is refused with as a whole, before its bytes are charged (KafkaApis,
+# handleProduceRequest): CLUSTER_AUTHORIZATION_FAILED (an idempotent one, before Kafka 3) and
+# TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Only the request quota counts it.
+_REFUSED: Final = (31, 53)
+_MAYBE_REFUSED: Final = re.compile(rb'"errorCode":\s*(?:31|53)\b')
 
 
-def _wrapper_ms(outer: dict[str, Any], stamps: StampReader) -> float | None:
-    instant = outer.get("instant")
-    if isinstance(instant, dict) and "epochSecond" in instant:
-        return float(instant["epochSecond"]) * 1000.0 + instant.get("nanoOfSecond", 0) / 1e6
-    for key in _TIME_KEYS:
-        value = outer.get(key)
-        if isinstance(value, bool) or value is None:
-            continue
-        if isinstance(value, int | float):
-            return float(value) if value > 1e11 else float(value) * 1000.0
-        try:
-            return stamps.read(str(value).encode())
-        except StampError:
-            continue
-    return None
-
-
-def _why(body: bytes, error: Exception | None) -> str:
-    """Say what is wrong with a JSON body: cut off, garbled, or a field missing."""
-    depth = body.count(b"{") - body.count(b"}")
-    if depth > 0 or not body:
-        return f"cut off: {depth} braces of its JSON are open at the end"
+def _is_refused(response: msgspec.Raw) -> bool:
+    """Say whether a produce request was refused before it was charged, by its answer."""
+    text = bytes(response)
+    if not _MAYBE_REFUSED.search(text):
+        return False
     try:
-        value = json.loads(body[: body.rfind(b"}") + 1])
-    except UnicodeDecodeError as exc:
-        return f"not UTF-8 at byte {exc.start} of the JSON"
-    except ValueError as exc:
-        return f"broken JSON: {exc}"
-    if not isinstance(value, dict):
-        return "the JSON isn't an object"
-    return f"not the JSON of a request: {error}" if error else "the JSON holds no requestHeader"
+        answers = PRODUCE_RESPONSE.decode(text).responses
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # none of Kafka's: it counts as any other
+        return False
+    codes = {p.errorCode for topic in answers for p in topic.partitionResponses}
+    return len(codes) == 1 and codes <= set(_REFUSED)
+
+
+# An answer that doesn't say whether the controller has done it, and so charged it.
+_TIMED_OUT: Final = 7
+
+
+def _mutations(line: MutationLine, default_partitions: int) -> tuple[float, bool]:
+    """
+    Return (partitions that a topic change is charged, exact).
+
+    A controller charges each topic once it has found nothing wrong with it, so one with an error
+    isn't charged (``ReplicationControlManager``). The line doesn't say how many partitions a
+    deleted topic had (counts 1), how many an enlarged one had before (1, without assignments), nor,
+    where the answer is silent, a default's. Nor whether a controller charges what it only
+    validates: KRaft's does, ZooKeeper's didn't.
+    """
+    request, response = line.request, line.response
+    topics = [NewTopic(name=name) for name in request.topicNames or ()] + (request.topics or [])
+    told: list[ChangedTopic] = []
+    if not isinstance(response, str):
+        told = response.topics or response.responses or response.results or []
+    answers = {bytes(t.topicId): t for t in told} | {bytes(t.name): t for t in told}
+    done = len(told) == len(topics) and not any(t.errorCode for t in told)
+    total, exact = 0, bool(told) and not request.validateOnly
+    for topic in topics:
+        name = bytes(topic.name)
+        found = answers.get(bytes(topic.topicId) if name == b"null" else name)
+        if found is not None and found.errorCode not in (0, _TIMED_OUT):
+            continue
+        exact = exact and (done or (found is not None and found.errorCode == 0))
+        if topic.assignments:
+            total += len(topic.assignments)
+        elif topic.numPartitions is not None and topic.numPartitions > 0:
+            total += topic.numPartitions
+        elif topic.numPartitions is not None and found is not None and found.numPartitions > 0:
+            total += found.numPartitions
+        else:
+            total += 1 if topic.numPartitions is None else default_partitions
+            exact = False
+    return float(total), exact

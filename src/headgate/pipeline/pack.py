@@ -60,6 +60,7 @@ NEEDED: Final = (
     "event",
     "file",
     *(c.name for c in JOURNAL),
+    "kind",
 )
 _SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
 

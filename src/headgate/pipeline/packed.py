@@ -4,12 +4,16 @@ What is packed: a row for many quota-ids of one piece, events in blobs; and what
 A bundle is the events of those sensors of a piece that have one kind, one broker (and gateway
 worker) and one share of the quota-ids in common. A sensor belongs to one bundle key for ever, so
 whoever gets all bundles of a key, in order, has all there is of its sensors.
+
+Plans that disagree on who shares a quota give an event several sensors. It's packed once all the
+same, under its root, which is coarse enough for all of them: the user for quotas of users and of
+users' client-ids, a broker as a whole where users and client-ids across all users have quotas.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
@@ -39,15 +43,21 @@ PACKED: Final = schema.Table(
             ("start_ms", "long", "when the sensors' expiry counts from; null = 0"),
             ("first", "long", "order of the first event: its time, or a journal's seq"),
             ("last", "long", "order of the last event"),
-            ("tie", "long", "order of bundles with the same first: hash of the file"),
-            ("n", "int", "events, by sensor and then in order"),
+            ("since", "long", "order of the piece's first event, in whatever bundle"),
+            ("tie", "long", "order of pieces with the same since: a hash of them"),
+            ("n", "int", "events, by root and then in order"),
             ("t_from", "long", "epoch ms that t counts from"),
-            ("t", "binary", "uint32 ms after t_from per event; int64 where that's too short"),
-            ("amount", "binary", "uint32 per event; float64 where that can't hold it"),
+            ("t", "binary", "uint8 or uint16 ms since the last event; uint32 ms or int64"),
+            ("amount", "binary", "uint16 or uint32 per event; float64 where that can't hold it"),
             ("op", "binary", "uint8 per event; null = all charged and checked"),
             ("pos", "binary", "int64 order per event; null = by time"),
-            ("head", "binary", "uint32 per event: which of heads; null = heads' own events follow"),
-            ("heads", "binary", "Arrow batch: the sensors, and who is charged to each"),
+            ("head", "binary", "uint16 or uint32 of heads per event; null = heads' events follow"),
+            ("heads", "binary", "Arrow batch: the roots, and who is charged to each"),
+            (
+                "terms",
+                "binary",
+                "what heads are under each plan: limits, float64, then layers, a byte",
+            ),
             ("rows", "binary", "the requests themselves, an Arrow stream; null if not wanted"),
             ("file", "string", "bad, stat: file"),
             ("offset", "long", "bad: byte offset"),
@@ -58,6 +68,8 @@ PACKED: Final = schema.Table(
         )
     ),
 )
+# In which order the bundles of a key are replayed.
+ORDER: Final = ("key", "first", "since", "tie")
 # What sensors of a lane have in common, beside its key.
 LANE: Final = (
     "quota_type",
@@ -74,12 +86,19 @@ OWN: Final = ("own_user", "own_client_id", "own_quota")
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
 
 
-def heads_schema(plans: int) -> Any:
-    """
-    Return the Arrow schema of ``heads``: a row per sensor and who is charged to it, by sensor.
+# Which tags a head's sensor has under a plan: those of its root, those named here of its own
+# principal and client-id, or none (the plan doesn't charge it here).
+ROOT, USER, CLIENT, BOTH, NOBODY, ABSENT = range(6)
+LAYERS: Final = 5
+"""Sensors are of one layer each, so that each layer's events are replayed in order."""
 
-    ``events`` says how many there are of it, ``bounds`` the limit under each plan (NaN: under this
-    plan it goes elsewhere, infinite: none), ``sums`` what LOGGED names.
+
+def heads_schema() -> Any:
+    """
+    Return the Arrow schema of ``heads``: a row per root and who is charged there, by root.
+
+    ``events`` says how many there are of it, ``terms`` which of the bundle's terms hold, ``sums``
+    what LOGGED names.
     """
     import pyarrow as pa
 
@@ -88,10 +107,43 @@ def heads_schema(plans: int) -> Any:
         [pa.field(name, pa.string()) for name in text]
         + [
             pa.field("events", pa.int64()),
-            pa.field("bounds", pa.list_(pa.float64(), plans)),
+            pa.field("terms", pa.int32()),
             pa.field("sums", pa.list_(pa.int64(), len(LOGGED))),
         ]
     )
+
+
+class BundleKey(NamedTuple):
+    """What the sensors of a bundle have in common."""
+
+    quota_type: str
+    worker_id: str | None
+    broker_id: int | None
+    num_samples: int
+    window_ms: int
+    rule: str | None  # how they decide; None = as Kafka does for the type
+    max_throttle_ms: int | None
+    start_ms: int | None  # when expiry counts from
+    own: bool  # a journal's own order, not that of time
+    share: int  # of the quota-ids
+
+    def __str__(self) -> str:
+        return "\x1f".join(map(str, self))
+
+
+class Rooted(NamedTuple):
+    """A root (or a sensor that is its own): its bundle, and its tags as Kafka has them."""
+
+    bundle: BundleKey
+    quota_user: str
+    quota_client_id: str
+
+
+class Terms(NamedTuple):
+    """What a charge is under, by plan: the layer of its sensor, and the limit there."""
+
+    layers: bytes
+    limits: tuple[float, ...]  # NaN where ABSENT, infinite: none
 
 
 @dataclass(frozen=True)

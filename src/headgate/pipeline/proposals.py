@@ -14,8 +14,13 @@ from headgate.pipeline.advice import (
     Proposal,
     entity_of,
     figure,
+    floor,
+    need,
     number,
     round_up,
+    spares,
+    too_little,
+    why_floor,
 )
 from headgate.pipeline.quotas import KEY_OF_TYPE
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
@@ -42,8 +47,9 @@ def propose(
         dead: (type, entity, value) of quotas that nobody matched.
         advice: how figures are made.
     """
-    seen = sorted(observed, key=lambda o: (o.quota_type, o.user, o.client_id))
-    proposals = [_single(o, current, advice) for o in seen]
+    everyone = sorted(observed, key=lambda o: (o.quota_type, o.user, o.client_id))
+    seen = [o for o in everyone if not too_little(o, advice)]
+    proposals = [_single(o, current, advice) for o in everyone]
     proposals += _splits(seen, sharers, advice)
     proposals += _merges(seen, current, advice)
     proposals += _defaults(seen, current, advice)
@@ -63,33 +69,52 @@ def propose(
 
 def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
     entity = entity_of(seen.user, seen.client_id)
-    value = figure(seen, advice)
-    near = seen.current is not None and abs(value - seen.current) <= advice.tolerance * seen.current
-    growth = ""
-    if seen.growth_per_day > 0:
-        growth = f", grown {seen.growth_per_day:.1%} a day over {advice.horizon_days} days"
-    now = "no limit now" if seen.current is None else f"{number(seen.current)} now"
-    reason = (
-        f"{advice.percentile:.0%} of the time at most {number(seen.percentile)} "
-        f"{UNITS[seen.quota_type][0]} over {advice.window_s} s (peak {number(seen.peak)}){growth}, "
-        f"times {advice.headroom:g}, rounded up: {number(value)}; {now}"
-    )
     key = KEY_OF_TYPE[seen.quota_type]
-    action = "keep" if near else "set"
-    if not near and seen.current is not None and current.get(entity, key) is None:
-        reason += " from a less specific entity"
+    now = "no limit now" if seen.current is None else f"{number(seen.current)} now"
+    if seen.current is not None and current.get(entity, key) is None:
+        now += " from a less specific entity"
+    why = too_little(seen, advice)
+    value: float | None = None
+    if why:
+        action = "wait"
+        reason = f"{why}; {now}"
+    else:
+        action, value, (of_figure, of_now) = _value(seen, advice)
+        growth = ""
+        if seen.growth_per_day > 0:
+            growth = f", grown {seen.growth_per_day:.1%} a day over {advice.horizon_days} days"
+        reason = (
+            f"{advice.percentile:.0%} of the time at most {number(seen.percentile)} "
+            f"{UNITS[seen.quota_type][0]} over {advice.window_s} s (peak {number(seen.peak)})"
+            f"{growth}, times {advice.headroom:g}, rounded up: {number(need(seen, advice))}"
+            f"{of_figure}; {now}{of_now}"
+        )
     return Proposal(
         seen.quota_type,
         entity,
         action,
         seen.current,
-        seen.current if near else value,
-        reason + (", near enough" if near else ""),
+        value,
+        reason,
         seen.percentile,
         seen.peak,
         seen.growth_per_day,
         ((seen.user, seen.client_id),),
     )
+
+
+def _value(seen: Observed, advice: Advice) -> tuple[str, float, tuple[str, str]]:
+    """Return what to do, the limit, and what is to be said of the figure and of the limit now."""
+    value, used = figure(seen, advice), need(seen, advice)
+    raised = f", raised to the {why_floor(seen.quota_type, advice)}" if value > used else ""
+    if seen.current is None:
+        return "set", value, (raised, "")
+    if abs(value - seen.current) <= advice.tolerance * seen.current:
+        return "keep", seen.current, (raised, ", near enough")
+    if raised and used <= seen.current and spares(seen.current, seen.quota_type, advice):
+        below = f", below the {why_floor(seen.quota_type, advice)}"
+        return "keep", seen.current, (below, ", which is enough and spares such a request")
+    return "set", value, (raised, "")
 
 
 def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[Proposal]:
@@ -104,7 +129,7 @@ def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[P
         # Only a user's own clients can be told apart by name: anybody may claim a client-id.
         if most / total < advice.split_share or not client_id or o.quota_type not in _BY_CLIENT:
             continue
-        value = round_up(figure(o, advice) * most / total, UNITS[o.quota_type][1])
+        value = round_up(figure(o, advice) * most / total, floor(o.quota_type, advice))
         found.append(
             Proposal(
                 o.quota_type,
@@ -141,7 +166,10 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
         peak = sum(o.peak for o in mine)
         if len(mine) < 2 or peak > max(limits):
             continue
-        value = round_up(sum(figure(o, advice) for o in mine), UNITS[quota_type][1])
+        least = floor(quota_type, advice)
+        together = round_up(sum(need(o, advice) for o in mine))
+        value = max(together, least)
+        which = "the floor" if least > together else "the sum of their figures"
         found.append(
             Proposal(
                 quota_type,
@@ -151,7 +179,7 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
                 value,
                 f"{len(mine)} clients have quotas of {number(sum(limits))} together; even the sum "
                 f"of their peaks ({number(peak)}) is within the largest one: one quota of "
-                f"{number(value)}, the sum of their figures, serves them all",
+                f"{number(value)}, {which}, serves them all",
                 sum(o.percentile for o in mine),
                 peak,
                 0.0,
@@ -187,6 +215,8 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
         if len(alike) < 3 or len(alike) * 2 < len(mine):
             continue
         value = max(v for v, _ in alike)
+        needs = [need(o, advice) for _, o in alike]
+        floored = f", at most the {why_floor(quota_type, advice)}" if value > max(needs) else ""
         named = [entity_of(o.user, o.client_id) for _, o in alike]
         own = tuple(e for e in named if current.get(e, key) is not None)
         instead = f", in place of {len(own)} quotas of their own" if own else ""
@@ -197,8 +227,9 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
                 "default",
                 None,
                 value,
-                f"{len(alike)} of {len(mine)} need between {number(min(v for v, _ in alike))} and "
-                f"{number(value)}: a default of {number(value)} serves them all{instead}",
+                f"{len(alike)} of {len(mine)} need between {number(min(needs))} and "
+                f"{number(max(needs))}{floored}: a default of {number(value)} serves them all"
+                f"{instead}",
                 max(o.percentile for _, o in alike),
                 max(o.peak for _, o in alike),
                 0.0,

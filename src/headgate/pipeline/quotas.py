@@ -48,6 +48,15 @@ _KEY_OF_NAME: Final[dict[str, QuotaKey]] = KEY_OF_TYPE | {
 }
 
 
+def key_of(quota_type: str) -> QuotaKey:
+    """
+    Return the key that a quota type is looked up by.
+
+    Types without a key of their own (journals may hold any) resolve as requests' do.
+    """
+    return _KEY_OF_NAME.get(quota_type, REQUEST)
+
+
 class Resolved(NamedTuple):
     """Who shares the quota, the limit (None = unlimited) and the entity it comes from."""
 
@@ -127,15 +136,13 @@ class TimedResolver:
     def __call__(self, user: str, client_id: str, quota_type: str, at_ms: float) -> Resolved:
         """
         Return who shares the quota of ``quota_type``, and the limit, at ``at_ms``.
-
-        Types without a key of their own (journals may hold any) resolve to the whole user.
         """
         epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
         known = self._known[epoch]
         at = (user, client_id, quota_type)
         answer = known.get(at)
         if answer is None:
-            found = self._resolvers[epoch](user, client_id, _KEY_OF_NAME.get(quota_type, REQUEST))
+            found = self._resolvers[epoch](user, client_id, key_of(quota_type))
             source = None if found.source is None else str(found.source)
             answer = Resolved(found.quota_id, *found.tags, found.value, source)
             if len(known) > 200_000:
@@ -148,7 +155,7 @@ class TimedResolver:
     ) -> tuple[Tags, float | None]:
         """Return the tags and the limit (None = unlimited) of what ``self()`` says, but sooner."""
         epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
-        table, key = self._tables[epoch], _KEY_OF_NAME.get(quota_type, REQUEST)
+        table, key = self._tables[epoch], key_of(quota_type)
         if key == PRODUCER_IDS or key in table.static_defaults:
             found = self(user, client_id, quota_type, at_ms)
             return (found.quota_user, found.quota_client_id), found.quota
@@ -163,7 +170,7 @@ class TimedResolver:
     def source(self, tags: Tags, quota_type: str, at_ms: float) -> str | None:
         """Return the entity that the limit of a sensor with these tags comes from, as printed."""
         epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
-        table, key = self._tables[epoch], _KEY_OF_NAME.get(quota_type, REQUEST)
+        table, key = self._tables[epoch], key_of(quota_type)
         found = select_limit(table.for_key(key), *tags)
         if found is not None:
             return str(found)
@@ -172,9 +179,13 @@ class TimedResolver:
         return str(STATIC_DEFAULT) if is_static else None
 
 
-def load(path: str) -> Quotas:
+def load(path: str, flag: str = "--quotas") -> Quotas:
     """
     Read a quotas file, or a history export.
+
+    Args:
+        path: the file.
+        flag: where it was given, for messages.
 
     Raises:
         ConfigError: if it can't be read; names the file, and each mistake with its line.
@@ -182,5 +193,5 @@ def load(path: str) -> Quotas:
     try:
         file = read_quotas_file(path)
     except HeadgateError as exc:
-        raise ConfigError(f"--quotas: {exc}") from exc
+        raise ConfigError("\n".join(f"{flag}: {line}" for line in str(exc).splitlines())) from exc
     return Quotas.with_history(file.table, file.history, Path(path).stem)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -41,12 +41,14 @@ class ReadPlan:
     What all workers need to know: the pieces, the zone, and what to hand over.
 
     ``scan`` says whether lines are scanned in machine code; None = once there are enough of them.
+    ``default_partitions`` is the cluster's ``num.partitions``, where a line doesn't tell.
     """
 
     splits: tuple[Split, ...]
     time_zone: str = "UTC"
     connections: bool = False
     scan: bool | None = None
+    default_partitions: int = 1
 
 
 class _Process:
@@ -54,6 +56,8 @@ class _Process:
 
     unscanned = 0
     loaded = False
+    # By time zone, what a task has left for the next: memory that's there, names that are known.
+    spare: ClassVar[dict[str, tuple[LineScanner, ScannedSums]]] = {}
 
 
 def preload() -> None:
@@ -75,6 +79,7 @@ class LogReader:
 
     Attributes:
         scanner: where lines are scanned.
+        sums: of scanned lines, by second.
     """
 
     def __init__(self, plan: ReadPlan, side: Columns, *, connections: bool) -> None:
@@ -83,6 +88,8 @@ class LogReader:
         self._connections = connections
         self._zone = zone_of(plan.time_zone)
         self.scanner: LineScanner | None = None
+        self.sums: ScannedSums | None = None
+        self._blank = 0  # lines of spaces in the split under way
 
     def read(self, split: Split) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
         """
@@ -92,8 +99,14 @@ class LogReader:
             (byte offset of what the scanner counts from; lines it has just taken, -1 where it asks
             for ``forget``; (byte offset, row) of others). The next overwrites what it took.
         """
-        parser = LineParser(self._zone, nanos=split.nanos, file=split.path)
+        parser = LineParser(
+            self._zone,
+            nanos=split.nanos,
+            file=split.path,
+            default_partitions=self._plan.default_partitions,
+        )
         lines = size = 0
+        self._blank = 0
         try:
             for base, text, end in read_chunks(split):
                 scanner = self._scanner(end)
@@ -112,8 +125,11 @@ class LogReader:
                 size += end
         except OSError as exc:
             # A compressed stream that ends early; what came before it counts.
-            self._side.add_bad(split, size, f"the file can't be read further: {exc}", b"")
-        self._side.add_stat(split, lines, size)
+            what = "isn't read" if split.unread else "can't be read further"
+            self._side.add_bad(split, size, f"the file {what}: {exc}", b"")
+            lines += 1  # its rest, whatever it holds
+        # Every line counted is a request's or a bad one; those of spaces are neither.
+        self._side.add_stat(split, lines - self._blank, size)
 
     def _parse(
         self, split: Split, parser: LineParser, offset: int, lines: list[bytes]
@@ -127,6 +143,8 @@ class LogReader:
             else:
                 if row is not None:
                     yield offset, row
+                elif line:
+                    self._blank += 1
             offset += len(line) + 1
 
     def _scanner(self, size: int) -> LineScanner | None:
@@ -135,10 +153,21 @@ class LogReader:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
             if self._plan.scan or enough:
-                from headgate.pipeline.scan.log import LineScanner
+                from headgate.pipeline.scan.log import LineScanner, ScannedSums
 
-                self.scanner = LineScanner(self._zone, connections=self._connections)
+                spare = _Process.spare.pop(self._plan.time_zone, None)
+                if spare is None:
+                    scanner = LineScanner(self._zone)
+                    spare = scanner, ScannedSums(scanner)
+                self.scanner, self.sums = spare
+                self.scanner.wants_connections(self._connections)
         return self.scanner
+
+    def close(self) -> None:
+        """Leave the scanner to the next reader; its sums must have been taken."""
+        if self.scanner is not None and self.sums is not None:
+            _Process.spare = {self._plan.time_zone: (self.scanner, self.sums)}
+            self.scanner = self.sums = None
 
 
 class ActivityOfLogs:
@@ -149,7 +178,6 @@ class ActivityOfLogs:
         self.sums = Sums(connections=plan.connections)
         self._connections = plan.connections
         self._reader = LogReader(plan, self.side, connections=plan.connections)
-        self._scanned: ScannedSums | None = None
 
     def add(self, split: Split) -> Iterator[Any]:
         """Add a split; yield what grew too large to keep."""
@@ -159,7 +187,7 @@ class ActivityOfLogs:
                 self.sums.add(broker, row)
             if taken > 0:
                 self._add_scanned(taken, split.broker_id)
-            scanned = self._scanned
+            scanned = self._reader.sums
             if taken < 0 or (scanned is not None and scanned.is_full):
                 yield from self._take_scanned()
                 if taken < 0 and self._reader.scanner is not None:
@@ -168,25 +196,23 @@ class ActivityOfLogs:
                 yield from self.sums.take()
 
     def _add_scanned(self, taken: int, broker: int) -> None:
-        scanner = self._reader.scanner
+        scanner, scanned = self._reader.scanner, self._reader.sums
         assert scanner is not None
-        if self._scanned is None:
-            from headgate.pipeline.scan.log import ScannedSums
-
-            self._scanned = ScannedSums(scanner)
-        self._scanned.add(taken, broker)
+        assert scanned is not None
+        scanned.add(taken, broker)
         if self._connections:
             for listener, connection, first_ms in scanner.first_seen(taken):
                 self.sums.see(None if broker < 0 else broker, listener, connection, first_ms)
 
     def _take_scanned(self) -> Iterator[Any]:
-        if self._scanned:
-            n, columns = len(self._scanned), self._scanned.take()
+        if self._reader.sums:
+            n, columns = len(self._reader.sums), self._reader.sums.take()
             yield activity_batch("activity", n, columns)
 
     def take(self) -> Iterator[Any]:
         """Yield all that is kept."""
         yield from self._take_scanned()
+        self._reader.close()
         yield from self.sums.take()
         if len(self.side):
             yield self.side.take()

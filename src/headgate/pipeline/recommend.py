@@ -2,7 +2,8 @@
 Propose a quota per entity from what was used, and say what it would have throttled.
 
 The figure is a percentile of the rate over the quota window (the busiest broker's, as limits hold
-per broker), times growth up to a horizon, times headroom, rounded up to two digits. Beside single
+per broker), times growth up to a horizon, times headroom, rounded up to two digits; not below a
+floor, and none where too little was seen (``advice``). Beside single
 values it looks for entities better merged, split, given a default, or removed. What each would
 have throttled comes from replaying the same data: all single values under one plan, and each other
 kind of action under a plan of its own, all in one pass.
@@ -41,7 +42,8 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
     Returns:
         quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
         quota, days (with use), growth_per_day (relative, from a line through the logarithm of
-        daily use; 0 with fewer than three days).
+        daily use; 0 with fewer than three days), span_s and active_s (from the first to the last
+        second with use, and how many there are, on all brokers).
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -82,8 +84,15 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             )
             .drop("growth")
         )
+        seconds = mine.where(F.col("used") > 0).groupBy(*_TAGS)
+        span_ms = F.max("second_ms") - F.min("second_ms")
+        history = seconds.agg(
+            (F.floor(span_ms / 1000) + 1).alias("span_s"),
+            F.countDistinct("second_ms").alias("active_s"),
+        )
         # Without use (fetches that were all throttled, say) there is nothing to go by.
         joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
+        joined = joined.join(history, [*_TAGS], "left")
         return joined.na.fill({"days": 0, "growth_per_day": 0.0})
 
     return transform
@@ -114,7 +123,7 @@ def plans_of(proposals: Iterable[Proposal], current: Quotas) -> list[Quotas]:
     """
     by_plan: dict[str, list[Proposal]] = {"recommended": []}
     for p in proposals:
-        if p.action not in ("keep", "remove"):
+        if p.action not in ("keep", "remove", "wait"):
             by_plan.setdefault(p.plan, []).append(p)
     plans = []
     for name, mine in by_plan.items():
@@ -235,6 +244,8 @@ def recommend(
                 r["growth_per_day"],
                 r["days"],
                 r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
+                r["span_s"],
+                r["active_s"],
             )
             for r in seen
         ]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.pipeline import schema
 from headgate.pipeline.decisions import RowSink
 from headgate.pipeline.filesplits import Split
-from headgate.pipeline.lanes import Lane, LaneKind, heads_of, lane_kind
+from headgate.pipeline.lanes import Lane, LaneKind, lane_kind
 from headgate.pipeline.pack import PackLogs, PackRequests
-from headgate.pipeline.packed import PACKED, PackOptions
+from headgate.pipeline.packed import ORDER, PACKED, PackOptions
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.sums import SUMS, SumSink
 from headgate.pipeline.worker import ReadPlan
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 # Columns of a packed row that stay where they are, as buffers.
-_BLOBS: Final = ("t", "amount", "op", "pos", "head", "heads", "rows")
+_BLOBS: Final = ("t", "amount", "op", "pos", "head", "heads", "terms", "rows")
 _SCALARS: Final = tuple(n for n in PACKED.names if n not in _BLOBS)
 
 
 @dataclass(frozen=True)
 class ReplayPacked:
-    """Replay PACKED rows, sorted by (key, first, tie). A ``mapInArrow`` function."""
+    """Replay PACKED rows, sorted by ORDER. A ``mapInArrow`` function."""
 
     options: PackOptions
 
@@ -50,8 +50,8 @@ class ReplayPacked:
             if lane is None or row["key"] != lane.kind.key:
                 yield from self._closed(sink, lane)
                 lane = _lane_of(lane_kind(row), self.options)
-            events = sink.events(row, heads_of(row["heads"], plans), lane)
-            for ready in lane.feed(events, row["first"], row["last"]):
+            events = sink.events(row, lane)
+            for ready in lane.feed(events, row["first"], row["last"], (row["since"], row["tie"])):
                 yield from sink.decide(lane, ready)
         yield from self._closed(sink, lane)
         yield from sink.finish()
@@ -87,12 +87,18 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
 
 
 def pack_logs(
-    spark: SparkSession, splits: Sequence[Split], options: PackOptions, *, time_zone: str = "UTC"
+    spark: SparkSession,
+    splits: Sequence[Split],
+    options: PackOptions,
+    *,
+    time_zone: str = "UTC",
+    default_partitions: int = 1,
 ) -> DataFrame:
     """Return PACKED rows of logs and journals: parsed and packed in one pass of the workers."""
     from headgate.pipeline.sources import spread
 
-    task = PackLogs(ReadPlan(tuple(splits), time_zone), options)
+    plan = ReadPlan(tuple(splits), time_zone, default_partitions=default_partitions)
+    task = PackLogs(plan, options)
     return spread(spark, splits).mapInArrow(task, PACKED.struct)
 
 
@@ -101,17 +107,18 @@ def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
     return lambda requests: requests.mapInArrow(PackRequests(options), PACKED.struct)
 
 
-def replay_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
-    """Bring each sensor's packed rows together and replay them: PACKED -> REPLAY or SUMS."""
+def together(packed: DataFrame) -> DataFrame:
+    """Bring each sensor's packed rows together, in their order: PACKED -> PACKED."""
     from pyspark.sql import functions as F
 
-    def transform(packed: DataFrame) -> DataFrame:
-        rows = packed.where(F.col("kind").isin("chunk", "plain"))
-        together = rows.repartition("key").sortWithinPartitions("key", "first", "tie")
-        struct = schema.REPLAY.struct if options.rows else SUMS.struct
-        return together.mapInArrow(ReplayPacked(options), struct)
+    rows = packed.where(F.col("kind").isin("chunk", "plain"))
+    return rows.repartition("key").sortWithinPartitions(*ORDER)
 
-    return transform
+
+def replay_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
+    """Bring each sensor's packed rows together and replay them: PACKED -> REPLAY or SUMS."""
+    struct = schema.REPLAY.struct if options.rows else SUMS.struct
+    return lambda packed: together(packed).mapInArrow(ReplayPacked(options), struct)
 
 
 def replay(

@@ -14,7 +14,7 @@ from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
 from headgate.pipeline.filesplits import Split
 
 # What a table holds of a request, and of a journal's own quota if it was kept.
-_COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL))
+_COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL), "kind")
 # A table ``replay`` holds a journal's own quota under other names.
 _REPLAYED: Final = {
     "quota_user": "own_user",

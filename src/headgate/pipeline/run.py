@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from headgate.pipeline import schema
+from headgate.pipeline import parts, schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +80,30 @@ class Run:
             table.select(frame).write.format(self.format).mode("overwrite").save(
                 self.path(table.name)
             )
+
+    def write_made(
+        self,
+        frame: DataFrame,
+        make: Callable[[Iterator[Any]], Iterator[Any]],
+        table: schema.Table,
+        *,
+        words: str | None = None,
+    ) -> None:
+        """
+        Write a table that workers make, by themselves where they can (``parts``).
+
+        Args:
+            frame: what the function gets.
+            make: a ``mapInArrow`` function that yields the table's batches.
+            table: the table.
+            words: what the progress bar says.
+        """
+        path = self.path(table.name)
+        if self.format != "parquet" or not parts.can_write(frame, path):
+            self.write(frame.mapInArrow(make, table.struct), table, words=words)
+            return
+        with self.watch(words or f"writing {table.name}"):
+            parts.write(frame, make, table, path)
 
     def read(self, table: schema.Table) -> DataFrame:
         """Return a table written before."""

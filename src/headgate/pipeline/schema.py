@@ -136,7 +136,9 @@ REQUESTS: Final = _table(
     (
         "bytes_exact",
         "bool",
-        "false where the log doesn't hold enough: a throttled fetch, a fetch of an unknown version",
+        "false where the log doesn't hold what was charged, and the row's figure is an estimate: a "
+        "throttled fetch, a fetch of an unknown version; of a change of topics, where `amount` is "
+        "one: a deleted or enlarged topic, a default's partitions that the answer doesn't tell",
     ),
     (
         "handler_ms",
@@ -148,7 +150,9 @@ REQUESTS: Final = _table(
     (
         "quota_type",
         "string",
-        "quota that the request is charged to: producer_byte_rate for PRODUCE, consumer_byte_rate "
+        "quota that the request is charged to: producer_byte_rate for PRODUCE (but not one refused "
+        "as a whole, for its transactional id say: a broker doesn't count its bytes), "
+        "consumer_byte_rate "
         "for a client's FETCH, controller_mutation_rate for topic and partition changes; "
         "else request_percentage",
     ),
@@ -156,7 +160,7 @@ REQUESTS: Final = _table(
         "amount",
         "double",
         "what was charged, in the quota's own unit: bytes, percent x seconds of one thread, "
-        "partitions, producer ids",
+        "partitions (of topics without an error), producer ids",
     ),
     ("is_charged", "bool", "counts against a client quota (not a follower's fetch, not forwarded)"),
     (
@@ -254,8 +258,10 @@ WHAT_IF: Final = _table(
     "what_if",
     "One row per (plan, quota_type, quota_id, broker_id, principal, client_id); plan `logged` is "
     "what the log itself says. Charges that a plan also holds to a cluster-wide rate or to shares "
-    "have a second row, of type `producer_byte_rate:bps` or `:shares`; a client is told the larger "
-    "throttle. Open-loop: a throttled client would have sent later.",
+    "have a second row, of type `producer_byte_rate:bps` or `:shares`. Each row's throttling is "
+    "that of its own limit; a client is told the longest of a request's, so rows of several limits "
+    "of the same requests add up to an upper bound. Open-loop: a throttled client would have "
+    "sent later.",
     ("plan", "string", "plan's name: the quotas file's stem, or `logged`"),
     *_QUOTA_ID,
     ("broker_id", "int", "broker"),
@@ -283,7 +289,11 @@ RECOMMEND: Final = _table(
     ("client_id", "string", "client-id of the entity, raw; null = not part"),
     ("is_default_user", "bool", "the user part is the default entity"),
     ("is_default_client_id", "bool", "the client-id part is the default entity"),
-    ("action", "string", "set, keep, default, split, merge or remove"),
+    (
+        "action",
+        "string",
+        "set, keep, default, split, merge, remove, or wait: too little was seen for a figure",
+    ),
     ("current", "double", "limit in force per broker; null = unlimited"),
     ("recommended", "double", "limit per broker to set; null where the action sets none"),
     (

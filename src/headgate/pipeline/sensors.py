@@ -10,16 +10,27 @@ import math
 import pickle
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from headgate.pipeline.arrays import array_of, codes_of
-from headgate.pipeline.packed import BUCKETS, SHARES, PackOptions
+from headgate.pipeline.packed import (
+    ABSENT,
+    BUCKETS,
+    ROOT,
+    SHARES,
+    BundleKey,
+    PackOptions,
+    Rooted,
+    Terms,
+)
 from headgate.pipeline.quotas import TimedResolver
+from headgate.pipeline.roots import Root, layer_of, root_of
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import BURST_MS
 
 # Distinct charges whose sensors are remembered, about 1 KB each.
@@ -43,48 +54,34 @@ DISTINCT: Final = (
 )
 
 
-class BundleKey(NamedTuple):
-    """What the sensors of a bundle have in common."""
+class Columns(NamedTuple):
+    """What a book holds, as columns."""
 
-    quota_type: str
-    worker_id: str | None
-    broker_id: int | None
-    num_samples: int
-    window_ms: int
-    rule: str | None  # how they decide; None = as Kafka does for the type
-    max_throttle_ms: int | None
-    start_ms: int | None  # when expiry counts from
-    own: bool  # a journal's own order, not that of time
-    share: int  # of the quota-ids
-
-    def __str__(self) -> str:
-        return "\x1f".join(map(str, self))
-
-
-class Sensor(NamedTuple):
-    """A sensor: its bundle, and its tags as Kafka has them."""
-
-    bundle: BundleKey
-    quota_user: str
-    quota_client_id: str
+    quota_user: Any  # by root
+    quota_client_id: Any
+    principal: Any  # by charge
+    client_id: Any
+    layers: Any  # by terms and plan
+    limits: Any
 
 
 class Book:
     """
     The distinct charges seen so far, in numbers, and the sensors each goes to.
 
-    A charge has several sensors only where plans disagree on who shares. Each (charge, sensor) is
-    an entry; a charge's entries are ``start[charge]`` to ``start[charge + 1]``.
+    A charge is packed once per kind of limit that plans have: each broker's, and those that Kafka
+    doesn't have. Each (charge, root) is an entry; a charge's entries are ``start[charge]`` to
+    ``start[charge + 1]``.
 
     Args:
         options: plans, and windows where the charges don't name theirs.
 
     Attributes:
         start: by charge.
-        sensor: by entry, number of the sensor.
+        root: by entry, number of the root.
         charge: by entry, number of the charge.
-        limits: by entry, the limit under each plan; NaN = not its sensor.
-        bundle: by sensor, number of its bundle key.
+        terms: by entry, number of its terms.
+        bundle: by root, number of its bundle key.
         names: by charge, (principal, client-id).
     """
 
@@ -102,17 +99,18 @@ class Book:
         self._shape = (0,) * (len(DISTINCT) + 1)
         self._space = 0
         self._table = np.empty(0, np.int32)
-        self._columns: tuple[Any, Any, Any, Any, Any] | None = None
+        self._columns: Columns | None = None
         self.start = array("q", [0])
-        self.sensor = array("q")
+        self.root = array("q")
         self.charge = array("q")
-        self.limits: list[Any] = []
+        self.terms = array("q")
         self.names: list[tuple[str | None, str | None]] = []
-        self.sensors: list[Sensor] = []
         self.bundle = array("q")
         self.bundles: list[BundleKey] = []
-        self._sensor_codes: dict[Sensor, int] = {}
+        self._roots: dict[Rooted, int] = {}
+        self._terms: dict[Terms, int] = {}
         self._bundle_codes: dict[BundleKey, int] = {}
+        self._hows: dict[str, Root] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -204,23 +202,21 @@ class Book:
             numbers[i] = number
         return numbers[dense]
 
-    def columns(self) -> tuple[Any, Any, Any, Any, Any]:
-        """
-        Return what is written, as columns.
-
-        Returns:
-            quota_user and quota_client_id by sensor, principal and client_id by charge, and the
-            limits (entries, plans).
-        """
+    def columns(self) -> Columns:
+        """Return what is written, as columns."""
         import pyarrow as pa
 
-        if self._columns is None or len(self._columns[2]) < len(self.names):
-            self._columns = (
-                pa.array([s.quota_user for s in self.sensors], pa.string()),
-                pa.array([s.quota_client_id for s in self.sensors], pa.string()),
+        if self._columns is None or len(self._columns.principal) < len(self.names):
+            plans = len(self.resolvers)
+            layers = np.frombuffer(b"".join(t.layers for t in self._terms), np.uint8)
+            limits = np.array([t.limits for t in self._terms], np.float64)
+            self._columns = Columns(
+                pa.array([r.quota_user for r in self._roots], pa.string()),
+                pa.array([r.quota_client_id for r in self._roots], pa.string()),
                 pa.array([n[0] for n in self.names], pa.string()),
                 pa.array([n[1] for n in self.names], pa.string()),
-                np.array(self.limits, np.float64),
+                layers.reshape(-1, plans),
+                limits.reshape(-1, plans),
             )
         return self._columns
 
@@ -241,26 +237,26 @@ class Book:
         at_ms = float(self._moments[key[-1] - 1]) if key[-1] else float("-inf")
         charge = {n: self._values[n][code] for n, code in zip(DISTINCT, key, strict=False)}
         number = len(self.names)
-        for sensor, limits in self._resolve(charge, at_ms):
-            self.sensor.append(self._numbered(sensor))
+        for root, terms in self._resolve(charge, at_ms):
+            self.root.append(self._numbered(root))
             self.charge.append(number)
-            self.limits.append(limits)
-        self.start.append(len(self.sensor))
+            self.terms.append(self._terms.setdefault(terms, len(self._terms)))
+        self.start.append(len(self.root))
         self.names.append((charge["principal"], charge["client_id"]))
         return number
 
-    def _numbered(self, sensor: Sensor) -> int:
-        code = self._sensor_codes.setdefault(sensor, len(self.sensors))
-        if code == len(self.sensors):
-            self.sensors.append(sensor)
-            bundle = self._bundle_codes.setdefault(sensor.bundle, len(self.bundles))
+    def _numbered(self, root: Rooted) -> int:
+        have = len(self._roots)
+        code = self._roots.setdefault(root, have)
+        if code == have:
+            bundle = self._bundle_codes.setdefault(root.bundle, len(self.bundles))
             if bundle == len(self.bundles):
-                self.bundles.append(sensor.bundle)
+                self.bundles.append(root.bundle)
             self.bundle.append(bundle)
         return code
 
-    def _resolve(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
-        """Yield the sensors of a charge, and the limit there under each plan."""
+    def _resolve(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
+        """Yield the roots of a charge, and what it's under there."""
         windows = (
             charge["num_samples"] or self.options.num_samples,
             charge["window_ms"] or self.options.window_ms,
@@ -277,61 +273,91 @@ class Book:
             kind = (*windows, charge["start_ms"], True, _share(user, client))
             bundle = BundleKey(quota_type, charge["worker_id"], broker, *kind)
             quota = min(charge["own_quota"], unlimited)
-            yield Sensor(bundle, user, client), np.full(plans, quota, np.float64)
+            yield Rooted(bundle, user, client), Terms(bytes([ROOT] * plans), (quota,) * plans)
             return
-        by_tags: dict[tuple[str, str], Any] = {}
         user, client = charge["principal"] or "", charge["client_id"] or ""
-        for i, resolve in enumerate(self.resolvers):
-            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
-            limits = by_tags.setdefault(tags, np.full(plans, np.nan, np.float64))
-            limits[i] = unlimited if quota is None else quota
-        for tags, limits in by_tags.items():
-            kind = (*windows, None, False, _share(*tags))
-            bundle = BundleKey(quota_type, None, broker, *kind)
-            yield Sensor(bundle, *tags), limits
+        every = list(enumerate(self.resolvers))
+        found = [
+            (tags, unlimited if quota is None else quota)
+            for tags, quota in self._sensors(every, charge, quota_type, at_ms)
+        ]
+        root = self._root(every, quota_type).tags(user, client, found[0][0])
+        kind = (*windows, None, False, _share(*root))
+        bundle = BundleKey(quota_type, None, broker, *kind)
+        yield Rooted(bundle, *root), self._terms_of(every, found, root)
         if not self.options.own and quota_type in BYTES:
             yield from self._of_cluster(charge, at_ms)
             yield from self._of_shares(charge, at_ms)
 
-    def _of_cluster(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
+    @staticmethod
+    def _sensors(
+        plans: list[tuple[int, TimedResolver]],
+        charge: dict[str, Any],
+        quota_type: str,
+        at_ms: float,
+    ) -> list[tuple[Tags, float | None]]:
+        """Return the tags and the limit (None: none) of a charge under some plans."""
+        user, client = charge["principal"] or "", charge["client_id"] or ""
+        return [resolve.sensor(user, client, quota_type, at_ms) for _, resolve in plans]
+
+    def _root(self, plans: list[tuple[int, TimedResolver]], quota_type: str) -> Root:
+        """Return what charges of a type are packed under, for some plans."""
+        how = self._hows.get(quota_type)
+        if how is None:
+            some = [self.options.plans[i] for i, _ in plans]
+            how = self._hows[quota_type] = root_of(some, quota_type)
+        return how
+
+    def _terms_of(
+        self,
+        plans: list[tuple[int, TimedResolver]],
+        found: Sequence[tuple[Tags, float | None]],
+        root: Tags,
+    ) -> Terms:
+        """Return the terms of a charge; ABSENT under plans that have no limit (None) there."""
+        layers, limits = [ABSENT] * len(self.resolvers), [math.nan] * len(self.resolvers)
+        for (i, _), (tags, limit) in zip(plans, found, strict=True):
+            if limit is not None:
+                layers[i], limits[i] = layer_of(tags, root), limit
+        return Terms(bytes(layers), tuple(limits))
+
+    def _of_cluster(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
         """
-        Yield the cluster-wide sensors of a charge, which all brokers feed.
+        Yield the root of a charge where plans have cluster-wide rates: all brokers feed it.
 
         An ideal split lets through what one bucket of the whole quota does: bursts of 1 s, and one
         throttle at most two split periods, as of the gateway's own buckets.
         """
         quota_type = f"{charge['quota_type']}:bps"
-        period = 2 * self.options.split_period_ms
-        by_tags: dict[tuple[str, str], Any] = {}
-        user, client = charge["principal"] or "", charge["client_id"] or ""
-        for i, resolve in self._configuring(quota_type):
-            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
-            if quota is not None:
-                limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
-                limits[i] = quota
-        for tags, limits in by_tags.items():
-            kind = (1, BURST_MS, "paced", period, None, False, _share(*tags))
-            yield Sensor(BundleKey(quota_type, None, None, *kind), *tags), limits
+        plans = self._configuring(quota_type)
+        found = self._sensors(plans, charge, quota_type, at_ms)
+        limited = [tags for tags, quota in found if quota is not None]
+        if limited:
+            user, client = charge["principal"] or "", charge["client_id"] or ""
+            root = self._root(plans, quota_type).tags(user, client, limited[0])
+            period = 2 * self.options.split_period_ms
+            kind = (1, BURST_MS, "paced", period, None, False, _share(*root))
+            bundle = BundleKey(quota_type, None, None, *kind)
+            yield Rooted(bundle, *root), self._terms_of(plans, found, root)
 
-    def _of_shares(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Sensor, Any]]:
+    def _of_shares(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
         """
-        Yield the sensors of a charge where plans weigh a broker's capacity.
+        Yield the root of a charge where plans weigh a broker's capacity.
 
         All of a broker's charges meet there; one without a weight has an infinite limit.
         """
-        if charge["quota_type"] not in dict(self.options.capacities):
-            return
         quota_type = f"{charge['quota_type']}:shares"
-        by_tags: dict[tuple[str, str], Any] = {}
-        user, client = charge["principal"] or "", charge["client_id"] or ""
-        for i, resolve in self._configuring(quota_type):
-            tags, quota = resolve.sensor(user, client, quota_type, at_ms)
-            limits = by_tags.setdefault(tags, np.full(len(self.resolvers), np.nan))
-            limits[i] = np.inf if quota is None else quota
-        for tags, limits in by_tags.items():
-            kind = (1, BURST_MS, None, None, None, False, 0)
-            bundle = BundleKey(quota_type, None, charge["broker_id"], *kind)
-            yield Sensor(bundle, *tags), limits
+        plans = self._configuring(quota_type)
+        if not plans or charge["quota_type"] not in dict(self.options.capacities):
+            return
+        found = [
+            (tags, np.inf if quota is None else quota)
+            for tags, quota in self._sensors(plans, charge, quota_type, at_ms)
+        ]
+        root = Root.ALL.tags("", "", ("", ""))
+        kind = (1, BURST_MS, None, None, None, False, 0)
+        bundle = BundleKey(quota_type, None, charge["broker_id"], *kind)
+        yield Rooted(bundle, *root), self._terms_of(plans, found, root)
 
     def _configuring(self, quota_type: str) -> list[tuple[int, TimedResolver]]:
         """Return the plans, by number, that have any quota of a type."""

@@ -62,7 +62,7 @@ def open_session(
         app: name shown by Spark.
         master: as spark-submit's --master; None = local on all cores, or what was submitted to.
         config: further Spark settings, by name.
-        log: file that takes what a local JVM writes to stderr; None leaves it on ours.
+        log: file that takes what the driver's JVM writes to stderr; None leaves it on ours.
         java_options: of a local JVM, in place of the archive of classes (``class_data``).
     """
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def open_session(
     settings |= config or {}
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _stderr_to(log if local else None):
+    with _stderr_to(None if submitted() else log):
         return builder.getOrCreate()
 
 

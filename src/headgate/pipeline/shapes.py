@@ -4,16 +4,25 @@ What is decoded of a request line's JSON, by API: only the fields that the pipel
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+
+_NULL: Final = msgspec.Raw(b"null")
+
+# What a broker can have written: int16 and int32 as on the wire, and times of less than four months
+# (1e10 ms). What is beyond was garbled, and would garble the sums. The scan knows them too.
+Short = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Millis = Annotated[float, msgspec.Meta(ge=0.0, lt=1e10)]
 
 
 class Header(msgspec.Struct, gc=False):
     """Which API, and whose client."""
 
     requestApiKey: int
-    requestApiVersion: int
+    requestApiVersion: Short
     requestApiKeyName: str
     clientId: str | None = ""
 
@@ -25,18 +34,24 @@ class Line(msgspec.Struct, gc=False):
     connection: str
     principal: str
     listener: str
-    throttleTimeMs: int
-    localTimeMs: float
-    responseQueueTimeMs: float
-    sendTimeMs: float
+    throttleTimeMs: Int
+    localTimeMs: Millis
+    responseQueueTimeMs: Millis
+    sendTimeMs: Millis
     isForwarded: bool = False
     messageConversionsTime: float = 0.0
 
 
 class ProducePartition(msgspec.Struct, gc=False):
-    """Records of one partition."""
+    """Records of one partition: their size, or ``records`` null."""
 
-    recordsSizeInBytes: int | None = None
+    recordsSizeInBytes: Size | None = None
+    records: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the line tells how large the records are."""
+        return self.recordsSizeInBytes is not None or self.records == _NULL
 
 
 class ProduceTopic(msgspec.Struct, gc=False):
@@ -53,10 +68,29 @@ class ProduceRequest(msgspec.Struct, gc=False):
     transactionalId: str | None = None
 
 
+class PartitionAnswer(msgspec.Struct, gc=False):
+    """What became of one partition's records."""
+
+    errorCode: int = 0
+
+
+class TopicAnswer(msgspec.Struct, gc=False):
+    """What became of one topic's records."""
+
+    partitionResponses: list[PartitionAnswer] = []
+
+
+class ProduceResponse(msgspec.Struct, gc=False):
+    """Body of a produce answer."""
+
+    responses: list[TopicAnswer] = []
+
+
 class ProduceLine(Line, gc=False, kw_only=True):
-    """A produce request; its answer is skipped."""
+    """A produce request; its answer is looked at by who needs it."""
 
     request: ProduceRequest
+    response: msgspec.Raw = msgspec.Raw(b"")
 
 
 class ReplicaState(msgspec.Struct, gc=False):
@@ -75,18 +109,43 @@ class FetchRequest(msgspec.Struct, gc=False):
 class FetchPartition(msgspec.Struct, gc=False):
     """Records of one partition, and what else makes up its size."""
 
-    recordsSizeInBytes: int | None = None
+    recordsSizeInBytes: Size | None = None
+    records: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    recordSetSizeInBytes: Size | None = None  # Kafka 2.8's names
+    recordSet: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    errorCode: int = 0
     abortedTransactions: list[msgspec.Raw] | None = None
     divergingEpoch: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     currentLeader: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     snapshotId: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of the records, None where they're null, or not told."""
+        if self.recordsSizeInBytes is None:
+            return self.recordSetSizeInBytes
+        return self.recordsSizeInBytes
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the line tells how large the records are."""
+        return self.size is not None or _NULL in (self.records, self.recordSet)
+
 
 class FetchTopic(msgspec.Struct, gc=False):
-    """A topic fetched from."""
+    """A topic fetched from; Kafka 2.8 calls its partitions ``partitionResponses``."""
 
-    partitions: list[FetchPartition]
+    partitions: list[FetchPartition] | None = None
+    partitionResponses: list[FetchPartition] | None = None
     topic: str | None = None
+
+    def __post_init__(self) -> None:
+        """Keep the partitions in one place, whatever they are called."""
+        if self.partitions is None:
+            if self.partitionResponses is None:
+                msg = "Object missing required field `partitions`"
+                raise ValueError(msg)
+            self.partitions = self.partitionResponses
 
 
 class FetchResponse(msgspec.Struct, gc=False):
@@ -105,7 +164,8 @@ class FetchLine(Line, gc=False, kw_only=True):
 class SharePartition(msgspec.Struct, gc=False):
     """Records of one partition."""
 
-    recordsSizeInBytes: int | None = None
+    recordsSizeInBytes: Size | None = None
+    errorCode: int = 0
     acquiredRecords: list[msgspec.Raw] | None = None
 
 
@@ -119,6 +179,7 @@ class ShareResponse(msgspec.Struct, gc=False):
     """Body of a share fetch's answer."""
 
     responses: list[ShareTopic]
+    errorCode: int = 0
 
 
 class ShareLine(Line, gc=False, kw_only=True):
@@ -128,9 +189,11 @@ class ShareLine(Line, gc=False, kw_only=True):
 
 
 class NewTopic(msgspec.Struct, gc=False):
-    """A topic to create, delete or enlarge."""
+    """A topic to create, delete or enlarge; only one to create has ``numPartitions``."""
 
-    numPartitions: int = 1
+    name: msgspec.Raw = _NULL
+    topicId: msgspec.Raw = _NULL
+    numPartitions: int | None = None
     assignments: list[msgspec.Raw] | None = None
     count: int = 1
 
@@ -143,21 +206,34 @@ class TopicsRequest(msgspec.Struct, gc=False):
     validateOnly: bool = False
 
 
-class Answer(msgspec.Struct, gc=False):
-    """What every answer may tell."""
+class ChangedTopic(msgspec.Struct, gc=False):
+    """What became of one topic."""
 
-    throttleTimeMs: int = 0
+    name: msgspec.Raw = _NULL
+    topicId: msgspec.Raw = _NULL
+    errorCode: int = 0
+    numPartitions: int = -1
+
+
+class TopicsResponse(msgspec.Struct, gc=False):
+    """Body of the answer to a change of topics; each API calls the topics by another name."""
+
+    throttleTimeMs: Int = 0
+    topics: list[ChangedTopic] | None = None
+    responses: list[ChangedTopic] | None = None
+    results: list[ChangedTopic] | None = None
 
 
 class MutationLine(Line, gc=False, kw_only=True):
     """A change of topics."""
 
     request: TopicsRequest
-    response: Answer | str
+    response: TopicsResponse | str
 
 
 PLAIN: Final = msgspec.json.Decoder(Line)
 PRODUCE_LINE: Final = msgspec.json.Decoder(ProduceLine)
+PRODUCE_RESPONSE: Final = msgspec.json.Decoder(ProduceResponse)
 FETCH_LINE: Final = msgspec.json.Decoder(FetchLine)
 SHARE: Final = msgspec.json.Decoder(ShareLine)
 MUTATION_LINE: Final = msgspec.json.Decoder(MutationLine)

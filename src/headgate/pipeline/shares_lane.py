@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
-from headgate.pipeline.lanes import Events, Lane, LaneKind
+from headgate.pipeline.events import Events
+from headgate.pipeline.lanes import Lane, LaneKind
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import SharesQuotaManager
@@ -89,20 +90,18 @@ class SharesLane(Lane):
     def throttles(self, events: Events, plan: int = 0) -> Any:
         """Return the throttle time of each event under one plan, ms."""
         divided = self._divided[plan]
-        order = np.argsort(events.pos, kind="stable")
-        head = events.head[order]
-        ops = np.zeros(len(order), np.uint8) if events.op is None else events.op[order]
+        heads, head = events.heads, events.head
+        ops = np.zeros(len(head), np.uint8) if events.op is None else events.op
+        # All of a broker's charges have one root, and so are in order.
         rows = zip(
-            events.sensor[head].tolist(),
-            events.bounds[head, plan].tolist(),
-            events.amount[order].tolist(),
+            heads.of_plan(plan)[head].tolist(),
+            heads.bounds[head, plan].tolist(),
+            events.amount.tolist(),
             ops.tolist(),
-            events.t[order].tolist(),
+            events.t.tolist(),
             strict=True,
         )
-        throttle = np.empty(len(order), np.int64)
-        throttle[order] = [divided.charge(*row) for row in rows]
-        return throttle
+        return np.array([divided.charge(*row) for row in rows], np.int64)
 
     def add_up(self, events: Events, sums: Any) -> None:
         """Add all plans' decisions up, in a ``kernel.PlanSums``, by the events' groups."""

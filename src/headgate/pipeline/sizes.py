@@ -15,6 +15,15 @@ from typing import Final
 # The newest versions whose body we know; a newer one is measured as the newest known, "not exact".
 NEWEST_PRODUCE: Final = 13
 NEWEST_FETCH: Final = 18
+EXACT_SHARE: Final = (1, 2)
+# Brokers before 4.0 convert records for fetches before version 4, and log the size after that;
+# what they charge is the size before, which may be another.
+OLDEST_EXACT_FETCH: Final = 4
+# Where they can't convert (the topic's zstd is too new, its conversion is off), a partition is sent
+# with one of these errors and no records, of whatever size these had.
+UNSENT_BELOW: Final = 10
+UNSUPPORTED_VERSION: Final = 35
+UNSUPPORTED_COMPRESSION: Final = 76
 
 
 def varint_bytes(n: int) -> int:
@@ -160,16 +169,18 @@ def fetch_tag_bytes(diverging_epoch: bool, current_leader: bool, snapshot_id: bo
 
 def share_fetch_bytes(version: int, topics: Iterable[Sequence[tuple[int | None, int]]]) -> int:
     """
-    Return about the bytes that the fetch quota is charged for a share fetch's response.
+    Return the bytes that the fetch quota is charged for a share fetch's response.
 
     Args:
         version: response version.
-        topics: per topic its partitions: (records size in bytes or None, acquired batches).
+        topics: per topic its partitions with records: (records size in bytes or None where null,
+            acquired batches). Those that only acknowledge come after the charge.
 
     Returns:
-        4 bytes and the response body without error messages and node endpoints (ShareFetchResponse
-        v0 and v1); an estimate, as these aren't followed.
+        4 bytes and the response body without error messages and node endpoints, as in Kafka's
+        ``ShareFetchResponse.sizeOf``.
     """
+    # throttle time, error, its message; the lock's timeout (1+); endpoints, tags
     total = 4 + 4 + 2 + 1 + (4 if version >= 1 else 0) + 2
     n_topics = 0
     for partitions in topics:

@@ -25,8 +25,10 @@ from headgate.pipeline.worker import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Tasks per core: enough that cores end together, few enough that a task's start (20 ms) is lost.
+# Tasks per core, at most: enough that cores end together.
 TASKS_PER_CORE: Final = 8
+# A task's way through the JVM costs 40 ms; a worker reads this many splits in 300.
+SPLITS_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
 # Sums of this many splits (1 GB of log) are added up in one piece, at most.
 SPLITS_PER_PART: Final = 128
@@ -34,18 +36,30 @@ SPLITS_PER_PART: Final = 128
 
 def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
     """Return a frame with the numbers of the splits, spread over tasks; no shuffle."""
-    cores = spark.sparkContext.defaultParallelism
-    # Row groups of tables are packed several at a time: a task takes as many as it can.
-    per_core = TABLE_TASKS_PER_CORE if all(s.kind == "requests" for s in splits) else TASKS_PER_CORE
-    tasks = max(1, min(len(splits), cores * per_core))
+    tasks = tasks_for(splits, spark.sparkContext.defaultParallelism)
     return spark.range(0, len(splits), 1, tasks)
 
 
+def tasks_for(splits: Sequence[Split], cores: int) -> int:
+    """Return how many tasks are to read the splits."""
+    if all(s.kind == "requests" for s in splits):
+        # Row groups of tables are packed several at a time: a task takes as many as it can.
+        return max(1, min(len(splits), cores * TABLE_TASKS_PER_CORE))
+    # Whole files, compressed ones and journals, may be of any size: each may be a task.
+    pieces = sum(SPLITS_PER_TASK if s.end < 0 else 1 for s in splits)
+    wanted = max(cores, min(-(-pieces // SPLITS_PER_TASK), cores * TASKS_PER_CORE))
+    return max(1, min(len(splits), wanted))
+
+
 def read_requests(
-    spark: SparkSession, splits: Sequence[Split], *, time_zone: str = "UTC"
+    spark: SparkSession,
+    splits: Sequence[Split],
+    *,
+    time_zone: str = "UTC",
+    default_partitions: int = 1,
 ) -> DataFrame:
     """Return ``EMITTED_REQUESTS``: a row per request, bad line and piece read."""
-    plan = ReadPlan(tuple(splits), time_zone)
+    plan = ReadPlan(tuple(splits), time_zone, default_partitions=default_partitions)
     return spread(spark, splits).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
 
 
@@ -55,6 +69,7 @@ def read_activity(
     *,
     time_zone: str = "UTC",
     connections: bool = False,
+    default_partitions: int = 1,
 ) -> DataFrame:
     """
     Return ``EMITTED_ACTIVITY``: sums by second (for ``sums_of``), bad lines, counts.
@@ -64,8 +79,9 @@ def read_activity(
         splits: the pieces to read.
         time_zone: of logs without one.
         connections: also the first sight of every connection (for storms).
+        default_partitions: the cluster's ``num.partitions``.
     """
-    plan = ReadPlan(tuple(splits), time_zone, connections)
+    plan = ReadPlan(tuple(splits), time_zone, connections, default_partitions=default_partitions)
     parts = max(_shuffle_partitions(spark), len(splits) // SPLITS_PER_PART)
     return spread(spark, splits).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
 
@@ -74,19 +90,21 @@ def _shuffle_partitions(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def sums_of(emitted: DataFrame, keys: Sequence[str] = blobs.KEYS) -> DataFrame:
+def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:
     """
     Return the sums of what ``read_activity`` read: ACTIVITY, one row per distinct keys.
 
     Args:
         emitted: EMITTED_ACTIVITY.
-        keys: what to sum by, some of ``blobs.KEYS``, ``second_ms`` among them; others are null.
+        columns: what is wanted of ACTIVITY, ``second_ms`` in any case; those that are among
+            ``blobs.KEYS`` are summed by.
     """
     from pyspark.sql import functions as F
 
     packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
     moved = packed.repartition("part")
-    frame: DataFrame = moved.mapInArrow(blobs.Unpack(tuple(keys)), ACTIVITY.struct)
+    names = ("second_ms", *columns)
+    frame: DataFrame = moved.mapInArrow(blobs.Unpack(names), blobs.some_of(names).struct)
     return frame
 
 

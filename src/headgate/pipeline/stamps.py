@@ -2,10 +2,11 @@
 Read the time stamp in front of a request-log line, whatever the layout's pattern.
 
 Understood: ``yyyy-MM-dd HH:mm:ss`` with ``,`` or ``.`` and any fraction (log4j's DEFAULT, ISO8601
-with ``T``, a zone such as ``Z`` or ``+0200`` if printed), ``dd MMM yyyy HH:mm:ss,SSS`` (DATE),
-``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with the date from the file's name) and
-epoch seconds, milliseconds, microseconds or nanoseconds. Where several stand in a prefix, the last
-one is the logger's own; collectors add theirs in front.
+with ``T``, a zone such as ``Z``, ``+0200`` or ``CEST`` if printed), ``dd MMM yyyy HH:mm:ss,SSS``
+(DATE), ``dd.MM.yyyy HH:mm:ss``, ``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with
+the date from the file's name), ``AM`` and ``PM``, and epoch seconds, milliseconds, microseconds or
+nanoseconds. Where several stand in a prefix, the last one with a date is the logger's own;
+collectors add theirs in front.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ _MONTHS: Final = {
 _STAMP: Final = re.compile(
     rb"(?<!\d)(?:"
     rb"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T]"
+    rb"|(?P<d3>\d\d?)(?P<sep>[./-])(?P<mo3>\d\d?)(?P=sep)(?P<y3>\d{4})[ T]"
     rb"|(?P<d2>\d\d?)[ /-](?P<mon>[A-Za-z]{3})[a-z]*[ /-](?P<y2>\d{4})[ T:]"
     rb"|(?P<cy>(?:19|20)\d\d)(?P<cmo>\d\d)(?P<cd>\d\d)T?(?=\d{6})"
     rb")?"
     rb"(?P<h>[0-2]\d):?(?P<mi>[0-5]\d):?(?P<s>[0-6]\d)(?:[.,:]?(?P<f>\d{1,9}))?"
-    rb"(?:\s?(?P<z>Z|[+-]\d\d:?\d\d)(?!\d))?(?!\d)"
+    rb"(?!\d)(?: ?(?P<half>[AaPp])[Mm]\b)?"
+    rb"(?: ?(?P<z>Z\b|[+-]\d\d:?\d\d(?!\d))|(?P<short>[+-]\d\d)(?![\d:])|"
+    rb" ?(?P<zone>UTC|GMT|[AECMP][DS]T|[CEW]ES?T|A[CEW][DS]T|NZ[DS]T|[BIJK]ST|SAST|HKT|MSK)\b)?"
 )
 _EPOCH: Final = re.compile(
     rb"(?<![\d.,:-])(?P<e>\d{10}|\d{13}|\d{16}|\d{19})(?:[.,](?P<f>\d{1,9}))?(?![\d:])"
@@ -109,9 +113,11 @@ class StampReader:
 
     def _read_any(self, prefix: bytes) -> float:
         found = None
-        for found in _STAMP.finditer(prefix):  # noqa: B007 - the last one counts
-            pass
-        if found is None or found["y"] is found["y2"] is found["cy"] is None:
+        for each in _STAMP.finditer(prefix):
+            # A date counts for more; without one, a number of six digits isn't a time.
+            if _dated(each) or (b":" in each[0] and not (found and _dated(found))):
+                found = each
+        if found is None or not _dated(found):
             epoch = self._epoch(prefix)
             if epoch is not None:
                 return epoch
@@ -140,6 +146,8 @@ class StampReader:
             date = (int(found["y"]), int(found["mo"]), int(found["d"]))
         elif found["y2"]:
             date = (int(found["y2"]), _MONTHS[found["mon"].lower()], int(found["d2"]))
+        elif found["y3"]:
+            date = _numeric_date(found)
         elif found["cy"]:
             date = (int(found["cy"]), int(found["cmo"]), int(found["cd"]))
         elif self._file_date is not None:
@@ -147,23 +155,45 @@ class StampReader:
         else:
             msg = "the time stamp has no date, and neither has the file's name"
             raise StampError(msg)
-        zone = self._zone
-        if found["z"]:
-            zone = UTC if found["z"] == b"Z" else zone_of(found["z"].decode("ascii"))
+        if found["half"]:
+            if not 1 <= h <= 12:
+                raise ValueError
+            h = h % 12 + (12 if found["half"] in b"pP" else 0)
+        if date[0] < 1970:
+            raise ValueError
         leap = s == 60
-        moment = datetime(*date, h, mi, 59 if leap else s, tzinfo=zone)
+        moment = self._in_zone(datetime(*date, h, mi, 59 if leap else s, tzinfo=self._zone), found)
         ms = moment.timestamp() * 1000.0 + (1000.0 if leap else 0.0)
-        if found.start() == 1 and found["y"] and not found["z"] and not leap:
+        zoned = found["z"] or found["short"] or found["zone"] or found["half"]
+        if found.start() == 1 and found["y"] and not zoned and not leap:
             if len(self._seconds) > 8192:
                 self._seconds.clear()
             self._seconds[prefix[1:20]] = ms
         return ms
 
+    def _in_zone(self, moment: datetime, found: re.Match[bytes]) -> datetime:
+        """Return a moment in the zone that its stamp prints; the broker's where it prints none."""
+        offset = found["z"] or found["short"]
+        if offset:
+            text = offset.decode("ascii")
+            if found["short"]:
+                text += "00"
+            return moment.replace(tzinfo=UTC if text == "Z" else zone_of(text))
+        if not found["zone"]:
+            return moment
+        name = found["zone"].decode("ascii")
+        if name in ("UTC", "GMT"):
+            return moment.replace(tzinfo=UTC)
+        for fold in (0, 1):  # the name tells the two passes of a repeated hour apart
+            if moment.replace(fold=fold).tzname() == name:
+                return moment.replace(fold=fold)
+        raise StampError(
+            f"the time stamp's zone is {name}, which the given zone ({self._zone}) doesn't use then"
+        )
+
     @staticmethod
     def _epoch(prefix: bytes) -> float | None:
-        found = None
-        for found in _EPOCH.finditer(prefix):  # noqa: B007
-            pass
+        found = _EPOCH.search(prefix)
         if found is None:
             return None
         value = int(found["e"]) * {10: 1000.0, 13: 1.0, 16: 1e-3, 19: 1e-6}[len(found["e"])]
@@ -173,9 +203,24 @@ class StampReader:
         return value
 
 
+def _dated(found: re.Match[bytes]) -> bool:
+    return bool(found["y"] or found["y2"] or found["y3"] or found["cy"])
+
+
+def _numeric_date(found: re.Match[bytes]) -> tuple[int, int, int]:
+    """Return the date of ``dd.MM.yyyy``; with slashes or dashes the month may stand in front."""
+    first, second, year = int(found["d3"]), int(found["mo3"]), int(found["y3"])
+    if found["sep"] == b"." or first > 12 or first == second:
+        return (year, second, first)
+    if second > 12:
+        return (year, first, second)
+    text = found[0].split()[0].decode("ascii")
+    raise StampError(f"{text!r} may be day or month first; let the layout print yyyy-MM-dd")
+
+
 def has_stamp(text: bytes) -> bool:
-    """Say whether a time of day stands in ``text``."""
-    return _STAMP.search(text) is not None
+    """Say whether a time stamp with a date stands in ``text``."""
+    return any(_dated(found) for found in _STAMP.finditer(text))
 
 
 def sniff_nanos(head: bytes) -> bool:

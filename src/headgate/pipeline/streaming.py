@@ -1,34 +1,40 @@
 """
-The same sums under Structured Streaming: from a growing directory or a topic, exactly once.
+The same answers under Structured Streaming: from a growing directory or a topic, exactly once.
 
-Spark's checkpoint says which files (or offsets) belong to which batch; each batch writes its sums
-to a directory of its own number, replacing what a killed attempt left, and then the tables are made
-of all batches so far. So a kill at any moment and a restart give what one batch over all input
-gives.
+Spark's checkpoint says which files (or offsets) belong to which batch; each batch writes what it
+read (sums by second, or the requests themselves) to a directory of its own number, replacing what a
+killed attempt left, and then the tables are made of all batches so far. So a kill at any moment and
+a restart give what one batch over all input gives. A replay begins anew in each round, from the
+requests that were kept: whatever order files come in, a sensor sees its charges in theirs.
 
 A directory is followed file by file: a file counts once, as it is when first seen, so point at
-rolled files, not at the one the broker is writing.
+rolled files, not at the one the broker is writing. A journal's files count when they're closed.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.pipeline import schema
-from headgate.pipeline.filesplits import cut
-from headgate.pipeline.sources import only
-from headgate.pipeline.worker import ACTIVITY, EMITTED_ACTIVITY, EmitActivity, ReadPlan
+from headgate.pipeline import schema, sources
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, JOURNAL
+from headgate.pipeline.filesplits import Split, filesystem
+from headgate.pipeline.rolled import (
+    INPUTS,
+    FilesOfRound,
+    Input,
+    RolledFiles,
+    follow_directory,
+    local_path,
+)
+from headgate.pipeline.worker import EmitActivity, ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_FILE_SCHEMA: Final = "path string, modificationTime timestamp, length long, content binary"
 CONNECTIONS: Final = schema.Table(
     "connections",
     "First sights of connections, one row per piece of input that shows one.",
@@ -40,66 +46,130 @@ CONNECTIONS: Final = schema.Table(
         schema.Column("first_ms", "double", "when it was first seen, epoch ms"),
     ),
 )
-_PARTS: Final = {
-    "activity": ("activity", ACTIVITY),
-    "connections": ("connection", CONNECTIONS),
-    "bad_lines": ("bad", schema.BAD_LINES),
-}
+REQUESTS: Final = schema.Table(
+    "requests",
+    "Requests as they were read, with what a journal says of its own quotas.",
+    (
+        *schema.REQUESTS.columns,
+        *JOURNAL,
+        schema.Column("kind", "string", "request, or bound: a limit moved"),
+    ),
+)
+_TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES, INPUTS)}
 # Files of one batch: bounds what a kill repeats, and a batch's memory.
 FILES_PER_BATCH: Final = 64
 # So many parts become one: a stream of a year shouldn't leave a million small files.
 FOLD: Final = 16
+# Requests of one joined file, about 50 bytes each.
+_ROWS_PER_FILE: Final = 2_000_000
+_ROW_GROUP_BYTES: Final = 16 << 20
 
 
-@dataclass(frozen=True)
-class ActivityOfFiles:
+class Round(Protocol):
+    """What a micro-batch brought, to be read as sums or as requests."""
+
+    def activity(self, *, connections: bool) -> DataFrame:
+        """Return EMITTED_ACTIVITY, in rows."""
+
+    def requests(self) -> DataFrame:
+        """Return EMITTED_REQUESTS."""
+
+    def inputs(self) -> Sequence[Input]:
+        """Return what to remember for later rounds."""
+
+
+class Source(Protocol):
+    """Where rounds come from."""
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Return the stream whose batches ``round_of`` takes."""
+
+    def remember(self, inputs: Iterable[Input]) -> None:
+        """Take what earlier rounds said is to be remembered."""
+
+    def round_of(self, batch: DataFrame) -> Round:
+        """Return what a batch of the stream brought."""
+
+
+class _RoundOfFiles:
+    def __init__(
+        self, spark: SparkSession, found: FilesOfRound, time_zone: str, default_partitions: int
+    ) -> None:
+        self._spark = spark
+        self._found = found
+        self._time_zone = time_zone
+        self._default_partitions = default_partitions
+
+    def activity(self, *, connections: bool) -> DataFrame:
+        """Return EMITTED_ACTIVITY, in rows."""
+        splits = self._found.splits
+        plan = ReadPlan(
+            tuple(splits),
+            self._time_zone,
+            connections,
+            default_partitions=self._default_partitions,
+        )
+        frame: DataFrame = sources.spread(self._spark, splits).mapInArrow(
+            EmitActivity(plan), EMITTED_ACTIVITY.struct
+        )
+        return frame
+
+    def requests(self) -> DataFrame:
+        """Return EMITTED_REQUESTS."""
+        return sources.read_requests(
+            self._spark,
+            self._found.splits,
+            time_zone=self._time_zone,
+            default_partitions=self._default_partitions,
+        )
+
+    def inputs(self) -> Sequence[Input]:
+        """Return the files that were read."""
+        return self._found.inputs
+
+
+class Directory:
     """
-    Sum up the files that a batch brought: rows (path, length) in, EMITTED_ACTIVITY out.
+    A growing directory.
 
-    A ``mapInArrow`` function; arguments as ``headgate usage`` takes them.
+    Args:
+        path: of the directory.
+        files_per_round: at most.
+        time_zone: of logs that print none.
+        broker_id: of all logs; None = unknown.
+        broker_id_pattern: regex on a log's path whose first group is the broker's id.
+        default_partitions: the cluster's ``num.partitions``.
     """
 
-    time_zone: str = "UTC"
-    broker_id: int | None = None
-    broker_id_pattern: str | None = None
-    connections: bool = False
+    def __init__(
+        self,
+        path: str,
+        *,
+        files_per_round: int = FILES_PER_BATCH,
+        time_zone: str = "UTC",
+        broker_id: int | None = None,
+        broker_id_pattern: str | None = None,
+        default_partitions: int = 1,
+    ) -> None:
+        self._path = path
+        self._default_partitions = default_partitions
+        self._files = files_per_round
+        self._time_zone = time_zone
+        self._rolled = RolledFiles(broker_id=broker_id, broker_id_pattern=broker_id_pattern)
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Read the files named in ``batches``."""
-        import pyarrow as pa
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Return a stream of (path, length)."""
+        return follow_directory(spark, self._path, files_per_round=self._files)
 
-        for batch in batches:
-            paths = [local_path(p) for p in batch.column(0).to_pylist()]
-            files = list(zip(paths, batch.column(1).to_pylist(), strict=True))
-            splits = cut(files, broker_id=self.broker_id, broker_id_pattern=self.broker_id_pattern)
-            numbers = pa.RecordBatch.from_pydict({"id": list(range(len(splits)))})
-            plan = ReadPlan(tuple(splits), self.time_zone, self.connections)
-            yield from EmitActivity(plan)(iter([numbers]))
+    def remember(self, inputs: Iterable[Input]) -> None:
+        """Take which files were read."""
+        self._rolled.remember(inputs)
 
-
-def local_path(uri: str) -> str:
-    """Return the path of a ``file:`` URI as Spark writes it; other URIs as they are."""
-    parsed = urlparse(uri)
-    return unquote(parsed.path) if parsed.scheme == "file" else uri
-
-
-def follow_directory(
-    spark: SparkSession, directory: str, *, files_per_batch: int = FILES_PER_BATCH
-) -> DataFrame:
-    """Return a stream of (path, length): each file under ``directory`` once."""
-    return (
-        spark.readStream.format("binaryFile")
-        .schema(_FILE_SCHEMA)
-        .option("recursiveFileLookup", "true")
-        .option("maxFilesPerTrigger", str(files_per_batch))
-        .load(directory)
-        .select("path", "length")
-    )
-
-
-def activity_of_files(task: ActivityOfFiles) -> Callable[[DataFrame], DataFrame]:
-    """Sum up a stream of files: (path, length) -> EMITTED_ACTIVITY."""
-    return lambda files: files.mapInArrow(task, EMITTED_ACTIVITY.struct)
+    def round_of(self, batch: DataFrame) -> Round:
+        """Return what files there are to read."""
+        files = sorted((local_path(row["path"]), row["length"]) for row in batch.collect())
+        found = self._rolled.take(files)
+        return _RoundOfFiles(batch.sparkSession, found, self._time_zone, self._default_partitions)
 
 
 class Parts:
@@ -113,36 +183,62 @@ class Parts:
     Args:
         spark: the session.
         root: a directory (or URI) for all of it.
-        connections: also keep first sights of connections.
+        names: what to keep, of ``activity``, ``connections`` and ``requests``; bad lines, and which
+            inputs were read, are kept besides.
     """
 
-    def __init__(self, spark: SparkSession, root: str, *, connections: bool = False) -> None:
+    def __init__(
+        self, spark: SparkSession, root: str, names: Sequence[str] = (ACTIVITY.name,)
+    ) -> None:
         self._spark = spark
         self.root = root
-        self._names = [n for n in _PARTS if connections or n != "connections"]
+        self._names = (*names, schema.BAD_LINES.name, INPUTS.name)
+        self._counted: dict[str, tuple[int, int]] = {}
 
     @property
     def checkpoint(self) -> str:
         """Where Spark keeps what it has read."""
         return f"{self.root}/checkpoint"
 
-    def write(self, emitted: DataFrame, number: int) -> None:
-        """Write a batch of EMITTED_ACTIVITY; again after a kill, over what was begun."""
+    def write(self, taken: Round, number: int) -> None:
+        """Read and write what a batch brought; again after a kill, over what was begun."""
         self._remove_joined(number)
-        emitted.persist()
+        frames: dict[str, DataFrame] = {}
+        held: list[DataFrame] = []
+        if ACTIVITY.name in self._names:
+            emitted = _hold(taken.activity(connections=CONNECTIONS.name in self._names), held)
+            for name, kind in ((ACTIVITY.name, "activity"), (CONNECTIONS.name, "connection")):
+                if name in self._names:
+                    frames[name] = sources.only(emitted, kind, _TABLES[name])
+        if REQUESTS.name in self._names:
+            requests = _hold(taken.requests(), held)
+            frames[REQUESTS.name] = REQUESTS.select(requests.where("kind in ('request', 'bound')"))
+        frames[INPUTS.name] = self._spark.createDataFrame(list(taken.inputs()), INPUTS.struct)
+        frames[schema.BAD_LINES.name] = sources.only(held[0], "bad", schema.BAD_LINES)
         for name in self._names:
-            kind, table = _PARTS[name]
-            rows = _distinct(name, only(emitted, kind, table))
-            rows.coalesce(1).write.mode("overwrite").parquet(self._path(name, 0, number))
-        emitted.unpersist()
-        size = FOLD
-        level = 1
+            rows = frames[name]
+            if name != REQUESTS.name:
+                rows = _distinct(name, rows).coalesce(1)
+            self._write(rows, self._path(name, 0, number))
+        for frame in held:
+            frame.unpersist()
+        self._join(number)
+
+    def _join(self, number: int) -> None:
+        """Join the parts that are complete with this batch."""
+        size, level = FOLD, 1
         while (number + 1) % size == 0:
             for name in self._names:
                 first = (number + 1 - size) // (size // FOLD)
                 below = [self._path(name, level - 1, first + i) for i in range(FOLD)]
-                joined = _distinct(name, self._read(name, below)).coalesce(1)
-                joined.write.mode("overwrite").parquet(self._path(name, level, number // size))
+                rows = _distinct(name, self._read(name, below))
+                if name == REQUESTS.name:
+                    count = sum(n for folder in below for _, _, n in self._files(folder))
+                    files = 1 + count // _ROWS_PER_FILE
+                    joined = rows.coalesce(files).sortWithinPartitions("file", "seq")
+                else:
+                    joined = rows.coalesce(1)
+                self._write(joined, self._path(name, level, number // size))
             size, level = size * FOLD, level + 1
 
     def read(self, name: str, upto: int) -> DataFrame:
@@ -150,13 +246,27 @@ class Parts:
         Return all that was written of one table.
 
         Args:
-            name: ``activity``, ``connections`` or ``bad_lines``.
+            name: ``activity``, ``connections``, ``requests``, ``bad_lines`` or ``inputs``.
             upto: the last batch that counts; -1: none.
         """
         if upto < 0 or name not in self._names:
-            return self._spark.createDataFrame([], _PARTS[name][1].struct)
-        paths = [self._path(name, level, at) for level, at in cover(upto + 1)]
-        return self._read(name, paths)
+            return self._spark.createDataFrame([], _TABLES[name].struct)
+        return self._read(name, self._paths(name, upto))
+
+    def splits(self, upto: int) -> list[Split]:
+        """
+        Return the pieces of all requests written, for whatever reads tables ``requests``.
+
+        Args:
+            upto: the last batch that counts; -1: none.
+        """
+        paths = self._paths(REQUESTS.name, upto) if upto >= 0 else []
+        return [
+            Split(path, group, group + 1, "requests")
+            for folder in paths
+            for path, groups, _ in self._files(folder)
+            for group in range(groups)
+        ]
 
     def last(self) -> int:
         """Return the number of the last batch that Spark has committed; -1: none."""
@@ -168,10 +278,36 @@ class Parts:
     def _path(self, name: str, level: int, at: int) -> str:
         return f"{self.root}/{name}/level={level}/part={at}"
 
+    def _paths(self, name: str, upto: int) -> list[str]:
+        return [self._path(name, level, at) for level, at in cover(upto + 1)]
+
+    @staticmethod
+    def _write(rows: DataFrame, path: str) -> None:
+        """Write a part; a row group is what a worker has in memory at a time."""
+        writer = rows.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
+        writer.parquet(path)
+
     def _read(self, name: str, paths: list[str]) -> DataFrame:
-        table = _PARTS[name][1]
+        table = _TABLES[name]
         columns: DataFrame = table.select(self._spark.read.schema(table.struct).parquet(*paths))
         return columns
+
+    def _files(self, folder: str) -> list[tuple[str, int, int]]:
+        """Return (path, row groups, rows) of a part's files."""
+        import pyarrow.parquet as pq
+        from pyarrow import fs
+
+        system, inner = filesystem(folder)
+        scheme = folder.partition("://")[0] + "://" if "://" in folder else ""
+        found = []
+        for info in sorted(system.get_file_info(fs.FileSelector(inner)), key=lambda i: i.path):
+            if not info.path.endswith(".parquet"):
+                continue
+            if info.path not in self._counted:
+                with pq.ParquetFile(info.path, filesystem=system) as file:
+                    self._counted[info.path] = (file.num_row_groups, file.metadata.num_rows)
+            found.append((scheme + info.path, *self._counted[info.path]))
+        return found
 
     def _remove_joined(self, number: int) -> None:
         """Remove parts that were joined by the batch before this one."""
@@ -184,6 +320,13 @@ class Parts:
                 for i in range(FOLD):
                     shutil.rmtree(self._path(name, level - 1, first + i), ignore_errors=True)
             size, level = size * FOLD, level + 1
+
+
+def _hold(frame: DataFrame, held: list[DataFrame]) -> DataFrame:
+    """Make a frame now, by all cores, and keep it: what is written of it is one file."""
+    held.append(frame.persist())
+    frame.count()
+    return frame
 
 
 def _distinct(name: str, rows: DataFrame) -> DataFrame:
@@ -208,7 +351,8 @@ def cover(count: int) -> list[tuple[int, int]]:
 
 
 def start(
-    emitted: DataFrame,
+    spark: SparkSession,
+    source: Source,
     parts: Parts,
     after: Callable[[int], None],
     *,
@@ -216,21 +360,28 @@ def start(
     trigger_s: float = 10.0,
 ) -> StreamingQuery:
     """
-    Start writing a stream of EMITTED_ACTIVITY, batch by batch.
+    Start writing what a source brings, batch by batch.
 
     Args:
-        emitted: the stream.
+        spark: the session.
+        source: a directory or a topic.
         parts: where to.
         after: called with the batch's number when its parts are there, before it is committed.
         once: take what is there now, then end.
         trigger_s: seconds between batches.
     """
+    begun: list[int] = []
 
     def write(batch: DataFrame, number: int) -> None:
-        parts.write(batch, number)
+        if not begun:  # what an earlier process read; the batch that it was killed in doesn't count
+            rows = parts.read(INPUTS.name, number - 1).collect()
+            source.remember(Input(*row) for row in rows)
+        begun.append(number)
+        parts.write(source.round_of(batch), number)
         after(number)
 
-    writer = emitted.writeStream.foreachBatch(write).option("checkpointLocation", parts.checkpoint)
+    stream = source.stream(spark)
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", parts.checkpoint)
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{trigger_s} seconds").start()

@@ -8,8 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.lanes import Events, Lane, bounds_of, events_of
-from headgate.pipeline.packed import LOGGED
+from headgate.pipeline.events import Events, Names, events_of
+from headgate.pipeline.lanes import Lane
+from headgate.pipeline.packed import ABSENT, LOGGED
+from headgate.pipeline.roots import tags_of
 
 SUMS: Final = schema.Table(
     "sums",
@@ -35,7 +37,6 @@ SUMS: Final = schema.Table(
 )
 # Rows of one hand-over.
 _MOST_ROWS: Final = 100_000
-_NAMES: Final = ("quota_user", "quota_client_id", "principal", "client_id")
 
 
 class SumSink:
@@ -56,39 +57,41 @@ class SumSink:
         self._begin()
 
     def _begin(self) -> None:
-        # By name, and by which plans they are under.
+        # By root, by who, and by the layers they have under each plan.
         self._groups: dict[tuple[Any, ...], int] = {}
         self._logged = np.empty((0, len(LOGGED)), np.int64)
         self._limits = np.empty((0, self._plans), np.float64)
+        self._layers = np.empty((0, self._plans), np.uint8)
         self._sums = self._kernel.PlanSums(self._plans)
 
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
         """There are none: only `replay` hands rows back."""
         return iter(())
 
-    def events(self, row: dict[str, Any], heads: Any, lane: Lane) -> Events:
+    def events(self, row: dict[str, Any], lane: Lane) -> Events:
         """Count the requests of a packed row; return its events."""
-        bounds = bounds_of(heads, self._plans)
-        names = [heads[name].to_pylist() for name in _NAMES]
-        if self._plans > 1:
-            names.append([there.tobytes() for there in ~np.isnan(bounds)])
+        names = Names(row, self._plans)
+        layers = np.ascontiguousarray(names.layer).view(f"V{self._plans}")[:, 0].tolist()
         groups, known = self._groups, self._groups.setdefault
-        group = np.array([known(who, len(groups)) for who in zip(*names, strict=True)], np.int64)
+        whose = zip(names.roots, names.whose, layers, strict=True)
+        group = np.array([known(who, len(groups)) for who in whose], np.int64)
         have = len(self._logged)
         if len(groups) > have:
             room = max(len(groups), 2 * have)
             self._logged = np.concatenate([self._logged, _no_sums(room - have)])
             self._limits = np.resize(self._limits, (room, self._plans))
+            self._layers = np.resize(self._layers, (room, self._plans))
             self._sums.grow(room)
         # A head occurs twice in a bundle only if its limit moved: hence not by plain indexing.
-        logged = heads["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
+        logged = names.batch["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
         for column in range(4):
             np.add.at(self._logged[:, column], group, logged[:, column])
         for column in (4, 6):
             np.maximum.at(self._logged[:, column], group, logged[:, column])
         np.minimum.at(self._logged[:, 5], group, logged[:, 5])
-        self._limits[group] = bounds
-        return events_of(row, heads, lane, group, self._plans)
+        self._limits[group] = names.bounds
+        self._layers[group] = names.layer
+        return events_of(row, names, lane, group)
 
     def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
         """Add decisions up; nothing is complete before the lane is."""
@@ -115,8 +118,8 @@ class SumSink:
         """Return the SUMS rows of a lane."""
         import pyarrow as pa
 
-        limits = self._limits[: len(self._groups)]
-        there = ~np.isnan(limits)
+        limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
+        there = layers != ABSENT
         # The log is told by the first plan's quota-ids; once, not for every kind of limit.
         of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
         if ":" in lane.kind.quota_type:
@@ -127,12 +130,12 @@ class SumSink:
         at = group, np.maximum(plan, 0)
         logged, given = self._logged[group], self._sums.given[at]
         who = pa.array(group)
-        names = list(zip(*self._groups, strict=True)) or [()] * len(_NAMES)
-        columns: dict[str, Any] = {
-            name: pa.array(values, pa.string()).take(who)
-            for name, values in zip(_NAMES, names, strict=False)
-        }
-        columns |= {
+        tags = self._tags(group, layers[at])
+        columns = {
+            "quota_user": pa.array([user for user, _ in tags], pa.string()),
+            "quota_client_id": pa.array([client for _, client in tags], pa.string()),
+            "principal": pa.array([w[1][0] for w in self._groups], pa.string()).take(who),
+            "client_id": pa.array([w[1][1] for w in self._groups], pa.string()).take(who),
             "plan": pa.array(plan, pa.int32()),
             "quota_type": pa.repeat(pa.scalar(lane.kind.quota_type, pa.string()), len(group)),
             "broker_id": pa.repeat(pa.scalar(lane.kind.broker_id, pa.int32()), len(group)),
@@ -148,6 +151,15 @@ class SumSink:
         }
         arrays = [columns[f.name] for f in SUMS.arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=SUMS.arrow)
+
+    def _tags(self, group: Any, layer: Any) -> list[tuple[str, str]]:
+        """Return the tags of some groups' sensors, each in a layer."""
+        heads = list(self._groups)
+        if not layer.any():
+            return [heads[g][0] for g in group.tolist()]
+        return [
+            tags_of(n, *heads[g][:2]) for g, n in zip(group.tolist(), layer.tolist(), strict=True)
+        ]
 
 
 def _no_sums(count: int) -> Any:

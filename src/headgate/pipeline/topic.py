@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from headgate.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.pipeline.logline import LineParser
+    from headgate.pipeline.rolled import Input
 
 SCHEMA: Final = "topic string, partition int, offset long, value binary"
 # Not a partition: with option "ticks" each trigger has a batch, though there may be nothing in it.
@@ -27,6 +30,8 @@ _TICK: Final = "tick"
 # An Arrow IPC stream begins with its continuation mark; no log line does.
 _ARROW: Final = b"\xff\xff\xff\xff"
 _TIMEOUT_S: Final = 30.0
+# A line's number within its message, in the low bits of what it is ordered by.
+_LINE_BITS: Final = 20
 
 
 @dataclass
@@ -145,6 +150,39 @@ class TopicSource(DataSource):
         return TopicReader(dict(self.options))
 
 
+def check_topic(topic: str, config: dict[str, str], timeout_s: float = 10.0) -> None:
+    """
+    Ask a cluster for a topic before Spark starts, whose words for it are a page.
+
+    Args:
+        topic: its name.
+        config: confluent-kafka's settings, with ``bootstrap.servers``.
+        timeout_s: how long to wait for an answer.
+
+    Raises:
+        ConfigError: the settings aren't right, nobody answers, or there is no such topic.
+    """
+    from confluent_kafka import Consumer, KafkaException
+
+    where = config["bootstrap.servers"]
+    quiet = {"group.id": "headgate", "log_level": "0"}
+    try:
+        consumer = Consumer(quiet | config)
+    except KafkaException as exc:
+        raise ConfigError(f"--kafka-config: {exc.args[0].str()}") from exc
+    try:
+        found = consumer.list_topics(topic, timeout=timeout_s).topics[topic].error
+    except KafkaException as exc:
+        raise ConfigError(
+            f"--topic {topic}: no answer from {where} ({exc.args[0].str()}); is that a broker's "
+            "address, and do --kafka-config's security settings fit its listener?"
+        ) from exc
+    finally:
+        consumer.close()
+    if found is not None:
+        raise ConfigError(f"--topic {topic}: {where} says: {found.str()}")
+
+
 def follow_topic(
     spark: SparkSession,
     topic: str,
@@ -175,6 +213,7 @@ class ActivityOfMessages:
 
     time_zone: str = "UTC"
     broker_id: int | None = None
+    default_partitions: int = 1
     connections: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -203,7 +242,11 @@ class ActivityOfMessages:
                     continue
                 parser = parsers.get(where)
                 if parser is None:
-                    parser = parsers[where] = LineParser(zone, nanos=sniff_nanos(value[:65536]))
+                    parser = parsers[where] = LineParser(
+                        zone,
+                        nanos=sniff_nanos(value[:65536]),
+                        default_partitions=self.default_partitions,
+                    )
                 for line in value.split(b"\n"):
                     try:
                         row = parser.parse(line)
@@ -216,3 +259,185 @@ class ActivityOfMessages:
             yield from sums.take()
             if len(side):
                 yield side.take()
+
+
+@dataclass(frozen=True)
+class RequestsOfMessages:
+    """
+    Hand over a row per request: SCHEMA in, EMITTED_REQUESTS out. A ``mapInArrow`` function.
+
+    Args:
+        time_zone: of log lines that print none.
+        broker_id: that wrote them; None = unknown.
+        default_partitions: the cluster's ``num.partitions``.
+        starts: (worker, broker, seq, epoch ms) of journals' start events, these messages' too.
+    """
+
+    time_zone: str = "UTC"
+    broker_id: int | None = None
+    default_partitions: int = 1
+    starts: tuple[tuple[str, int, int, int], ...] = ()
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read log lines, or a journal's batches, from message values."""
+        from headgate.pipeline.emitted import EMITTED_REQUESTS, Columns, client_ip
+        from headgate.pipeline.filesplits import Split
+        from headgate.pipeline.journal import requests_of_events
+        from headgate.pipeline.logline import BadLine, LineParser
+        from headgate.pipeline.stamps import sniff_nanos, zone_of
+
+        zone = zone_of(self.time_zone)
+        parsers: dict[str, LineParser] = {}
+        constant = {"kind": "request", "broker_id": self.broker_id}
+        constant |= {"source": "log", "is_request": True}
+        for batch in batches:
+            rows = Columns(EMITTED_REQUESTS)
+            for topic, partition, offset, value in zip(
+                *(batch.column(i).to_pylist() for i in range(4)), strict=True
+            ):
+                where = f"{topic}-{partition}"
+                if value is None:
+                    continue
+                if value.startswith(_ARROW):
+                    split = Split(where, offset, -1, "journal")
+                    yield from requests_of_events(value, split, self._before)
+                    continue
+                parser = parsers.get(where)
+                if parser is None:
+                    parser = parsers[where] = LineParser(
+                        zone,
+                        nanos=sniff_nanos(value[:65536]),
+                        default_partitions=self.default_partitions,
+                    )
+                for number, line in enumerate(value.split(b"\n")):
+                    try:
+                        row = parser.parse(line)
+                    except BadLine as exc:
+                        rows.add_bad(Split(where, offset, -1), offset, str(exc), line)
+                        continue
+                    if row is not None:
+                        # Lines of a message stay in order.
+                        at = {"file": where, "seq": (offset << _LINE_BITS) + number}
+                        ip = client_ip(row.connection)
+                        rows.add(**row._asdict(), **constant, **at, client_ip=ip)
+            if len(rows):
+                yield rows.take()
+
+    def _before(self, worker: str, seq: int) -> dict[int, tuple[int, int]]:
+        """Return broker -> (seq, epoch ms) of the start events of a worker before a number."""
+        mine = sorted((s, b, t) for w, b, s, t in self.starts if w == worker and s < seq)
+        return {broker: (start, t_ms) for start, broker, t_ms in mine}
+
+
+class Topic:
+    """
+    A topic as a source of rounds (``streaming.Source``).
+
+    Args:
+        name: of the topic.
+        config: confluent-kafka's settings, with ``bootstrap.servers``.
+        time_zone: of log lines that print none.
+        broker_id: that wrote them; None = unknown.
+        default_partitions: the cluster's ``num.partitions``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: dict[str, str],
+        *,
+        time_zone: str = "UTC",
+        broker_id: int | None = None,
+        default_partitions: int = 1,
+    ) -> None:
+        self._name = name
+        self._config = config
+        self._lines = (time_zone, broker_id, default_partitions)
+        self._starts: list[tuple[str, int, int, int]] = []
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Return the stream of messages."""
+        return follow_topic(spark, self._name, self._config)
+
+    def remember(self, inputs: Iterable[Input]) -> None:
+        """Take when journals' workers started."""
+        for row in inputs:
+            if row.broker_id is not None and row.seq is not None and row.t_ms is not None:
+                self._starts.append((row.worker_id, row.broker_id, row.seq, row.t_ms))
+
+    def round_of(self, batch: DataFrame) -> _RoundOfMessages:
+        """Return what messages there are to read."""
+        return _RoundOfMessages(batch, self, self._name, self._lines, self._starts)
+
+
+class _RoundOfMessages:
+    def __init__(
+        self,
+        batch: DataFrame,
+        topic: Topic,
+        name: str,
+        lines: tuple[str, int | None, int],
+        starts: list[tuple[str, int, int, int]],
+    ) -> None:
+        self._batch = batch
+        self._topic = topic
+        self._name = name
+        self._lines = lines
+        self._starts = starts
+        self._inputs: list[Input] = []
+
+    def activity(self, *, connections: bool) -> DataFrame:
+        """Return EMITTED_ACTIVITY, in rows."""
+        from headgate.pipeline.worker import EMITTED_ACTIVITY
+
+        task = ActivityOfMessages(*self._lines, connections)
+        return self._batch.mapInArrow(task, EMITTED_ACTIVITY.struct)
+
+    def requests(self) -> DataFrame:
+        """Return EMITTED_REQUESTS; starts of workers in these messages are seen to first."""
+        from headgate.pipeline.rolled import Input
+        from headgate.pipeline.worker import EMITTED_REQUESTS
+
+        found = self._batch.mapInArrow(StartsOfMessages(), STARTS).collect()
+        self._inputs = [Input(self._name, r[0], 0, r[1], r[2], r[3]) for r in found]
+        self._topic.remember(self._inputs)
+        task = RequestsOfMessages(*self._lines, tuple(self._starts))
+        return self._batch.mapInArrow(task, EMITTED_REQUESTS.struct)
+
+    def inputs(self) -> Sequence[Input]:
+        """Return the starts of workers in these messages, once its requests are asked for."""
+        return self._inputs
+
+
+@dataclass(frozen=True)
+class StartsOfMessages:
+    """Find start events in messages: SCHEMA in, STARTS out. A ``mapInArrow`` function."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read the journals' batches among message values."""
+        import pyarrow as pa
+
+        from headgate.pipeline.journal import starts_in
+
+        for batch in batches:
+            values = batch.column("value").to_pylist()
+            found = [
+                start
+                for value in values
+                if value is not None and value.startswith(_ARROW)
+                for start in starts_in(value)
+            ]
+            names = ("worker_id", "broker_id", "seq", "t_ms")
+            yield pa.RecordBatch.from_pylist(
+                [dict(zip(names, start, strict=True)) for start in found], schema=_starts_schema()
+            )
+
+
+STARTS: Final = "worker_id string, broker_id int, seq long, t_ms long"
+
+
+def _starts_schema() -> Any:
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64())
+    return pa.schema(zip(("worker_id", "broker_id", "seq", "t_ms"), kinds, strict=True))

@@ -1,5 +1,5 @@
 """
-Make ready what later runs only load: the scan's machine code, and the archive of Java classes.
+Make ready what later runs only load: bytecode, the scan's machine code, an archive of Java classes.
 
     python -m headgate.pipeline.warm
 
@@ -8,6 +8,7 @@ Half a minute, once; quick where both are there.
 
 from __future__ import annotations
 
+import compileall
 import os
 import sys
 import tempfile
@@ -24,6 +25,8 @@ def main() -> int:
     """Make what isn't there yet."""
     from headgate.embedded.java import spark_env
 
+    # Spark's workers are to find it also where Python is told not to write it by itself.
+    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     reading.preload()
     os.environ.update(spark_env())
     path = class_data.archive()

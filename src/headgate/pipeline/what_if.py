@@ -1,9 +1,10 @@
 """
 Replay the same requests under other quotas: who would be throttled, for how long, how much of it.
 
-All plans go through one pass: a charge is packed once per distinct sensor it has under any plan,
-and the kernel runs once per plan over the same arrays. Open-loop: a client that had been throttled
-would have sent later, and a log says nothing of that.
+All plans go through one pass: a charge is packed once, under what its sensors of all plans have
+in common (``roots``), and the kernel runs once for each level that a plan counts at, over the same
+arrays. Open-loop: a client that had been throttled would have sent later, and a log says nothing
+of that.
 """
 
 from __future__ import annotations

@@ -71,6 +71,10 @@ class WatchedStore(abc.ABC):
         """Set and clear the keys of the accepted alterations; return what became of each."""
 
     @abc.abstractmethod
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the settings of brokers, by id as text; "" is the default of all."""
+
+    @abc.abstractmethod
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
@@ -147,7 +151,7 @@ class WatchedStore(abc.ABC):
     ) -> None:
         """Set or remove settings of one broker, all or nothing, with an audit line."""
         self._check_open()
-        validate_broker_configs(broker, ops)
+        validate_broker_configs(broker, ops, self.broker_configs())
         if not validate_only:
             self._alter_broker(broker, ops, who, tool)
 

@@ -9,7 +9,7 @@ in memory, so both are bounded: the latest 1,000 entries per entity, 10,000 audi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
@@ -39,12 +39,22 @@ SLACK = 100
 
 
 class ForeignChange(NamedTuple):
-    """A change that seems to have come past Headgate."""
+    """
+    A change that seems to have come past Headgate.
+
+    Attributes:
+        path: the entity's.
+        t_ms: when it was announced.
+        since: transaction as of which the values before it were read.
+        zxid: transaction that made the values after it; that of the notification where the znode
+            has gone.
+        changed: keys, before and after.
+    """
 
     path: str
     t_ms: int
-    notice_czxid: int
-    mzxid: int | None
+    since: int
+    zxid: int
     changed: list[tuple[QuotaKey, float | None, float | None]]
 
 
@@ -90,18 +100,24 @@ class ZkHistory:
                     break
 
     def _record(self, change: ForeignChange) -> bool:
-        """Write a change unless it is accounted for; False when somebody came between."""
+        """Write what of a change isn't accounted for; False when somebody came between."""
         folder = history_node(change.path)
         names = self._client.children([folder])[folder]
-        # Named by the notification: of several who watch, one makes it and the others find it.
-        name = f"x_{change.notice_czxid}"
+        # Named by what made it: of several who watch, one writes it down and the others find it.
+        name = f"x_{change.zxid}"
         if name in names:
             return True
         ours = [own for own in names if own.startswith("e_")][-LOOK_BACK:]
-        nodes = self._client.nodes(f"{folder}/{own}" for own in ours)
-        if any(_accounts_for(node, change) for node in nodes.values() if node):
+        others = sorted((n for n in names if n.startswith("x_")), key=lambda n: int(n[2:]))
+        found = self._client.nodes(f"{folder}/{n}" for n in [*ours, *others[-LOOK_BACK:]])
+        entries = sorted(
+            (_moment(path, node), recorded.changed)
+            for path, node in found.items()
+            if node and (recorded := decode_history(node.data))
+        )
+        changed = _unaccounted(change, entries)
+        if not changed:
             return True
-        changed = [Changed(*c) for c in change.changed]
         entry = encode_history(change.t_ms, UNKNOWN, UNKNOWN, changed)
         steps = [] if names or self._exists(folder) else [Step("create", folder)]
         return self._client.commit([[*steps, Step("create", f"{folder}/{name}", entry)]])[0] is None
@@ -170,15 +186,31 @@ def _moment(path: str, node: Node) -> int:
     return int(name[2:]) if name.startswith("x_") else node.czxid
 
 
-def _accounts_for(node: Node, change: ForeignChange) -> bool:
-    """Return whether a history entry is the record of a change."""
-    if change.mzxid is not None:
-        # Our entry is made in the same transaction as the znode's change.
-        return node.czxid == change.mzxid
-    recorded = decode_history(node.data)
-    return node.czxid == change.notice_czxid or (
-        recorded is not None
-        and node.czxid > change.notice_czxid
-        and {(k, after) for k, _, after in recorded.changed}
-        >= {(k, after) for k, _, after in change.changed}
-    )
+def _unaccounted(
+    change: ForeignChange, entries: Sequence[tuple[int, Sequence[Changed]]]
+) -> list[Changed]:
+    """
+    Return what of a change the history doesn't hold yet.
+
+    Who watches may see two changes as one, or one together with what of ours came before it.
+
+    Args:
+        change: as it was seen.
+        entries: moments and changes of the entity's history, oldest first.
+    """
+    left = []
+    for key, before, after in change.changed:
+        value = before
+        later: Changed | None = None
+        for moment, changed in entries:
+            for each in changed:
+                if each.key != key or moment <= change.since:
+                    continue
+                if moment <= change.zxid:
+                    value = each.after
+                elif later is None:
+                    later = each
+        # One that saw more at once may have written this down under the last of it.
+        if value != after and later != (key, value, after):
+            left.append(Changed(key, value, after))
+    return left

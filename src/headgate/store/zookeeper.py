@@ -112,6 +112,9 @@ class ZooKeeperStore(WatchedStore):
         self._pzxid = dict.fromkeys(HOMES, -1)
         self._older_fired = False
         self._foreign: list[ForeignChange] = []
+        # Transactions as of which entities of Kafka's home were last read; the others: all at once.
+        self._read_zxids: dict[str, int] = {}
+        self._all_read_zxid = 0
         self._client = ZkClient(hosts, security, self._on_state)
         try:
             self._make_skeleton()
@@ -251,12 +254,14 @@ class ZooKeeperStore(WatchedStore):
         """Queue a change for the history unless its own transaction shows that it was ours."""
         entity = alteration.entity
         node = nodes[f"{KAFKA_HOME}/{entity.path}"]
-        if node is not None and node.mzxid == notice.czxid:
+        zxid = notice.czxid if node is None else node.mzxid
+        since = self._read_zxids.get(entity.path, self._all_read_zxid)
+        self._read_zxids[entity.path] = max(zxid, notice.czxid)
+        if zxid == notice.czxid and node is not None:
             return
         before = table.entities.get(entity, {})
         changed = [(op.key, before.get(op.key), op.value) for op in alteration.ops]
-        mzxid = None if node is None else node.mzxid
-        self._foreign.append(ForeignChange(entity.path, notice.t_ms, notice.czxid, mzxid, changed))
+        self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
 
     def _read_all(self) -> QuotaTable:
         # The lists of notifications first: what changes while we read is noticed after.
@@ -264,6 +269,8 @@ class ZooKeeperStore(WatchedStore):
             names, self._pzxid[home] = self._client.watch_children(CHANGES[home], self._on_change)
             fresh = [sequence(n) for n in names if n.startswith(CHANGE_PREFIX)]
             self._seen[home] = max(fresh, default=-1)
+        self._read_zxids.clear()
+        self._all_read_zxid = self._pzxid[KAFKA_HOME]
         self._older_fired = False
         self._watch_older()
         entities, nodes = read_tree(self._client)

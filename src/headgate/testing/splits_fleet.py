@@ -1,9 +1,10 @@
 """
 A fleet on one machine: brokers, a gateway process before each, `headgate splits`, real clients.
 
-One tenant with a cluster-wide quota produces through all gateways; how much it offers to which
-broker changes from phase to phase. What the gateways charged (their journals), what was
-acknowledged to the clients, and the splits are kept, for a table, a plot and an assertion.
+A tenant with a cluster-wide quota (or several, with shares of each broker's capacity) produces or
+consumes through all gateways; how much of which broker's it wants changes from phase to phase.
+What the gateways charged (their journals), what was acknowledged to the clients or reached them,
+and the splits are kept, for a table, a plot and an assertion.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.embedded import EmbeddedKafka, spark_env
 from headgate.embedded.process import free_ports
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER_BPS
+from headgate.quota.key import PRODUCER_BPS, QuotaKey, QuotaUnit
 from headgate.store import open_store
 from headgate.usage.splits import TOPIC, Split, decode
 from headgate.usage.topic import decode as decode_batches
@@ -41,27 +42,40 @@ TENANT: Final = "alice"
 MESSAGE: Final = bytes(3900)
 _START_S: Final = 180.0
 _STEP_S: Final = 0.02
+# What each partition holds for those who consume, bytes.
+_FILLED: Final = 8_000_000
 
 
 @dataclass(frozen=True)
 class Phase:
-    """For so many seconds, bytes per second offered to each broker; one left out gets nothing."""
+    """
+    So many seconds of one load.
+
+    Attributes:
+        seconds: how long.
+        load: bytes per second that the first tenant wants of each broker; one left out: nothing.
+        others: the same of other tenants, by name.
+        due: bytes per second that are each tenant's, by name; left out: its quota.
+    """
 
     seconds: float
     load: Mapping[int, float]
+    others: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    due: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class Measured:
     """
-    What a run showed.
+    What a run showed of one tenant.
 
     Attributes:
-        quota: the tenant's cluster-wide quota, bytes per second.
+        quota: the tenant's cluster-wide quota, bytes per second; its due, if it has shares.
         period_ms: the split period.
         phases: (start, end) of each, epoch ms.
         charged: (epoch ms, broker, bytes) of every charge, from the gateways' journals.
         acknowledged: (epoch ms, broker, bytes of messages), from the clients.
+        due: bytes per second that were its own, by phase.
         splits: (epoch ms of arrival, split).
         rounds: what `headgate splits` said of its rounds.
         logs: what each process wrote, by name.
@@ -70,6 +84,7 @@ class Measured:
     quota: float
     period_ms: int
     phases: list[tuple[int, int]] = field(default_factory=list)
+    due: list[float] = field(default_factory=list)
     charged: list[tuple[float, int, float]] = field(default_factory=list)
     acknowledged: list[tuple[float, int, float]] = field(default_factory=list)
     splits: list[tuple[int, Split]] = field(default_factory=list)
@@ -77,7 +92,11 @@ class Measured:
     logs: dict[str, str] = field(default_factory=dict)
 
     def windows(
-        self, events: Sequence[tuple[float, int, float]], from_ms: float, to_ms: float
+        self,
+        events: Sequence[tuple[float, int, float]],
+        from_ms: float,
+        to_ms: float,
+        due: float | None = None,
     ) -> list[float]:
         """Return the part of the quota used in each 60 s between two moments, a second apart."""
         seconds = int((to_ms - from_ms) // 1000)
@@ -86,13 +105,14 @@ class Measured:
             at = int((t_ms - from_ms) // 1000)
             if 0 <= at < seconds:
                 sums[at] += amount
-        return [sum(sums[i : i + 60]) / 60 / self.quota for i in range(seconds - 59)]
+        whole = 60 * (due or self.quota)
+        return [sum(sums[i : i + 60]) / whole for i in range(seconds - 59)]
 
     def settled(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
         """Return the windows that begin two split periods after the load changed, or later."""
         found: list[float] = []
-        for begin, end in self.phases:
-            found += self.windows(events, begin + 2 * self.period_ms, end)
+        for (begin, end), due in zip(self.phases, self.due, strict=True):
+            found += self.windows(events, begin + 2 * self.period_ms, end, due)
         return found
 
     def crossing(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
@@ -133,6 +153,12 @@ class Fleet:
         period_ms: the split period.
         brokers: how many, each with a gateway of its own.
         batch_ms: ``headgate.usage.batch.ms``.
+        key: what is limited: producing or consuming, in bps or shares.
+        shares: weights by tenant, where ``key`` is of shares.
+        capacity: bytes per second of each broker that shares divide.
+
+    Attributes:
+        of: what was measured of each tenant.
     """
 
     def __init__(
@@ -143,17 +169,24 @@ class Fleet:
         period_ms: int = 5000,
         brokers: int = 3,
         batch_ms: int = 1000,
+        key: QuotaKey = PRODUCER_BPS,
+        shares: Mapping[str, float] | None = None,
+        capacity: float | None = None,
     ) -> None:
         self.folder = folder
         self.quota = quota
+        self.key = key
+        self.limits = dict(shares or {TENANT: quota})
+        self.capacity = capacity
         self.period_ms = period_ms
         self.ids = list(range(1, brokers + 1))
         self.batch_ms = batch_ms
-        self.measured = Measured(quota, period_ms)
+        self.of = {name: Measured(quota, period_ms) for name in self.limits}
+        self.measured = self.of[next(iter(self.limits))]
         self._stack = contextlib.ExitStack()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stop = threading.Event()
-        self._load: dict[int, float] = dict.fromkeys(self.ids, 0.0)
+        self._load: dict[str, Mapping[int, float]] = {name: {} for name in self.limits}
         self._bootstrap = ""
         self._upstream = ""
         self.http_port = 0
@@ -181,9 +214,15 @@ class Fleet:
             made.result(60)
         store_url = f"sqlite:{self.folder / 'quotas.db'}"
         store = open_store(store_url)
-        tenant = QuotaEntity.of(user=TENANT)
-        store.alter([QuotaAlteration.of(tenant, [Op(PRODUCER_BPS, self.quota)])])
+        store.alter(
+            [
+                QuotaAlteration.of(QuotaEntity.of(user=name), [Op(self.key, limit)])
+                for name, limit in self.limits.items()
+            ]
+        )
         store.close()
+        if self._consumes:
+            self._fill()
         port = free_ports(len(self.ids), consecutive=True)[0]
         (self.http_port,) = free_ports(1)
         self._bootstrap = ",".join(f"127.0.0.1:{port + b - 1}" for b in self.ids)
@@ -194,8 +233,21 @@ class Fleet:
             self.wait_for(f"gateway-{broker}", "ready")
         for work in (self._watch_splits, self._watch_usage, self._watch_rounds):
             self._thread(work)
+        for name in self.limits:
+            for broker in self.ids:
+                self._thread(self._consume if self._consumes else self._produce, name, broker)
+
+    @property
+    def _consumes(self) -> bool:
+        return self.key.type == "consumer_byte_rate"
+
+    def _fill(self) -> None:
+        """Give every broker's partition something to be read, over and over."""
+        producer = Producer({"bootstrap.servers": self._upstream, "batch.size": 16_384})
         for broker in self.ids:
-            self._thread(self._produce, broker)
+            for _ in range(_FILLED // len(MESSAGE)):
+                producer.produce(LOAD, MESSAGE, partition=broker - 1)
+            producer.flush(60)
 
     def _serve(self, kafka: EmbeddedKafka, broker: int, port: int, store: str) -> None:
         own = self.folder / f"gateway-{broker}"
@@ -219,6 +271,8 @@ class Fleet:
             "headgate.worker.id": f"gateway-{broker}",
             "headgate.http.listener": f"127.0.0.1:{self.http_port}",
         }
+        if self.capacity:
+            settings[f"headgate.capacity.{self.key.type}"] = f"{self.capacity:.0f}"
         config = own / "headgate.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._run(f"gateway-{broker}", "serve", "--config", str(config), "--brokers", str(broker))
@@ -230,10 +284,14 @@ class Fleet:
         url = store or f"sqlite:{self.folder / 'quotas.db'}"
         # Its answer is told to the gateways within half a second; batches are a second long.
         lag = str(self.batch_ms + 500)
+        divided: list[str] = []
+        if self.capacity and self.key.units == QuotaUnit.SHARES:
+            which = "consumer" if self._consumes else "producer"
+            divided = [f"--capacity-{which}", f"{self.capacity:.0f}"]
         self._run(
             "splits", "splits", "--topic", USAGE, "--store", url, "--lag-ms", lag,
             "--kafka-config", f"bootstrap.servers={self._upstream}",
-            "--period-ms", str(self.period_ms), "--master", "local[2]",
+            "--period-ms", str(self.period_ms), "--master", "local[2]", *divided,
         )  # fmt: skip
         self.wait_for("splits", '"round"', rounds + 1)
 
@@ -288,47 +346,59 @@ class Fleet:
         """Go through the phases and return what they showed."""
         for phase in phases:
             begin = time.time_ns() // 1_000_000
-            self._load = {b: phase.load.get(b, 0.0) for b in self.ids}
+            first, *_ = self.limits
+            self._load = {first: phase.load, **phase.others}
             time.sleep(phase.seconds)
-            self.measured.phases.append((begin, time.time_ns() // 1_000_000))
-            self.measured._loads.append(dict(phase.load))
-        self._load = dict.fromkeys(self.ids, 0.0)
+            end = time.time_ns() // 1_000_000
+            for name, measured in self.of.items():
+                measured.phases.append((begin, end))
+                measured.due.append(phase.due.get(name, self.quota))
+                measured._loads.append(dict(self._load.get(name, {})))
+        self._load = {}
         time.sleep(self.batch_ms / 1000 + 2)  # the journals' last batches
         self.measured.logs = {name: self.said(name) for name in self._processes}
         return self.measured
 
-    def _produce(self, broker: int) -> None:
+    def _client(self, tenant: str, broker: int) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self._bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": tenant,
+            "sasl.password": f"{tenant}-secret",
+            "client.id": f"{tenant}-{broker}",
+            "log_level": 3,
+        }
+
+    def _wanted(self, tenant: str, broker: int) -> float:
+        return self._load.get(tenant, {}).get(broker, 0.0)
+
+    def _produce(self, tenant: str, broker: int) -> None:
         """Offer what the phase says; a second's worth may wait in the client, no more."""
         producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": TENANT,
-                "sasl.password": f"{TENANT}-secret",
-                "client.id": f"tenant-{broker}",
+            self._client(tenant, broker)
+            | {
                 "acks": 1,
                 "linger.ms": 5,
                 "batch.size": 16_384,
                 "max.in.flight": 1,
                 "socket.timeout.ms": 120_000,
                 "message.timeout.ms": 300_000,
-                "log_level": 3,
             }
         )
         waiting = [0]
+        acknowledged = self.of[tenant].acknowledged
 
         def delivered(error: Any, message: Any) -> None:
             waiting[0] -= len(MESSAGE)
             if error is None:
-                now = time.time_ns() / 1e6
-                self.measured.acknowledged.append((now, broker, float(len(MESSAGE))))
+                acknowledged.append((time.time_ns() / 1e6, broker, float(len(MESSAGE))))
 
         credit, last = 0.0, time.monotonic()
         while not self._stop.is_set():
             producer.poll(_STEP_S)
             now = time.monotonic()
-            rate = self._load[broker]
+            rate = self._wanted(tenant, broker)
             credit = min(credit + rate * (now - last), rate)
             last = now
             while credit >= len(MESSAGE):
@@ -338,6 +408,52 @@ class Fleet:
                     waiting[0] += len(MESSAGE)
         producer.purge()
         producer.flush(10)
+
+    def _consume(self, tenant: str, broker: int) -> None:
+        """Take what the phase says, from the beginning again at the end; fetch little ahead."""
+        consumer = Consumer(
+            self._client(tenant, broker)
+            | {
+                "group.id": f"fleet-{tenant}-{broker}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "max.partition.fetch.bytes": 16_384,
+                "queued.min.messages": 16,
+                "fetch.queue.backoff.ms": 10,
+                "queued.max.messages.kbytes": 32,
+                "fetch.wait.max.ms": 100,
+                "socket.timeout.ms": 120_000,
+            }
+        )
+        at = TopicPartition(LOAD, broker - 1, 0)
+        reached = self.of[tenant].acknowledged
+        consumer.assign([at])
+        consumer.pause([at])
+        paused, credit, last = True, 0.0, time.monotonic()
+        try:
+            while not self._stop.is_set():
+                rate = self._wanted(tenant, broker)
+                if paused != (rate == 0.0):
+                    (consumer.resume if paused else consumer.pause)([at])
+                    paused = not paused
+                now = time.monotonic()
+                credit = min(credit + rate * (now - last), rate)
+                last = now
+                if paused or credit < len(MESSAGE):
+                    if paused:
+                        consumer.poll(0)
+                    time.sleep(_STEP_S)
+                    continue
+                message = consumer.poll(_STEP_S)
+                if message is None:
+                    continue
+                if message.error() is None:
+                    credit -= len(MESSAGE)
+                    reached.append((time.time_ns() / 1e6, broker, float(len(MESSAGE))))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    consumer.seek(at)
+        finally:
+            consumer.close()
 
     def _messages(self, topic: str) -> Iterator[Any]:
         config = {"bootstrap.servers": self._upstream, "group.id": "fleet", "log_level": 3}
@@ -354,18 +470,19 @@ class Fleet:
     def _watch_splits(self) -> None:
         for message in self._messages(TOPIC):
             found = decode(message.key(), message.value())
-            if isinstance(found, Split):
-                self.measured.splits.append((time.time_ns() // 1_000_000, found))
+            if isinstance(found, Split) and found.user in self.of:
+                self.of[found.user].splits.append((time.time_ns() // 1_000_000, found))
 
     def _watch_usage(self) -> None:
         for message in self._messages(USAGE):
             for batch in decode_batches(message.value()):
                 for row in batch.select(
-                    ["kind", "quota_type", "t_ms", "broker_id", "amount"]
+                    ["kind", "quota_type", "t_ms", "broker_id", "amount", "quota_user"]
                 ).to_pylist():
-                    if row["kind"] == "record" and row["quota_type"] == PRODUCER_BPS.name:
-                        charge = (row["t_ms"], row["broker_id"], row["amount"])
-                        self.measured.charged.append(charge)
+                    sign = {"record": 1.0, "unrecord": -1.0}.get(row["kind"])
+                    if sign and row["quota_type"] == self.key.name:
+                        charge = (row["t_ms"], row["broker_id"], sign * abs(row["amount"]))
+                        self.of[row["quota_user"]].charged.append(charge)
 
     def _watch_rounds(self) -> None:
         seen = 0

@@ -24,16 +24,13 @@ from collections.abc import Collection, Hashable, Mapping
 from math import fsum, inf, sqrt
 from typing import Final, Generic, TypeVar
 
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import QuotaType
-from headgate.throttle.java import LONG_MAX, UNLIMITED
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager, Observation
-from headgate.throttle.registry import EXPIRY_PERIOD_MS
+from headgate.throttle.bps import PERIOD_MS as PERIOD_MS
+from headgate.throttle.bps import BpsQuotaManager as BpsQuotaManager
+from headgate.throttle.observation import Observation
+from headgate.throttle.overrides import Tags
+from headgate.throttle.pacing import BURST_MS
 from headgate.throttle.shares import fair_shares
 
-PERIOD_MS: Final = 2000
-"""How often splits are computed, unless told otherwise."""
 FLOOR: Final = 0.02
 """Part of the quota dealt out equally, whatever was seen: nobody with demand starves."""
 MARGIN: Final = 0.02
@@ -228,75 +225,3 @@ class ClusterSplitter(Generic[B]):
 
 NOTHING: Final = Observation(0.0, throttled=False)
 """What a period without traffic shows."""
-
-
-class BpsQuotaManager(AssignedQuotaManager):
-    """
-    One broker's part in cluster-wide byte quotas (unit ``bps``).
-
-    Args:
-        type: produce or fetch bytes.
-        brokers: how many brokers share each quota; until a split is assigned, and when it has
-            lapsed, the bound is quota / brokers.
-        period_ms: the split period; one throttle is at most two of them.
-        burst_ms, rules, start_ms, expiry_period_ms: as for every paced manager.
-    """
-
-    def __init__(
-        self,
-        type: QuotaType,
-        brokers: int,
-        *,
-        period_ms: int = PERIOD_MS,
-        burst_ms: int = BURST_MS,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
-    ) -> None:
-        super().__init__(
-            type,
-            period_ms=period_ms,
-            burst_ms=burst_ms,
-            rules=rules,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
-        )
-        self.brokers = brokers
-
-    def quota(self, tags: Tags) -> float:
-        """Return the cluster-wide quota of tags; 2^63 - 1 as a double where they have none."""
-        return self._overrides.bound(tags)
-
-    def fallback(self, tags: Tags) -> float:
-        """Return quota / brokers: the bound while no split is in force."""
-        quota = self._overrides.bound(tags)
-        return quota if quota >= UNLIMITED else quota / max(self.brokers, 1)
-
-    def split(self, tags: Tags, now_ms: int) -> float:
-        """Return the bound in force at a moment: the split assigned, or quota / brokers."""
-        bound, valid_until_ms = self._assigned.get(tags, (0.0, -1))
-        return bound if valid_until_ms >= now_ms else self.fallback(tags)
-
-    def set_brokers(self, brokers: int, now_ms: int) -> None:
-        """Tell how many brokers share the quotas; bounds without a split in force follow."""
-        self.brokers = brokers
-        for tags, sensor in self._sensors.items():
-            if sensor.valid_until_ms == LONG_MAX:
-                sensor.set_bound(self.fallback(tags), now_ms)
-
-    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
-        """Set or remove a cluster-wide quota; a split in force is scaled until the next one."""
-        before = {tags: self._overrides.bound(tags) for tags in self._sensors | self._assigned}
-        if self._overrides.update(entity, value):
-            self._charged.clear()
-        for tags, old in before.items():
-            new = self._overrides.bound(tags)
-            if new == old:
-                continue
-            assigned = self._assigned.pop(tags, None)
-            sensor = self._sensors.get(tags)
-            if assigned is not None and 0.0 < old < UNLIMITED and new < UNLIMITED:
-                self.assign({tags: assigned[0] * (new / old)}, now_ms, assigned[1])
-            elif sensor is not None:
-                sensor.valid_until_ms = LONG_MAX
-                sensor.set_bound(self.fallback(tags), now_ms)

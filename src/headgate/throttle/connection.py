@@ -63,7 +63,7 @@ class Outcome(enum.Enum):
 
 
 class Admission(NamedTuple):
-    """The decision about one connection; throttle_time_ms is above 0 only where THROTTLED."""
+    """The decision about one connection; throttle_time_ms counts only where THROTTLED."""
 
     outcome: Outcome
     throttle_time_ms: int
@@ -114,6 +114,9 @@ class ConnectionQuotas:
         window_ms: quota.window.size.seconds x 1000; also the longest single delay.
         start_ms: when the metrics registry started; expiry ticks count from it.
         resolve: turns a host of ``max.connections.per.ip.overrides`` into an address.
+
+    Attributes:
+        observing: rates are measured, and refuse nothing (``headgate.enforce=observe``).
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class ConnectionQuotas:
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.inter_broker_listener = inter_broker_listener
+        self.observing = False
         self._resolve = resolve
         self._start_ms = start_ms
         self._period_ms = expiry_period_ms
@@ -295,7 +299,7 @@ class ConnectionQuotas:
             now_ms: the time now, after the wait.
         """
         throttle_ms = self._ip_throttle(listener, address, now_ms)
-        if throttle_ms > 0:
+        if throttle_ms > 0 and not self.observing:
             return Admission(Outcome.THROTTLED, throttle_ms)
         count = self._counts.get(address, 0)
         self._counts[address] = count + 1
@@ -305,7 +309,7 @@ class ConnectionQuotas:
             known.count += 1
         if count >= self.max_per_ip_overrides.get(address, self.max_per_ip):
             return Admission(Outcome.TOO_MANY, 0)
-        return Admission(Outcome.ACCEPTED, 0)
+        return Admission(Outcome.ACCEPTED, throttle_ms)
 
     def release(self, listener: str, address: str) -> None:
         """
@@ -344,7 +348,7 @@ class ConnectionQuotas:
         if state is None or state.last_record_ms < self._idle_before_ms:
             state = self._ips[address] = self._rate(bound, now_ms)
         throttle_ms = state.throttle(now_ms, self.window_ms)
-        if throttle_ms > 0:
+        if throttle_ms > 0 and not self.observing:
             state.take_back(now_ms)
             if not self.is_protected(listener):
                 self.broker.take_back(now_ms)

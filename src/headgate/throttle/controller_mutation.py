@@ -89,6 +89,11 @@ class MutationQuota:
         """Whether a mutation was refused."""
         return False
 
+    @property
+    def was_charged(self) -> bool:
+        """Whether the last ``record`` was charged."""
+        return True
+
     def throttle_time_ms(self, now_ms: int) -> int:
         """Return how long to mute when the answer is sent at now; it shrinks while waiting."""
         return 0
@@ -139,6 +144,33 @@ class StrictMutationQuota(_BoundedQuota):
         return self._last_throttle_ms > 0
 
 
+class ObservedMutationQuota(StrictMutationQuota):
+    """
+    Decide as the strict one does, and refuse nothing (``headgate.enforce=observe``).
+
+    What would have been refused is not charged, so that nobody owes for it when the quota comes
+    into force; metrics show its rate all the same.
+    """
+
+    def __init__(self, sensor: MutationSensor) -> None:
+        super().__init__(sensor)
+        self._was_charged = True
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """Charge mutations if they wouldn't have been refused."""
+        self._was_charged = True
+        try:
+            super().record(permits, now_ms)
+        except ApiError:
+            self._was_charged = False
+            self._sensor.rate.record(permits, now_ms)
+
+    @property
+    def was_charged(self) -> bool:
+        """Not if it would have been refused."""
+        return self._was_charged
+
+
 class PermissiveMutationQuota(_BoundedQuota):
     """Charge, then check: never refuses."""
 
@@ -152,7 +184,7 @@ class PermissiveMutationQuota(_BoundedQuota):
             self._last_ms = now_ms
 
 
-class ControllerMutationQuotaManager(SensorRegistry[MutationSensor]):
+class ControllerMutationQuotaManager(SensorRegistry):
     """
     The manager of controller_mutation_rate.
 
@@ -197,6 +229,11 @@ class ControllerMutationQuotaManager(SensorRegistry[MutationSensor]):
         sensor = self._find(user, client_id, now_ms)
         return MutationQuota() if sensor is None else PermissiveMutationQuota(sensor)
 
+    def observed(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
+        """Return a quota for one request that only watches; unbounded while no quota exists."""
+        sensor = self._find(user, client_id, now_ms)
+        return MutationQuota() if sensor is None else ObservedMutationQuota(sensor)
+
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """
         Charge strictly and return the throttle: above 0 means refused and not charged.
@@ -215,18 +252,18 @@ class ControllerMutationQuotaManager(SensorRegistry[MutationSensor]):
         """Refill a quota-id's bucket, as reading Kafka's metric does, and return its tokens."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self.sensor(tags)
+        sensor: MutationSensor | None = self.sensor(tags)
         return None if sensor is None else sensor.measure(now_ms)
 
     def peek(self, tags: Tags, now_ms: int) -> float:
         """Return a quota-id's tokens at now without changing anything."""
-        sensor = self.sensor(tags)
+        sensor: MutationSensor | None = self.sensor(tags)
         return UNLIMITED if sensor is None else sensor.peek(now_ms)
 
     def _find(self, user: str, client_id: str, now_ms: int) -> MutationSensor | None:
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._charged.get((user, client_id))
+        sensor: MutationSensor | None = self._charged.get((user, client_id))
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._sensor_for(user, client_id, now_ms)
         return sensor

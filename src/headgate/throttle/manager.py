@@ -46,9 +46,10 @@ class RateSensor(SampledRate):
         self, tags: Tags, bound: float, now_ms: int, num_samples: int, window_ms: int
     ) -> None:
         super().__init__(num_samples, window_ms)
-        self.user_tag, self.client_tag = tags
         self.last_record_ms = now_ms
-        self.set_bound(bound, now_ms)
+        self.bound = bound
+        self.user_tag, self.client_tag = tags
+        self.within = Throttle(0, self.user_tag, self.client_tag, bound)
 
     def set_bound(self, bound: float, now_ms: int) -> None:
         """Judge by a new bound from now on; the samples stay."""
@@ -56,7 +57,7 @@ class RateSensor(SampledRate):
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
 
 
-class ClientQuotaManager(SensorRegistry[RateSensor]):
+class ClientQuotaManager(SensorRegistry):
     """
     The manager of a sampled quota type: produce and fetch bytes, and the base of request time.
 
@@ -105,7 +106,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         Args:
             user: the principal's name, raw.
             client_id: the client-id of the request's header, raw; "" for none.
-            amount: bytes, as a Python int (other numbers work, more slowly).
+            amount: bytes, a whole number (others work, more slowly).
             now_ms: epoch ms.
 
         Returns:
@@ -115,7 +116,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._charged.get((user, client_id))
+        sensor: RateSensor | None = self._charged.get((user, client_id))
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._sensor_for(user, client_id, now_ms)
             if sensor is None:
@@ -128,7 +129,8 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
 
         It is good until ``generation`` grows.
         """
-        return self._charged.get((user, client_id))
+        sensor: RateSensor | None = self._charged.get((user, client_id))
+        return sensor
 
     def record_again(self, sensor: RateSensor, amount: float, now_ms: int) -> Throttle | None:
         """
@@ -146,7 +148,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
     def _charge(self, sensor: RateSensor, amount: float, now_ms: int) -> Throttle:
         """Charge a live sensor and decide."""
         sensor.last_record_ms = now_ms
-        if amount.__class__ is int and sensor.last_ms <= now_ms < sensor.quick_until:
+        if sensor.last_ms <= now_ms < sensor.quick_until and amount % 1.0 == 0.0:
             value = sensor.value + amount
             if 0 <= value < MOST_EXACT:
                 # What sensor.charge does when nothing but the current sample's sum changes.
@@ -182,7 +184,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._charged.get((user, client_id))
+        sensor: RateSensor | None = self._charged.get((user, client_id))
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._sensor_for(user, client_id, now_ms)
             if sensor is None:
@@ -199,7 +201,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor: RateSensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.record(-amount, now_ms)
         return sensor.within
@@ -216,7 +218,7 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._charged.get((user, client_id))
+        sensor: RateSensor | None = self._charged.get((user, client_id))
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._sensor_for(user, client_id, now_ms)
             if sensor is None:
@@ -237,8 +239,8 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         Args:
             tags: the quota-id charged.
         """
-        sensor = self._sensors.get(tags)
-        charged: float = 0
+        sensor: RateSensor | None = self._sensors.get(tags)
+        charged = 0.0
         if sensor is not None:
             if not sensor.exact:
                 return 0
@@ -257,11 +259,11 @@ class ClientQuotaManager(SensorRegistry[RateSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self.sensor(tags)
+        sensor: RateSensor | None = self.sensor(tags)
         return None if sensor is None else sensor.charge(None, now_ms)
 
     def peek(self, tags: Tags, now_ms: int) -> float:
         """Return a quota-id's rate per second at now without changing anything; 0 if unknown."""
-        sensor = self.sensor(tags)
+        sensor: RateSensor | None = self.sensor(tags)
         # Differs: in Kafka reading a metric empties old samples and so changes later decisions.
         return 0.0 if sensor is None else sensor.peek(now_ms)[0]

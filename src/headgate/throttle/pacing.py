@@ -14,42 +14,27 @@ throttle it told, nor judge the past by the limits of the past.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import LONG_MAX, UNLIMITED
+from headgate.throttle.observation import Observation as Observation
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import token_throttle_time_ms
 
 BURST_MS: Final = 1000
 """How much of its quota a bucket holds, unless told otherwise: one second's."""
 _FOREVER: Final = float("inf")
+_BELOW_ROUNDING: Final = 1 - 2**-20
+_MOST_SPARE: Final = 2.0**33
+"""Far more than a request: told at once, so much is spent by less than 2^30 charges, and they lose
+less to rounding than the part that is left out."""
 _new = tuple.__new__
 
 Moved = Callable[[Tags, float, int], None]
 """Takes a quota-id, its new bound and now, epoch ms."""
-
-
-class Observation(NamedTuple):
-    """
-    What a period showed of one quota-id on one broker.
-
-    Attributes:
-        used_per_s: units charged, per second of the period.
-        throttled: whether a charge was told to wait.
-        waited: part of the period, 0 to 1, in which the bucket was overdrawn.
-        requests: how many charges there were; 0: not known.
-        credit: units the bucket held when the period began; None: not known.
-        overdrawn: whether it was (all but) empty when the period ended.
-    """
-
-    used_per_s: float
-    throttled: bool
-    waited: float = 0.0
-    requests: int = 0
-    credit: float | None = None
-    overdrawn: bool = True
 
 
 class PacedSensor:
@@ -67,6 +52,7 @@ class PacedSensor:
         waited_ms: for how long the bucket was overdrawn.
         valid_until_ms: when an assigned bound lapses.
         moved: told of every change of the bound, with now; a replay must know the moment.
+        rate: units per second over a sampled window, for who watches; never checked.
     """
 
     __slots__ = (
@@ -78,6 +64,7 @@ class PacedSensor:
         "last_ms",
         "last_record_ms",
         "moved",
+        "rate",
         "requests",
         "seen_ms",
         "throttled",
@@ -90,16 +77,23 @@ class PacedSensor:
     )
 
     def __init__(
-        self, tags: Tags, bound: float, now_ms: int, burst_s: float, moved: Moved | None = None
+        self,
+        tags: Tags,
+        bound: float,
+        now_ms: int,
+        burst_s: float,
+        moved: Moved | None = None,
+        rate: SampledRate | None = None,
     ) -> None:
         self.user_tag, self.client_tag = tags
         self.burst_s = burst_s
         self.moved = moved
+        self.rate = rate
         self.bound = bound
         self.tokens = self.burst = self.credit = bound * burst_s
         self.last_ms = self.last_record_ms = self.seen_ms = now_ms
         self.within = Throttle(0, self.user_tag, self.client_tag, bound)
-        self.used: float = 0
+        self.used = 0.0
         self.requests = 0
         self.throttled = False
         self.waited_ms = 0.0
@@ -161,13 +155,14 @@ class PacedSensor:
             tokens < 0.1 * self.burst,
         )
         self.credit = tokens
-        self.used = self.requests = 0
+        self.used = 0.0
+        self.requests = 0
         self.throttled = False
         self.waited_ms = 0.0
         return seen
 
 
-class PacedQuotaManager(SensorRegistry[PacedSensor]):
+class PacedQuotaManager(SensorRegistry):
     """
     A byte quota kept by token buckets; used like :class:`ClientQuotaManager`.
 
@@ -201,12 +196,17 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
         self.type = type
         self.moved: Moved | None = None
         """Told of every change of a live bucket's bound; set it before the first charge."""
+        self.rate_windows: tuple[int, int] | None = None
+        """Number of samples and ms of each that buckets' rates are shown over; None: no rates."""
         self.burst_s = burst_ms / 1000.0
         self.max_throttle_ms = max_throttle_ms
         self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
-        return PacedSensor(tags, bound, now_ms, self.burst_s, self.moved)
+        return PacedSensor(tags, bound, now_ms, self.burst_s, self.moved, self._make_rate())
+
+    def _make_rate(self) -> SampledRate | None:
+        return None if self.rate_windows is None else SampledRate(*self.rate_windows)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """
@@ -220,7 +220,7 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor = self._charged.get((user, client_id))
+        sensor: PacedSensor | None = self._charged.get((user, client_id))
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             sensor = self._sensor_for(user, client_id, now_ms)
             if sensor is None:
@@ -230,6 +230,8 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
         sensor.last_record_ms = now_ms
         sensor.used += amount
         sensor.requests += 1
+        if sensor.rate is not None:
+            sensor.rate.record(amount, now_ms)
         elapsed = now_ms - sensor.last_ms
         tokens = sensor.tokens
         if tokens < 0.0:
@@ -258,15 +260,31 @@ class PacedQuotaManager(SensorRegistry[PacedSensor]):
             self._tick(now_ms)
         if not self._overrides.flags:
             return UNCHARGED
-        sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor: PacedSensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.used -= amount
+        if sensor.rate is not None:
+            sensor.rate.record(-amount, now_ms)
         sensor.tokens = min(sensor.tokens + amount, sensor.burst)
         return sensor.within
 
+    def spare(self, tags: Tags) -> int:
+        """
+        Return what can be charged from now on before anything of a quota-id is throttled.
+
+        Whenever it is charged: as long as the bound stays, time only ever adds tokens, and a bucket
+        takes none back when it is full or the clock steps back. Never too much.
+
+        Args:
+            tags: the quota-id charged.
+        """
+        sensor: PacedSensor | None = self._sensors.get(tags)
+        tokens = self.bound(tags) * self.burst_s if sensor is None else sensor.tokens
+        return int(max(min(tokens * _BELOW_ROUNDING, _MOST_SPARE), 0.0))
+
     def peek(self, tags: Tags, now_ms: int) -> float:
         """Return a quota-id's tokens at now without changing anything."""
-        sensor = self.sensor(tags)
+        sensor: PacedSensor | None = self.sensor(tags)
         return UNLIMITED if sensor is None else sensor.peek(now_ms)
 
     def _lapse(self, sensor: PacedSensor, now_ms: int) -> None:
@@ -329,7 +347,7 @@ class AssignedQuotaManager(PacedQuotaManager):
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
         for tags, bound in bounds.items():
             self._assigned[tags] = (bound, valid_until_ms)
-            sensor = self._sensors.get(tags)
+            sensor: PacedSensor | None = self._sensors.get(tags)
             if sensor is not None:
                 sensor.valid_until_ms = valid_until_ms
                 sensor.set_bound(bound, now_ms)
@@ -347,7 +365,7 @@ class AssignedQuotaManager(PacedQuotaManager):
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
         assigned = self._assigned.get(tags)
         if assigned is not None and assigned[1] >= now_ms:
-            sensor = PacedSensor(tags, assigned[0], now_ms, self.burst_s, self.moved)
+            sensor = super()._make_sensor(tags, assigned[0], now_ms)
             sensor.valid_until_ms = assigned[1]
             return sensor
-        return PacedSensor(tags, self.fallback(tags), now_ms, self.burst_s, self.moved)
+        return super()._make_sensor(tags, self.fallback(tags), now_ms)

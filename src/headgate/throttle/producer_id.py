@@ -142,7 +142,7 @@ class ProducerIdSensor(TokenBucket):
         self.bound = self.limit = bound
 
 
-class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
+class ProducerIdQuotaManager(SensorRegistry):
     """
     The manager of producer_ids_rate, and the KIP's cache interface over it.
 
@@ -236,7 +236,7 @@ class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
         tags = (user, "")
         if not new:
             return Throttle(0, user, "", self._overrides.bound(tags))
-        sensor = self._sensor_of_tags(tags, now_ms)
+        sensor: ProducerIdSensor = self._sensor_of_tags(tags, now_ms)
         sensor.last_record_ms = now_ms
         rate, window = sensor.rate.charge(new, now_ms)
         sensor.record(new, now_ms)
@@ -250,7 +250,7 @@ class ProducerIdQuotaManager(SensorRegistry[ProducerIdSensor]):
 
     def peek(self, user: str, now_ms: int) -> tuple[float, float]:
         """Return a user's rate and tokens at now, for metrics, without changing anything."""
-        sensor = self.sensor((user, ""))
+        sensor: ProducerIdSensor | None = self.sensor((user, ""))
         if sensor is None:
             return 0.0, UNLIMITED
         return sensor.rate.peek(now_ms)[0], sensor.peek(now_ms)

@@ -10,17 +10,17 @@ Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
 from headgate.quota.entity import QuotaEntity
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.sensor import NEVER
 
-EXPIRY_MS: Final = 3_600_000
-"""Idle time after which Kafka removes a client's sensors (SensorAccess: 3600 s)."""
+EXPIRY_MS = 3_600_000
+"""Idle time after which Kafka removes a client's sensors (SensorAccess: 3600 s). Not Final: that
+would be compiled in, and a soak couldn't have generations of sensors in an hour."""
 EXPIRY_PERIOD_MS: Final = 30_000
 """How often it looks (Metrics: 30 s)."""
 _MOST_REMEMBERED: Final = 1 << 17
@@ -49,23 +49,13 @@ UNCHARGED: Final = Throttle(0, "", "", UNLIMITED)
 """The decision while no quota of the type exists: nothing was recorded. Compare with ``is``."""
 
 
-class SensorState(Protocol):
-    """What the registry needs of a sensor."""
-
-    user_tag: str
-    client_tag: str
-    last_record_ms: int
-
-    def set_bound(self, bound: float, now_ms: int) -> None:
-        """Judge by a new bound from now on."""
-
-
-S = TypeVar("S", bound=SensorState)
-
-
-class SensorRegistry(ABC, Generic[S]):
+class SensorRegistry:
     """
     Quotas and sensors of one manager. Not thread-safe.
+
+    What a sensor is, its subclass says (``_make_sensor``); all have ``user_tag``, ``client_tag``,
+    ``last_record_ms`` and ``set_bound(bound, now_ms)``. Neither ``Generic`` nor ``ABC``: compiled
+    classes with such a base take weak references and never clear them (mypyc 2.4).
 
     Args:
         rules: :data:`KAFKA_4` or :data:`KAFKA_3_9`.
@@ -86,17 +76,17 @@ class SensorRegistry(ABC, Generic[S]):
         expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         self._overrides = Overrides(rules, static_default)
-        self._sensors: dict[Tags, S] = {}
-        self._charged: dict[Tags, S] = {}  # (user, client-id) of a request -> its sensor
+        self._sensors: dict[Tags, Any] = {}
+        self._charged: dict[Tags, Any] = {}  # (user, client-id) of a request -> its sensor
         self.generation = 0
         self._start_ms = start_ms
         self._period_ms = expiry_period_ms
         self._next_tick_ms = start_ms + expiry_period_ms
         self._idle_before_ms = NEVER
 
-    @abstractmethod
-    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> S:
+    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> Any:
         """Make the sensor of a quota-id that is charged for the first time."""
+        raise NotImplementedError
 
     # -- quotas
 
@@ -155,14 +145,14 @@ class SensorRegistry(ABC, Generic[S]):
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
 
-    def sensor(self, tags: Tags) -> S | None:
+    def sensor(self, tags: Tags) -> Any:
         """Return the live sensor of tags, None where there is none."""
         sensor = self._sensors.get(tags)
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
             return None
         return sensor
 
-    def sensors(self) -> Iterator[S]:
+    def sensors(self) -> Iterator[Any]:
         """Yield the live sensors, for metrics; reading their ``peek`` changes nothing."""
         idle_before = self._idle_before_ms
         return (s for s in self._sensors.values() if s.last_record_ms >= idle_before)
@@ -192,7 +182,7 @@ class SensorRegistry(ABC, Generic[S]):
         self._next_tick_ms = last + self._period_ms
         self._idle_before_ms = last - EXPIRY_MS
 
-    def _sensor_of_tags(self, tags: Tags, now_ms: int) -> S:
+    def _sensor_of_tags(self, tags: Tags, now_ms: int) -> Any:
         """Find or create the sensor of tags."""
         sensor = self._sensors.get(tags)
         if sensor is None or sensor.last_record_ms < self._idle_before_ms:
@@ -200,7 +190,7 @@ class SensorRegistry(ABC, Generic[S]):
             self._sensors[tags] = sensor
         return sensor
 
-    def _sensor_for(self, user: str, client_id: str, now_ms: int) -> S | None:
+    def _sensor_for(self, user: str, client_id: str, now_ms: int) -> Any:
         """Find or create the sensor a request is charged to; None while quotas aren't enabled."""
         if not self._overrides.flags:
             return None

@@ -9,7 +9,7 @@ counts as if it had taken N - 1 windows, and a rate never looks high merely beca
 young.
 
 Two speeds, one truth: sums of whole numbers below 2^53 don't depend on their order, so as long as
-all amounts are Python ints the sum is kept as it goes; the first other amount turns the sensor to
+all amounts are whole the sum is kept as it goes; the first other amount turns the sensor to
 summing doubles in Kafka's order at every measurement.
 
 Source: SampledStat, WindowedSum, Rate (org.apache.kafka.common.metrics.stats), Kafka >= 3.8.
@@ -23,8 +23,8 @@ from headgate.throttle.java import divide, java_round, to_int32
 
 NEVER: Final = -(1 << 70)
 """Earlier than any clock."""
-MOST_EXACT: Final = 1 << 43
-"""A sample's sum must stay below this for int sums: 2^53 over at most 1,024 samples."""
+MOST_EXACT: Final = 8_796_093_022_208.0
+"""2^43: a sample's sum must stay below this to be exact, 2^53 over at most 1,024 samples."""
 _MOST_EXACT_SAMPLES: Final = 1_000
 
 
@@ -37,11 +37,11 @@ class SampledRate:
         window_ms: W, one window's length in ms (quota.window.size.seconds x 1000), at least 1.
 
     Attributes:
-        value: sum of the current sample; an int while sums are exact.
+        value: sum of the current sample; a whole number while sums are exact.
         others: sum of all other samples while sums are exact.
         last_ms: time of the current sample's last event.
         oldest_ms: start of the oldest sample, as of the last measurement.
-        quick_until: before this time (and not before last_ms) an int amount changes nothing but
+        quick_until: before this time (and not before last_ms) a whole amount changes nothing but
             ``value`` and ``last_ms``.
     """
 
@@ -63,15 +63,19 @@ class SampledRate:
     )
 
     def __init__(self, num_samples: int = 11, window_ms: int = 1000) -> None:
+        # What most charges read comes last, beside what subclasses add: it lies so in memory.
         self._starts: list[int] = []
         self._lasts: list[int] = []
         self._values: list[float] = []
         self._current = 0
+        self.num_samples = num_samples
+        self._span_ms = self._pad_ms = 0
         self._exact = num_samples <= _MOST_EXACT_SAMPLES
-        self.others: float = 0
-        self.value: float = 0
-        self.last_ms = 0
+        self.window_ms = window_ms
         self.oldest_ms = 0
+        self.others = 0.0
+        self.value = 0.0
+        self.last_ms = 0
         self.quick_until = NEVER
         self.configure(num_samples, window_ms)
 
@@ -95,7 +99,7 @@ class SampledRate:
             amount: units charged; negative takes back; 0 counts as an event.
             now_ms: the event's time.
         """
-        if amount.__class__ is int and self.last_ms <= now_ms < self.quick_until:
+        if self.last_ms <= now_ms < self.quick_until and amount % 1.0 == 0.0:
             value = self.value + amount
             if -MOST_EXACT < value < MOST_EXACT:
                 self.value = value
@@ -128,10 +132,8 @@ class SampledRate:
             # Rate.windowSize asks for the oldest sample, which makes one where there is none.
             starts.append(now_ms)
             self._lasts.append(now_ms)
-            self._values.append(0)
+            self._values.append(0.0)
             self.last_ms = now_ms
-            if not self._exact:
-                self._values[0] = self.value = 0.0
         lasts = self._lasts
         lasts[current] = self.last_ms
         span = self._span_ms
@@ -142,7 +144,7 @@ class SampledRate:
                 # A sensor in steady use has one sample to empty at a time.
                 starts[at] = lasts[at] = now_ms
                 self.others -= self._values[at]
-                self._values[at] = 0
+                self._values[at] = 0.0
                 first = min(lasts)
             if now_ms - first >= span:
                 self._purge(now_ms - span, now_ms)
@@ -205,22 +207,20 @@ class SampledRate:
         if not starts:
             starts.append(now_ms)
             self._lasts.append(now_ms)
-            self._values.append(0)
+            self._values.append(0.0)
             self._current = 0
-            self.value = self.others = 0
-            if not self._exact:
-                self._values[0] = self.value = 0.0
+            self.value = self.others = 0.0
         elif now_ms - starts[self._current] >= self.window_ms:
             self._advance(now_ms)
         if self._exact:
-            if amount.__class__ is int:
+            if amount % 1.0 == 0.0:
                 value = self.value + amount
                 if -MOST_EXACT < value < MOST_EXACT:
                     self.value = value
                     self.last_ms = now_ms
                     return
             self._to_doubles()
-        self.value += float(amount)
+        self.value += amount
         self.last_ms = now_ms
 
     def _advance(self, now_ms: int) -> None:
@@ -234,7 +234,7 @@ class SampledRate:
             current = len(values)
             self._starts.append(now_ms)
             self._lasts.append(now_ms)
-            values.append(0)
+            values.append(0.0)
             if self._exact:
                 self.others += self.value
         else:
@@ -242,34 +242,32 @@ class SampledRate:
             self._lasts[current] = now_ms
             if self._exact:
                 self.others += self.value - values[current]
-            values[current] = 0
+            values[current] = 0.0
         self._current = current
-        self.value = 0 if self._exact else 0.0
+        self.value = 0.0
 
     def _purge(self, obsolete_ms: int, now_ms: int) -> None:
         """Empty samples whose last event isn't later than obsolete_ms; they restart at now."""
         starts, lasts, values = self._starts, self._lasts, self._values
         current = self._current
         values[current] = self.value
-        removed: float = 0
+        removed = 0.0
         for i, last in enumerate(lasts):
             if last <= obsolete_ms:
                 starts[i] = lasts[i] = now_ms
                 if i == current:
-                    self.value = 0 if self._exact else 0.0
+                    self.value = 0.0
                     self.last_ms = now_ms
                 else:
                     removed += values[i]
-                values[i] = 0
+                values[i] = 0.0
         if self._exact:
             self.others -= removed
 
     def _to_doubles(self) -> None:
-        """Leave int sums for good: from now on doubles are summed in Kafka's order."""
+        """Leave exact sums for good: from now on doubles are summed in Kafka's order."""
         self._exact = False
         self.quick_until = NEVER
-        self.value = float(self.value)
-        self._values = [float(value) for value in self._values]
 
 
 def _padded(elapsed_ms: int, num_samples: int, window_ms: int) -> int:

@@ -4,8 +4,9 @@ Journal files on disk: written batch by batch, closed by a rename, recovered aft
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,12 +63,12 @@ class OpenFile:
         self.path = path
         self.opened_ms = opened_ms
         self.size = 0
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        self._unwritten = b""
         self._sink = _Sink()
         self._writer = pa.ipc.new_file(
             pa.PythonFile(self._sink, mode="w"), SCHEMA, options=files.WRITE_OPTIONS
         )
-        self._unwritten = b""
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def stage(self, batch: pa.RecordBatch) -> None:
         """Make a batch's bytes."""
@@ -84,7 +85,8 @@ class OpenFile:
                 at += count
                 raw = raw[count:]
         except OSError:
-            os.ftruncate(self._fd, self.size)
+            with contextlib.suppress(OSError):  # what failed first is what is told
+                os.ftruncate(self._fd, self.size)
             raise
         self.size = at
         self._unwritten = b""
@@ -92,7 +94,7 @@ class OpenFile:
     def close(self) -> None:
         """Write the footer, sync and rename."""
         self._writer.close()
-        self._unwritten = self._sink.take()
+        self._unwritten += self._sink.take()  # behind a batch that couldn't be written yet
         self.commit()
         os.fsync(self._fd)
         os.close(self._fd)
@@ -101,10 +103,12 @@ class OpenFile:
         sync_directory(self.path.parent)
 
     def abandon(self) -> None:
-        """Let go of a file that can't be closed."""
+        """Let go of a file that can't be closed; if nothing was written to it, its name is free."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            if not self.size:
+                self.path.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:
@@ -116,33 +120,48 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a whole closed file under another name first, so that it is there whole or not."""
-    unfinished = path.with_suffix(".tmp")
-    with (
-        pa.OSFile(str(unfinished), "wb") as sink,
-        pa.ipc.new_file(sink, SCHEMA, options=files.WRITE_OPTIONS) as writer,
-    ):
-        for batch in batches:
-            writer.write_batch(batch)
-    with unfinished.open("rb") as done:
-        os.fsync(done.fileno())
-    unfinished.rename(path)
-    sync_directory(path.parent)
-
-
-def recover(directory: Path, worker_id: str) -> list[Recovered]:
+def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     """
-    Close what a killed worker left open.
+    Write a whole closed file under another name first, so that it is there whole or not.
+
+    Returns:
+        How many rows it has; without any there is no file.
+    """
+    unfinished = path.with_suffix(".tmp")
+    rows = 0
+    try:
+        with (
+            pa.OSFile(str(unfinished), "wb") as sink,
+            pa.ipc.new_file(sink, SCHEMA, options=files.WRITE_OPTIONS) as writer,
+        ):
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        if not rows:
+            unfinished.unlink()
+            return 0
+        with unfinished.open("rb") as done:
+            os.fsync(done.fileno())
+        unfinished.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # on a full disk half a file helps nobody
+            unfinished.unlink()
+        raise
+    sync_directory(path.parent)
+    return rows
+
+
+def recover(directory: Path, worker_id: str) -> Iterator[Recovered]:
+    """
+    Close what a killed worker left open, a batch at a time in memory.
 
     Args:
         directory: the journal's.
         worker_id: only its files: other workers may be writing theirs.
 
-    Returns:
-        What was found. A file without a complete batch is removed.
+    Yields:
+        What was found, each when it is done. A file without a complete batch is removed.
     """
-    found: list[Recovered] = []
     for path in sorted(directory.glob(f"*{files.OPEN}")):
         name = files.parse_name(path)
         if name is None or name.worker_id != worker_id:
@@ -151,14 +170,22 @@ def recover(directory: Path, worker_id: str) -> list[Recovered]:
         if closed.exists():  # killed between writing the closed file and removing the open one
             path.unlink()
             continue
-        source = pa.BufferReader(path.read_bytes())
-        batches, kept = [], 0
-        for batch in files.complete_batches(source):
-            batches.append(batch)
-            kept = source.tell()
-        if batches:
-            write_closed(closed, batches)
-        events = sum(batch.num_rows for batch in batches)
-        found.append(Recovered(closed, events, source.size() - kept))
+        whole = _Whole(path)
+        events = write_closed(closed, whole)
         path.unlink()
-    return found
+        yield Recovered(closed, events, whole.lost_bytes)
+
+
+class _Whole:
+    """The complete batches of a file that was left open; then, how much comes behind them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.lost_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(self._path)) as source:
+            self.lost_bytes = source.size()
+            for batch in files.complete_batches(source):
+                self.lost_bytes = source.size() - source.tell()
+                yield batch

@@ -10,6 +10,8 @@ Source: Arrow Columnar Format, "IPC File Format".
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,10 +26,18 @@ MAGIC: Final = b"ARROW1\x00\x00"
 CLOSED: Final = ".arrow"
 OPEN: Final = ".open"
 PARQUET: Final = ".parquet"
+BAD: Final = ".bad"
+"""What a closed file that turned out damaged is set aside as."""
 SUFFIXES: Final = (CLOSED, OPEN, PARQUET)
+_BECOMES: Final = {
+    OPEN: (OPEN, CLOSED, PARQUET),
+    CLOSED: (CLOSED, PARQUET),
+    PARQUET: (PARQUET,),
+}
 _SEQ_DIGITS: Final = 16
-# Every reader of Arrow files knows LZ4; names repeat so much that it saves most of the disk.
-WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+# Every reader of Arrow files knows LZ4; names repeat so much that it saves most of the disk. On a
+# pool of threads it would cost more in waking them than in compressing.
+WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 class JournalFile(NamedTuple):
@@ -88,22 +98,85 @@ def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
         reader = pa.ipc.open_stream(stream)
         while True:
             batch = reader.read_next_batch()
-            batch.validate()
+            # In full, a tenth of the reading: an index into nowhere would crash who goes by it.
+            batch.validate(full=True)
             yield to_schema(batch)
-    except (StopIteration, EOFError, pa.ArrowInvalid, OSError):
+    except (StopIteration, EOFError, pa.ArrowException, OSError):
         # The end, or where a kill cut it: what is complete has been given out.
         return
 
 
 def read_batches(file: JournalFile) -> Iterator[pa.RecordBatch]:
-    """Read a file's batches, whatever its kind."""
-    if file.suffix == PARQUET:
-        with pq.ParquetFile(file.path) as parquet:
-            for batch in parquet.iter_batches():
-                yield to_schema(batch)
+    """
+    Read a file's batches, whatever its kind.
+
+    If it was closed or compacted since it was listed, what it has become is read.
+
+    Raises:
+        FileNotFoundError: it isn't there, nor what it would have become.
+    """
+    for suffix in _BECOMES.get(file.suffix, (file.suffix,)):
+        path = file.path.with_suffix(suffix)
+        try:
+            source = pa.OSFile(str(path), "rb")
+        except FileNotFoundError:
+            continue
+        with source:
+            if suffix == PARQUET:
+                with pq.ParquetFile(source) as parquet:
+                    for batch in parquet.iter_batches():
+                        yield to_schema(batch)
+            else:
+                yield from complete_batches(source)
         return
-    with pa.OSFile(str(file.path), "rb") as source:
-        yield from complete_batches(source)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file.path))
+
+
+class ClosedBatches:
+    """
+    The batches of a closed file, which should be whole: an iterable, to be gone through once.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        damage: after all was given: why that isn't the whole file; None: it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.damage: str | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Give the batches up to the first that can't be read."""
+        count = 0
+        with pa.OSFile(str(self._path), "rb") as source:
+            for batch in complete_batches(source):
+                count += 1
+                yield batch
+            self.damage = _damage(source, count)
+
+
+def _damage(source: pa.NativeFile, read: int) -> str | None:
+    """Compare how many batches could be read with what the footer says."""
+    try:
+        there = pa.ipc.open_file(source).num_record_batches
+    except (pa.ArrowException, OSError):
+        return "its footer can't be read"
+    return None if read == there else f"batch {read + 1} of {there} can't be read"
+
+
+def set_aside(directory: Path) -> list[JournalFile]:
+    """Return the files that turned out damaged, by worker and sequence."""
+    found = []
+    for path in directory.glob(f"*{BAD}*"):
+        name, _, number = path.name.rpartition(BAD)
+        if number and not number.removeprefix("-").isdecimal():
+            continue
+        file = parse_name(path.with_name(name + CLOSED))
+        if file is not None:
+            found.append(file._replace(path=path, suffix=BAD))
+    return sorted(found, key=lambda file: (file.worker_id, file.first_seq, file.path.name))
 
 
 def to_schema(batch: pa.RecordBatch) -> pa.RecordBatch:

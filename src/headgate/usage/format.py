@@ -1,9 +1,8 @@
 """
-The journal's columns, and how events become Arrow batches.
+The journal's columns, and what an event is.
 
-An event is a plain tuple of what differs each time (``EVENT``) and an ``Origin``, which holds what
-many events share: who, through which listener, charged to which quota. Making a tuple is all that
-the event loop pays for; columns are made here, on the writer's thread.
+An event is what differs each time (``Event``) and an ``Origin``, which holds what many events
+share: who, through which listener, charged to which quota. ``rows`` packs events and makes columns.
 
 Times are epoch milliseconds exactly as the manager saw them, so that a replay of the events gives
 the same throttle times to the millisecond.
@@ -11,10 +10,8 @@ the same throttle times to the millisecond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -92,8 +89,8 @@ class Origin:
     """
     What many events share. Make one per (kind, quota, client, API) and keep it.
 
-    Attributes are columns of ``SCHEMA``; None where a column doesn't apply. ``index`` belongs to
-    the writer.
+    Attributes are columns of ``SCHEMA``; None where a column doesn't apply. ``index`` and ``token``
+    belong to the rows it was last used in.
     """
 
     kind: str
@@ -116,6 +113,7 @@ class Origin:
     rule: str | None = None
     max_throttle_ms: int | None = None
     index: int = -1
+    token: object = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -128,7 +126,7 @@ class Origin:
 
 class Event(NamedTuple):
     """
-    What differs from event to event. A plain tuple in this order does as well, and is cheaper.
+    What differs from event to event. A plain tuple in this order does as well.
 
     Attributes:
         origin: the rest of the columns.
@@ -155,51 +153,6 @@ class Event(NamedTuple):
     producer_ids: int | None = None
 
 
-_GETTERS: Final = tuple((name, itemgetter(place)) for place, name in enumerate(Event._fields))
-_ORIGIN_COLUMNS: Final = tuple(item.name for item in fields(Origin) if item.name != "index")
-_WORDS: Final = {"kind": KINDS, "quota_type": QUOTA_TYPES, "rule": RULES}
-_WORD_INDEX: Final = {name: {w: n for n, w in enumerate(words)} for name, words in _WORDS.items()}
-
-
-def batch_of(events: Sequence[tuple[Any, ...]], worker_id: str, first_seq: int) -> pa.RecordBatch:
-    """
-    Turn events into one batch.
-
-    Args:
-        events: tuples as ``Event``, in order; not empty.
-        worker_id: whose they are.
-        first_seq: the first one's number; the others follow.
-
-    Returns:
-        A batch of ``SCHEMA``.
-    """
-    # One pass per column: zip(*events) takes three times as long for thousands of events.
-    columns = {name: list(map(get, events)) for name, get in _GETTERS}
-    origins: list[Origin] = []
-    places: dict[int, int] = {}
-    at: list[int] = []
-    for origin in columns.pop("origin"):
-        place = places.get(id(origin))
-        if place is None:
-            place = places[id(origin)] = len(origins)
-            origins.append(origin)
-        at.append(place)
-    indices = pa.array(at, pa.int32())
-    count = len(events)
-    arrays: dict[str, pa.Array] = {
-        "seq": pa.array(range(first_seq, first_seq + count), pa.int64()),
-        "worker_id": pa.repeat(pa.scalar(worker_id, pa.string()), count),
-    }
-    for name in _ORIGIN_COLUMNS:
-        shared = [getattr(origin, name) for origin in origins]
-        words = _WORD_INDEX.get(name)
-        if words is not None:
-            codes = pa.array([None if w is None else words[w] for w in shared], pa.int8())
-            # The same words in the same order in every batch: a file holds one dictionary.
-            dictionary = pa.array(_WORDS[name], pa.string())
-            arrays[name] = pa.DictionaryArray.from_arrays(codes.take(indices), dictionary)
-        else:
-            arrays[name] = pa.array(shared, SCHEMA.field(name).type).take(indices)
-    for name, values in columns.items():
-        arrays[name] = pa.array(values, SCHEMA.field(name).type)
-    return pa.RecordBatch.from_arrays([arrays[name] for name in SCHEMA.names], schema=SCHEMA)
+ORIGIN_COLUMNS: Final = tuple(f.name for f in fields(Origin) if f.name not in ("index", "token"))
+WORDS: Final = {"kind": KINDS, "quota_type": QUOTA_TYPES, "rule": RULES}
+WORD_INDEX: Final = {name: {w: n for n, w in enumerate(words)} for name, words in WORDS.items()}

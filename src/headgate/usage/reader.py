@@ -4,9 +4,11 @@ Read journals: files of any kind, in order, with the gaps that losses left.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -72,7 +74,10 @@ def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
         Batches of ``SCHEMA``, each of one worker, ``seq`` ascending.
     """
     for file in list_files(paths):
-        yield from files.read_batches(file)
+        try:
+            yield from files.read_batches(file)
+        except FileNotFoundError:
+            continue  # removed since it was listed, for the journal was too large
 
 
 def read_events(paths: Paths) -> pa.Table:
@@ -122,49 +127,119 @@ def find_gaps(batches: Iterable[pa.RecordBatch]) -> Iterator[Gap]:
         expected[worker] = last + 1
 
 
-def compact(directory: str | os.PathLike[str]) -> list[Path]:
+class Damaged(NamedTuple):
+    """A closed file that was set aside: what for, and how many of its events could be read."""
+
+    path: Path
+    why: str
+    events: int
+
+
+def compact(
+    directory: str | os.PathLike[str], on_damaged: Callable[[Damaged], None] | None = None
+) -> list[Path]:
     """
     Turn a directory's closed files into Parquet, about a tenth of their size.
 
     Each file becomes one of the same name; it is removed only when its Parquet twin is whole on
-    disk and has as many rows. Open files are left alone, so it may run beside writers.
+    disk and has as many rows. Open files are left alone, so it may run beside writers. A file that
+    is damaged is kept: what can be read of it becomes Parquet, and the file itself is set aside,
+    with a name that ends in ``.bad``. One that can't be compacted holds up none of the others.
+
+    Args:
+        directory: the journal's.
+        on_damaged: told of each file that was set aside.
 
     Returns:
         The Parquet files made; none while another process compacts this directory.
+
+    Raises:
+        OSError: some couldn't be compacted, as on a full disk; they are as they were.
     """
     root = Path(directory)
     # Workers of one gateway share the folder; two that write the same twin would spoil it.
     held = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return _compact(root)
+        return _compact(root, on_damaged)
     except BlockingIOError:
         return []
     finally:
         os.close(held)
 
 
-def _compact(root: Path) -> list[Path]:
+def _compact(root: Path, on_damaged: Callable[[Damaged], None] | None) -> list[Path]:
     made: list[Path] = []
+    failed: list[str] = []
     for path in sorted(root.glob(f"*{files.CLOSED}")):
-        name = files.parse_name(path)
-        if name is None:
+        if files.parse_name(path) is None:
             continue
-        target = path.with_suffix(files.PARQUET)
-        if not target.exists():
-            unfinished = path.with_suffix(".parquet-tmp")
-            rows = _write_parquet(files.read_batches(name), unfinished)
+        try:
+            target, damaged = _compact_file(path)
+        except (OSError, pa.ArrowException) as exc:
+            if path.exists():  # else it was removed meanwhile, because the journal was too large
+                failed.append(f"{path.name}: {exc}")  # the others aren't to blame
+            continue
+        if target is not None:
+            made.append(target)
+        if damaged is not None and on_damaged is not None:
+            on_damaged(damaged)
+    if made:
+        pa.default_memory_pool().release_unused()  # else a gateway keeps it until the next time
+    if failed:
+        more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
+        raise OSError(failed[0] + more)
+    return made
+
+
+def _compact_file(path: Path) -> tuple[Path | None, Damaged | None]:
+    """Turn one closed file into Parquet; return what was made, and what was set aside."""
+    target = path.with_suffix(files.PARQUET)
+    batches = files.ClosedBatches(path)
+    made = None
+    there = _rows_of(target)
+    if there is not None:  # killed before the closed file was removed, or set aside
+        rows = sum(batch.num_rows for batch in batches)
+    if there is None or there < rows:
+        batches = files.ClosedBatches(path)
+        unfinished = path.with_suffix(".parquet-tmp")
+        try:
+            rows = _write_parquet(batches, unfinished)
             with unfinished.open("rb") as done:
                 os.fsync(done.fileno())
             if pq.read_metadata(unfinished).num_rows != rows:
                 raise OSError(f"{unfinished} hasn't all rows of {path}; {path} is kept")
-            unfinished.rename(target)
-            sync_directory(root)
-            made.append(target)
+            if batches.damage is None or rows:
+                unfinished.rename(target)
+                sync_directory(path.parent)
+                made = target
+        finally:
+            with contextlib.suppress(OSError):  # on a full disk half a file helps nobody
+                unfinished.unlink(missing_ok=True)
+    if batches.damage is None:
         path.unlink()
-    if made:
-        pa.default_memory_pool().release_unused()  # else a gateway keeps it until the next time
-    return made
+        return made, None
+    return made, Damaged(_set_aside(path), batches.damage, rows)
+
+
+def _rows_of(parquet: Path) -> int | None:
+    """Return how many rows a Parquet file has; None if it isn't there, or is none."""
+    try:
+        return int(pq.read_metadata(parquet).num_rows)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _set_aside(path: Path) -> Path:
+    """Give a file a name that nobody reads, nor overwrites."""
+    aside = path.with_suffix(files.BAD)
+    for number in itertools.count(1):
+        if not aside.exists():
+            break
+        aside = path.with_suffix(f"{files.BAD}-{number}")
+    path.rename(aside)
+    sync_directory(path.parent)
+    return aside
 
 
 def _write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:

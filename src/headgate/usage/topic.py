@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from headgate.errors import StoreError
+from headgate.errors import ConfigError, StoreError
 from headgate.usage.files import to_schema
 from headgate.usage.format import SCHEMA
 from headgate.usage.writer import FLUSH_MS, MAX_PENDING, EventWriter
@@ -46,13 +46,34 @@ def decode(raw: bytes) -> list[pa.RecordBatch]:
         return [to_schema(batch) for batch in reader]
 
 
-def messages(batch: pa.RecordBatch) -> list[bytes]:
-    """Cut a batch so that each message fits a broker's default limit."""
+def messages(batch: pa.RecordBatch, most_bytes: int | None = None) -> list[bytes]:
+    """
+    Cut a batch so that each message fits.
+
+    Args:
+        batch: of ``SCHEMA``.
+        most_bytes: of a message; None: what fits a broker's default limit.
+    """
     raw = encode(batch)
-    if len(raw) <= MAX_MESSAGE_BYTES or batch.num_rows == 1:
+    if len(raw) <= (MAX_MESSAGE_BYTES if most_bytes is None else most_bytes) or batch.num_rows == 1:
         return [raw]
     half = batch.num_rows // 2
-    return messages(batch.slice(0, half)) + messages(batch.slice(half))
+    return messages(batch.slice(0, half), most_bytes) + messages(batch.slice(half), most_bytes)
+
+
+def _batches_of(message: Any) -> list[pa.RecordBatch]:
+    """Return the batches of a message; of one that isn't the journal's, none, and say so."""
+    try:
+        return decode(message.value() or b"")
+    except pa.ArrowException as exc:
+        log.warning(
+            "topic %s: message %s of partition %s isn't a journal's: %s",
+            message.topic(),
+            message.offset(),
+            message.partition(),
+            exc,
+        )
+        return []
 
 
 class LastRun(NamedTuple):
@@ -76,6 +97,9 @@ class TopicWriter(EventWriter):
             are set here.
         flush_ms: longest time between batches, in ms.
         max_pending: events held at most.
+
+    Raises:
+        ConfigError: confluent-kafka doesn't take its settings.
     """
 
     def __init__(
@@ -90,9 +114,17 @@ class TopicWriter(EventWriter):
         super().__init__(worker_id, 0, flush_ms=flush_ms, max_pending=max_pending)
         self.topic = topic
         self._config = dict(config)
-        self._producer: Producer | None = Producer(
+        try:
+            self._producer: Producer | None = self._make_producer()
+        except KafkaException as exc:
+            raise ConfigError(f"headgate.usage: kafka:{topic} can't be written: {exc}") from exc
+        self._parts: list[bytes] = []
+        self._most_bytes: int | None = None  # the topic's own limit, found out by being refused
+
+    def _make_producer(self) -> Producer:
+        return Producer(
             {
-                **config,
+                **self._config,
                 "acks": "all",
                 "enable.idempotence": True,
                 "compression.type": "lz4",
@@ -100,7 +132,6 @@ class TopicWriter(EventWriter):
                 "delivery.timeout.ms": int(_DELIVERY_S * 1_000),
             }
         )
-        self._parts: list[bytes] = []
 
     def _begin(self) -> int:
         try:
@@ -119,13 +150,26 @@ class TopicWriter(EventWriter):
         return last.seq + (1 if last.closed else 2)
 
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:
-        self._parts = messages(batch)
+        self._parts = messages(batch, self._most_bytes)
 
     def _commit(self) -> None:
         # One message after the other: after a failure only what isn't confirmed goes again.
         while self._parts:
-            self._send(self._parts[0])
+            try:
+                self._send(self._parts[0])
+            except _TooLargeError:
+                self._cut()
+                continue
             del self._parts[0]
+
+    def _cut(self) -> None:
+        """Make smaller messages of what the topic's ``max.message.bytes`` doesn't take."""
+        first = self._parts[0]
+        [batch] = decode(first)
+        if batch.num_rows == 1:
+            raise OSError(f"topic {self.topic}: its max.message.bytes takes not even one event")
+        self._most_bytes = len(first) // 2
+        self._parts[:1] = messages(batch, self._most_bytes)
 
     def _send(self, raw: bytes, headers: dict[str, bytes] | None = None) -> None:
         outcome: list[Any] = []
@@ -139,23 +183,42 @@ class TopicWriter(EventWriter):
                 on_delivery=lambda error, _: outcome.append(error),
             )
         except (BufferError, KafkaException) as exc:
+            refused = exc.args[0] if isinstance(exc, KafkaException) else None
+            if refused is not None and refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise _TooLargeError(f"topic {self.topic}: {exc}") from exc
+            self._renew(refused)
             raise OSError(f"topic {self.topic}: {exc}") from exc
         self._producer.flush(_DELIVERY_S + 1)
-        if not outcome or outcome[0] is not None:
-            raise OSError(f"topic {self.topic}: {outcome[0] if outcome else 'no confirmation'}")
+        error = outcome[0] if outcome else None
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise _TooLargeError(f"topic {self.topic}: {error}")
+        if not outcome or error is not None:
+            self._renew(error)
+            raise OSError(f"topic {self.topic}: {error if outcome else 'no confirmation'}")
+
+    def _renew(self, error: KafkaError | None) -> None:
+        """Make another producer after an error that the one there is can't recover from."""
+        if error is not None and error.fatal():
+            log.error("journal %s: another producer, after: %s", self.worker_id, error.str())
+            self._producer = self._make_producer()
 
     def _idle(self) -> None:
         """Nothing to do: every message is confirmed by then."""
 
-    def _finish(self) -> None:
+    def _end(self, lost: int) -> None:
         if self._producer is None:
             return
         try:
             if self.written and not self._staged:
                 nothing = pa.RecordBatch.from_pylist([], schema=SCHEMA)
-                self._send(encode(nothing), {_CLOSED: str(self._next_seq - 1).encode()})
+                last = self._next_seq - 1 + lost  # the next run's numbers show what is missing
+                self._send(encode(nothing), {_CLOSED: str(last).encode()})
         finally:
             self._producer = None  # its threads end with it
+
+
+class _TooLargeError(OSError):
+    """The topic takes only smaller messages."""
 
 
 def _scan(
@@ -235,7 +298,7 @@ def read_topic(
     """
     seen: dict[str, int] = {}
     for message in _scan(topic, config, timeout_s):
-        for batch in decode(message.value()):
+        for batch in _batches_of(message):
             if not batch.num_rows:
                 continue
             worker = batch.column("worker_id")[0].as_py()
@@ -264,7 +327,7 @@ def last_run(
         for message in _scan(topic, config, timeout_s, last):
             if message.key() != key:
                 continue
-            for batch in decode(message.value()):
+            for batch in _batches_of(message):
                 if batch.num_rows:
                     found = LastRun(batch.column("seq")[-1].as_py(), False)
             closed = dict(message.headers() or ()).get(_CLOSED)

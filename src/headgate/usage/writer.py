@@ -1,8 +1,9 @@
 """
 Write the journal, out of the traffic's way.
 
-``append`` puts a tuple on a list. A thread of its own makes batches of at most a second, gives each
-whole to the operating system, and renames the file when it is full, old, or closed::
+``append`` packs an event into memory (``rows``). A thread of its own makes batches of at most a
+second, gives each whole to the operating system, and renames the file when it is full, old, or
+closed::
 
     worker-0000000000000001.open   being written, or left by a kill
     worker-0000000000000001.arrow  closed
@@ -10,7 +11,8 @@ whole to the operating system, and renames the file when it is full, old, or clo
 What can be lost: a kill -9 loses what wasn't in a batch yet, at most ``flush_ms``; batches written
 survive it. A crash of the machine may lose what the system hadn't put on disk: files are synced
 when they are closed, not batch by batch. On a full disk events are kept and tried again; when
-``max_pending`` of them wait, newer ones are dropped. What is dropped leaves a gap in ``seq``.
+``max_pending`` of them wait, newer ones are dropped. What is dropped leaves a gap in ``seq``. None
+of this keeps anybody from starting, nor does what an earlier run has left behind.
 """
 
 from __future__ import annotations
@@ -20,23 +22,27 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.errors import ConfigError
 from headgate.usage import files
-from headgate.usage.disk import OpenFile, recover
-from headgate.usage.format import Event, Origin, batch_of
+from headgate.usage.disk import OpenFile, Recovered, recover
+from headgate.usage.format import Event, Origin
+from headgate.usage.retention import note_number, noted_number
+from headgate.usage.rows import MALFORMED, Rows, batch_of
 
 log = logging.getLogger("headgate.usage")
 
 FLUSH_MS: Final = 1_000
-# About 60 MB of tuples, and eight seconds of the busiest broker measured (25,000 requests/s).
+# 16 MB, and eight seconds of the busiest broker measured (25,000 requests/s).
 MAX_PENDING: Final = 200_000
 # Rows of one batch: bounds the memory of a conversion and how long it holds the interpreter (about
-# 10 ms), since the event loop waits meanwhile.
+# 1 ms), since the event loop waits meanwhile.
 MAX_BATCH_ROWS: Final = 4_096
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 MAX_FILE_MS: Final = 300_000
@@ -46,6 +52,9 @@ class EventWriter(ABC):
     """
     Take events on one side, write batches on the other.
 
+    One thread appends. What it has appended the writing thread takes from rows where they lie; it
+    never changes what the appending thread goes by, but for telling it to go on in other rows.
+
     Args:
         worker_id: whose journal this is.
         first_seq: number of the first event; 0: ``_begin`` finds it out before the first batch.
@@ -53,6 +62,7 @@ class EventWriter(ABC):
         max_pending: events held at most; more are dropped and leave a gap.
 
     Attributes:
+        rows: where the next event goes if there is room.
         dropped: events dropped so far.
         failures: batches that couldn't be written at once (each is tried again).
     """
@@ -74,7 +84,10 @@ class EventWriter(ABC):
         # pyarrow loads parts of itself, and pandas where there is one, at its first batch: a
         # quarter of a second that a start can spare better than the traffic.
         batch_of([Event(Origin("start"), 0.0)], worker_id, 1)
-        self._pending: list[Any] = []  # event tuples; an int is a number of dropped events
+        self.rows = Rows(0)
+        self._chunks: deque[Rows] = deque((self.rows,))  # oldest first; the last one is ``rows``
+        self._before = 0  # events appended to rows before the last ones
+        self._taken = 0  # events that wait no more
         self._lost = 0
         self._next_seq = first_seq
         self._staged = 0  # events in front that are in a batch not yet written
@@ -97,15 +110,32 @@ class EventWriter(ABC):
         Args:
             event: a tuple as ``format.Event``.
         """
-        pending = self._pending
-        if len(pending) >= self._limit:
+        rows = self.rows
+        if rows.at >= rows.end:
+            room = min(self._limit - self.waiting, MAX_BATCH_ROWS)
+            if room <= 0:
+                self._lost += 1
+                self.dropped += 1
+                return
+            before = rows.count
+            rows = Rows(room, self._lost)
+            self._lost = 0
+            # In this order, so that the writing thread never believes in more than there is.
+            self._chunks.append(rows)
+            self.rows = rows
+            self._before += before
+        try:
+            rows.append(event)
+        except MALFORMED:
+            log.exception("journal %s: an event is malformed", self.worker_id)
+            rows.end = 0  # the gap is noted with what comes next
             self._lost += 1
             self.dropped += 1
-            return
-        if self._lost:
-            pending.append(self._lost)
-            self._lost = 0
-        pending.append(event)
+
+    @property
+    def waiting(self) -> int:
+        """How many events aren't written yet."""
+        return self._before + self.rows.count - self._taken
 
     def flush(self) -> bool:
         """
@@ -126,74 +156,91 @@ class EventWriter(ABC):
         if self._thread.ident is not None:
             self._thread.join()
         with self._flushing:
-            complete = self._drain()
+            self._write_what_waits()
+            lost = self.waiting + self._lost
             try:
-                self._finish()
+                self._end(lost)
             except OSError as exc:
-                complete = False
                 log.error("journal %s: can't be closed: %s", self.worker_id, exc)
-        if not complete or self._lost:
-            log.error(
-                "journal %s: %d events at the end were not written",
-                self.worker_id,
-                len(self._pending) + self._lost,
-            )
+        if lost:
+            log.error("journal %s: %d events at the end were not written", self.worker_id, lost)
 
     def _run(self) -> None:
         while not self._closing:
             self._wake.wait(self._flush_s)
             self._wake.clear()
             if not self._closing:
-                self.flush()
+                with self._flushing:
+                    self._write_what_waits()
+
+    def _write_what_waits(self) -> None:
+        try:
+            self._drain()
+        except Exception as exc:
+            # The thread must outlive what nobody thought of: without it no event is written.
+            if not self._complained:
+                log.exception("journal %s: an unexpected error", self.worker_id)
+            self._complain(exc)
 
     def _drain(self) -> bool:
-        pending = self._pending
-        if pending and not self._next_seq:
+        end = self._taken + self.waiting  # what comes meanwhile would make ever smaller batches
+        if end > self._taken and not self._next_seq:
             try:
                 self._next_seq = self._begin()
             except OSError as exc:
                 self._complain(exc)
                 return False
-        while pending:
-            head = pending[0]
-            if isinstance(head, int):
-                self._next_seq += head
-                log.error("journal %s: %d events were dropped", self.worker_id, head)
-                del pending[0]
+        while self._taken < end:
+            rows = self._chunks[0]
+            if rows.gap:
+                self._next_seq += rows.gap
+                log.error("journal %s: %d events were dropped", self.worker_id, rows.gap)
+                rows.gap = 0
+            last = rows is self.rows  # asked first: others don't change any more
+            until = min(rows.count, rows.done + MAX_BATCH_ROWS)
+            if until == rows.done:
+                if last:
+                    break
+                self._chunks.popleft()
                 continue
             try:
                 if not self._staged:
-                    rows = _until_gap(pending[:MAX_BATCH_ROWS])
-                    batch = self._batch(rows)
+                    batch = self._batch(rows, until)
                     if batch is None:
                         continue
                     self._stage(batch, self._next_seq)
-                    self._staged = len(rows)
+                    self._staged = batch.num_rows
                 self._commit()
             except OSError as exc:
                 self._complain(exc)
                 return False
-            # append() only ever adds at the end, so what was written is still in front.
-            del pending[: self._staged]
             self._next_seq += self._staged
             self.written += self._staged
+            self._done(rows, self._staged)
             self._staged = 0
             self._complained = False
+            if last:
+                rows.end = 0  # what comes next goes elsewhere: origins of long ago shall go
         self._idle()
         return True
 
-    def _batch(self, rows: list[Any]) -> pa.RecordBatch | None:
+    def _done(self, rows: Rows, count: int) -> None:
+        rows.done += count
+        self._taken += count
+
+    def _batch(self, rows: Rows, until: int) -> pa.RecordBatch | None:
         """Make a batch; events that can't be one are a mistake of ours and leave a gap."""
         try:
-            return batch_of(rows, self.worker_id, self._next_seq)
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            log.exception("journal %s: %d events are malformed", self.worker_id, len(rows))
-            self.dropped += len(rows)
-            self._next_seq += len(rows)
-            del self._pending[: len(rows)]
+            return rows.batch(rows.done, until, self.worker_id, self._next_seq)
+        except MALFORMED:
+            count = until - rows.done
+            log.exception("journal %s: %d events are malformed", self.worker_id, count)
+            self.dropped += count
+            self._next_seq += count
+            self._done(rows, count)
             return None
 
-    def _complain(self, exc: OSError) -> None:
+    def _complain(self, exc: Exception) -> None:
         self.failures += 1
         if not self._complained:
             log.error(
@@ -221,8 +268,8 @@ class EventWriter(ABC):
         """Nothing is waiting."""
 
     @abstractmethod
-    def _finish(self) -> None:
-        """Close what is open."""
+    def _end(self, lost: int) -> None:
+        """Close what is open; so many events at the end were not written, and shall be missed."""
 
 
 class JournalWriter(EventWriter):
@@ -238,8 +285,12 @@ class JournalWriter(EventWriter):
         max_file_ms: a file is closed when it is older, in ms.
         monotonic_ms: a clock for that, in ms.
 
+    Raises:
+        ConfigError: the directory can't be made.
+
     Attributes:
-        recovered: files that an earlier run of this worker left open, now closed.
+        recovered: files that an earlier run of this worker left open, now closed; on a full disk
+            only later.
     """
 
     def __init__(
@@ -254,33 +305,53 @@ class JournalWriter(EventWriter):
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1_000,
     ) -> None:
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.recovered = recover(self.directory, worker_id)
-        super().__init__(
-            worker_id,
-            _next_seq(self.directory, worker_id, gap=bool(self.recovered)),
-            flush_ms=flush_ms,
-            max_pending=max_pending,
-        )
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise ConfigError(
+                f"headgate.usage: the folder {self.directory} can't be made: {exc.strerror}"
+            ) from exc
+        self.recovered: list[Recovered] = []
+        super().__init__(worker_id, 0, flush_ms=flush_ms, max_pending=max_pending)
         self._max_file_bytes = max_file_bytes
         self._max_file_ms = max_file_ms
         self._monotonic_ms = monotonic_ms
         self._file: OpenFile | None = None
-        for found in self.recovered:
+        self._unclosed = False  # a file of ours stays open, for it couldn't be closed
+        try:
+            self._next_seq = self._begin()
+        except OSError as exc:  # a full disk keeps nobody from starting
+            self._complain(exc)
+
+    def _begin(self) -> int:
+        for found in recover(self.directory, self.worker_id):
+            self.recovered.append(found)
             log.warning(
                 "journal %s: %s was left open; %d events recovered, %d bytes of an unfinished "
                 "batch lost",
-                worker_id,
+                self.worker_id,
                 found.path.name,
                 found.events,
                 found.lost_bytes,
             )
+        most, gap = self._max_file_bytes // 2, bool(self.recovered)
+        while True:
+            try:
+                return _next_seq(self.directory, self.worker_id, most, gap=gap)
+            except FileNotFoundError:  # compacted, or removed, since it was listed
+                continue
 
     def _stage(self, batch: pa.RecordBatch, first_seq: int) -> None:
-        if self._file is None:
+        file = self._file
+        if file is None:
             path = self.directory / files.file_name(self.worker_id, first_seq, files.OPEN)
-            self._file = OpenFile(path, self._monotonic_ms())
-        self._file.stage(batch)
+            file = self._file = OpenFile(path, self._monotonic_ms())
+        try:
+            file.stage(batch)
+        except BaseException:  # half of it may be among the bytes: they can't go on in this file
+            self._file, self._unclosed = None, True
+            file.abandon()
+            raise
 
     def _commit(self) -> None:
         assert self._file is not None
@@ -294,37 +365,77 @@ class JournalWriter(EventWriter):
             self._finish()
 
     def _finish(self) -> None:
+        """Close the file if one is open, and those that couldn't be before."""
         file, self._file = self._file, None
-        if file is None:
-            return
         try:
-            file.close()
+            if file is not None:
+                file.close()
+            if self._unclosed:
+                for _ in recover(self.directory, self.worker_id):
+                    pass
+                self._unclosed = False
         except OSError as exc:
-            # Its batches are there and readers read them; the next start closes it.
-            log.error("journal %s: %s stays open: %s", self.worker_id, file.path.name, exc)
-            file.abandon()
+            # Its batches are there and readers read them; it is closed with the next, or at the
+            # next start.
+            self._unclosed = True
+            name = self.worker_id if file is None else file.path.name
+            log.error("journal %s: %s stays open: %s", self.worker_id, name, exc)
+            if file is not None:
+                file.abandon()
+
+    def _end(self, lost: int) -> None:
+        if lost and self._next_seq:
+            try:
+                note_number(self.directory, self.worker_id, self._next_seq + lost)
+            except OSError:
+                if self._file is not None:  # left open it says at least that something is missing
+                    self._file.abandon()
+                    self._file = None
+                    raise
+        self._finish()
 
 
-def _until_gap(rows: list[Any]) -> list[Any]:
-    for at, row in enumerate(rows):
-        if isinstance(row, int):
-            return rows[:at]
-    return rows
-
-
-def _next_seq(directory: Path, worker_id: str, *, gap: bool) -> int:
+def _next_seq(directory: Path, worker_id: str, most: int, *, gap: bool) -> int:
     """
     Return the number a new run begins with.
 
     Args:
         directory: the journal's.
         worker_id: whose.
+        most: events that a file may hold at most. So many are left out if the last file is damaged:
+            nobody can tell how many it held, and a number must not be given twice.
         gap: leave one number out: the last run didn't end by itself, and what it lost should show.
+
+    Raises:
+        FileNotFoundError: the last file was compacted or removed meanwhile.
     """
     last = 0
+    aside = [file for file in files.set_aside(directory) if file.worker_id == worker_id]
+    damaged = [file.first_seq for file in aside][-1:]
     mine = [file for file in files.journal_files(directory) if file.worker_id == worker_id]
     if mine:
-        last = mine[-1].first_seq - 1
-        for batch in files.read_batches(mine[-1]):
-            last = batch.column("seq")[-1].as_py()
-    return last + (2 if gap else 1)
+        newest = mine[-1]
+        last = newest.first_seq - 1
+        damage: str | None = None
+        if newest.suffix == files.CLOSED:
+            closed = files.ClosedBatches(newest.path)
+            for batch in closed:
+                last = batch.column("seq")[-1].as_py()
+            damage = closed.damage
+        else:
+            try:
+                for batch in files.read_batches(newest):
+                    last = batch.column("seq")[-1].as_py()
+            except FileNotFoundError:
+                raise
+            except (pa.ArrowException, OSError) as exc:
+                damage = str(exc)
+        if damage is not None:
+            damaged = [newest.first_seq]
+        elif damaged and damaged[0] < newest.first_seq:
+            damaged = []
+    noted = noted_number(directory, worker_id)
+    if damaged:
+        log.error("journal %s: its last file is damaged; numbers go on far behind it", worker_id)
+        return max(last + 1, damaged[0], noted) + most
+    return max(last + (2 if gap else 1), noted)

@@ -62,7 +62,7 @@ def client(store: SqliteStore) -> Iterator[AdminClient]:
 
 def put(client: AdminClient, entity: QuotaEntity, **values: float) -> None:
     ops = [Op(QuotaKey.parse(key), value) for key, value in values.items()]
-    client.alter_quotas([AlterQuotasEntry(entity, ops)]).all().result(10)
+    client.alter_quotas([AlterQuotasEntry(entity, ops)]).all().result(60)
 
 
 # --- alter
@@ -77,7 +77,7 @@ def test_alterations_are_judged_as_the_controller_judges_them(
     asked = entity(case["entity"])
     entry = AlterQuotasEntry(asked, [Op(QuotaKey.parse(case["key"]), case["value"])])
     future = client.alter_quotas([entry]).values()[asked]
-    error = future.exception(10)
+    error = future.exception(60)
     if case["error"] == 0:
         assert error is None
         return
@@ -92,12 +92,12 @@ def test_each_entity_has_its_own_future_and_all_fails_with_the_first_error(
     result = client.alter_quotas(
         [AlterQuotasEntry(bad, [Op(PRODUCER, 0)]), AlterQuotasEntry(good, [Op(PRODUCER, 5)])]
     )
-    assert result.values()[good].result(10) is None
+    assert result.values()[good].result(60) is None
     with pytest.raises(ApiError, match="must be greater than 0"):
-        result.values()[bad].result(10)
+        result.values()[bad].result(60)
     with pytest.raises(ApiError, match="must be greater than 0"):
-        result.all().result(10)
-    assert set(client.describe_quotas().entities().result(10)) == {good}
+        result.all().result(60)
+    assert set(client.describe_quotas().entities().result(60)) == {good}
 
 
 def test_a_duplicate_entity_is_applied_once_and_reported(client: AdminClient) -> None:
@@ -105,17 +105,17 @@ def test_a_duplicate_entity_is_applied_once_and_reported(client: AdminClient) ->
     result = client.alter_quotas(
         [AlterQuotasEntry(asked, [Op(PRODUCER, 5)]), AlterQuotasEntry(asked, [Op(PRODUCER, 6)])]
     )
-    error = result.values()[asked].exception(10)
+    error = result.values()[asked].exception(60)
     assert str(error).startswith(ALTER["duplicates"][0]["message_prefix"])
-    assert client.describe_quotas().entities().result(10) == {asked: {PRODUCER: 5}}
+    assert client.describe_quotas().entities().result(60) == {asked: {PRODUCER: 5}}
 
 
 def test_validate_only_changes_nothing(client: AdminClient) -> None:
     asked = QuotaEntity.of(user="u")
     options = AlterQuotasOptions(validate_only=True)
     result = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, 5)])], options)
-    result.all().result(10)
-    assert client.describe_quotas().entities().result(10) == {}
+    result.all().result(60)
+    assert client.describe_quotas().entities().result(60) == {}
 
 
 def test_546_6_a_value_alters_none_removes_and_no_entries_is_no_mistake(
@@ -123,9 +123,9 @@ def test_546_6_a_value_alters_none_removes_and_no_entries_is_no_mistake(
 ) -> None:
     asked = QuotaEntity.of(user="u")
     put(client, asked, producer_byte_rate=5, request_percentage=12.75)
-    client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, None)])]).all().result(10)
-    assert client.describe_quotas().entities().result(10) == {asked: {REQUEST: 12.75}}
-    assert client.alter_quotas([]).all().result(10) is None
+    client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, None)])]).all().result(60)
+    assert client.describe_quotas().entities().result(60) == {asked: {REQUEST: 12.75}}
+    assert client.alter_quotas([]).all().result(60) is None
 
 
 def test_the_history_says_who_and_by_which_tool(store: SqliteStore) -> None:
@@ -146,14 +146,14 @@ def filled(client: AdminClient) -> AdminClient:
         )
         for row in FILTERS["entities"]
     ]
-    client.alter_quotas(entries).all().result(10)
+    client.alter_quotas(entries).all().result(60)
     return client
 
 
 @pytest.mark.parametrize("case", FILTERS["filters"], ids=str)
 def test_released_filters_match_as_kafka_matches(case: dict[str, Any], filled: AdminClient) -> None:
     result = filled.describe_client_quotas(components(case), strict=case["strict"])
-    found = result.entities().result(10)
+    found = result.entities().result(60)
     wanted = [FILTERS["entities"][i] for i in case["expected_entity_indexes"]]
     assert found == {
         entity(row["entity"]): {QuotaKey.parse(k): v for k, v in row["values"].items()}
@@ -165,7 +165,7 @@ def test_released_filters_match_as_kafka_matches(case: dict[str, Any], filled: A
 @pytest.mark.parametrize("case", FILTERS["errors"], ids=str)
 def test_bad_filters_have_kafkas_texts(case: dict[str, Any], filled: AdminClient) -> None:
     with pytest.raises(ApiError) as caught:
-        filled.describe_client_quotas(components(case)).entities().result(10)
+        filled.describe_client_quotas(components(case)).entities().result(60)
     assert int(caught.value.code) == case["error"]
     if "message" in case:
         assert caught.value.message == case["message"]
@@ -177,7 +177,7 @@ def test_546_5_describe_is_config_centric_filters_are_anded_and_none_is_everythi
     filled: AdminClient,
 ) -> None:
     def found(*filters: QuotaFilter) -> set[QuotaEntity]:
-        return set(filled.describe_quotas(list(filters)).entities().result(10))
+        return set(filled.describe_quotas(list(filters)).entities().result(60))
 
     assert len(found()) == len(FILTERS["entities"])
     pair = QuotaEntity.of(user="user-1", client_id="client-id-1")
@@ -190,20 +190,20 @@ def test_546_5_describe_is_config_centric_filters_are_anded_and_none_is_everythi
 
 
 def test_546_14_exact_with_the_constant_selects_the_default(filled: AdminClient) -> None:
-    chosen = filled.describe_quotas([QuotaFilter("user", "EXACT", "")]).entities().result(10)
+    chosen = filled.describe_quotas([QuotaFilter("user", "EXACT", "")]).entities().result(60)
     assert all(found.user is DEFAULT for found in chosen)
     assert len(chosen) == 2
-    every = filled.describe_quotas([QuotaFilter("user", "PREFIX", "")]).entities().result(10)
+    every = filled.describe_quotas([QuotaFilter("user", "PREFIX", "")]).entities().result(60)
     assert not any(found.user is DEFAULT for found in every)
 
 
 def test_an_unknown_type_is_refused_by_a_store(client: AdminClient) -> None:
     with pytest.raises(ApiError) as caught:
-        client.describe_quotas([QuotaFilter("GROUP", "EXACT", "g")]).entities().result(10)
+        client.describe_quotas([QuotaFilter("GROUP", "EXACT", "g")]).entities().result(60)
     assert caught.value.code == KafkaError.UNSUPPORTED_VERSION
     asked = QuotaEntity({"GROUP": "g"})
     with pytest.raises(ApiError, match="Unhandled client quota entity type: GROUP"):
-        client.describe_effective_quotas([asked]).config()[asked].result(10)
+        client.describe_effective_quotas([asked]).config()[asked].result(60)
 
 
 # --- effective
@@ -218,23 +218,23 @@ def test_546_16_effective_values_have_their_source_and_what_they_override(
     alice = QuotaEntity.of(user="alice", client_id="etl")
     bob = QuotaEntity.of(user="bob", client_id="etl")
     result = client.describe_effective_quotas([alice, bob])
-    assert result.all().result(10) is None
+    assert result.all().result(60) is None
     user, default = QuotaEntity.of(user="alice"), QuotaEntity.of(user=DEFAULT)
     etl = QuotaEntity.of(client_id="etl")
-    assert result.config()[alice].result(10) == {
+    assert result.config()[alice].result(60) == {
         PRODUCER: Value(Entry(user, 4.0), (Entry(default, 1.0), Entry(etl, 3.0))),
         CONSUMER: Value(Entry(default, 2.0), ()),
     }
-    assert result.config()[bob].result(10)[PRODUCER].entry == Entry(default, 1.0)
+    assert result.config()[bob].result(60)[PRODUCER].entry == Entry(default, 1.0)
     options = DescribeEffectiveQuotasOptions(omit_overridden_values=True)
-    short = client.describe_effective_quotas([alice], options).config()[alice].result(10)
+    short = client.describe_effective_quotas([alice], options).config()[alice].result(60)
     assert short[PRODUCER] == Value(Entry(user, 4.0), None)
 
 
 def test_an_address_falls_back_to_the_default_ip(client: AdminClient) -> None:
     put(client, QuotaEntity.of(ip=DEFAULT), connection_creation_rate=7)
     asked = QuotaEntity.of(ip="10.0.0.9")
-    values = client.describe_effective_quotas([asked]).config()[asked].result(10)
+    values = client.describe_effective_quotas([asked]).config()[asked].result(60)
     assert values == {CONNECTION: Value(Entry(QuotaEntity.of(ip=DEFAULT), 7.0), ())}
 
 
@@ -247,9 +247,9 @@ def test_546_3_effective_is_what_the_two_step_algorithm_enforces(
         written = QuotaEntity(
             {t: DEFAULT if n == "<default>" else n for t, n in parts.items() if n is not None}
         )
-        client.alter_quotas([AlterQuotasEntry(written, [Op(PRODUCER, quota)])]).all().result(10)
+        client.alter_quotas([AlterQuotasEntry(written, [Op(PRODUCER, quota)])]).all().result(60)
     asked = QuotaEntity({"user": case["user"], "client-id": case["client_id"]})
-    values = client.describe_effective_quotas([asked]).config()[asked].result(10)
+    values = client.describe_effective_quotas([asked]).config()[asked].result(60)
     limit = None if case["limit"] is None else float(case["limit"])
     assert (values[PRODUCER].entry.value if PRODUCER in values else None) == limit
 
@@ -260,11 +260,11 @@ def test_546_3_a_note_says_where_enforcement_departs_from_precedence(client: Adm
     nameless = QuotaEntity({"user": "u", "client-id": ""})
     named = QuotaEntity({"user": "u", "client-id": "c"})
     config = client.describe_effective_quotas([nameless, named]).config()
-    departs = config[nameless].result(10)[PRODUCER]
+    departs = config[nameless].result(60)[PRODUCER]
     assert departs.entry == Entry(QuotaEntity.of(user="u"), 6.0)
     assert departs.note is not None
     assert "{user=u, client-id=<default>} matches by precedence" in departs.note
-    agrees = config[named].result(10)[PRODUCER]
+    agrees = config[named].result(60)[PRODUCER]
     assert (agrees.entry.value, agrees.note) == (5.0, None)
 
 
@@ -282,12 +282,12 @@ def test_what_opening_says_reaches_every_future(tmp_path: Path) -> None:
     asked = QuotaEntity.of(user="u")
     with AdminClient(store=f"sqlite:{tmp_path}/no/such/folder.db") as client:
         with pytest.raises(StoreError, match="there is no folder"):
-            client.describe_quotas().entities().result(10)
+            client.describe_quotas().entities().result(60)
         result = client.alter_quotas([AlterQuotasEntry(asked, [Op(PRODUCER, 5)])])
         with pytest.raises(StoreError):
-            result.values()[asked].result(10)
+            result.values()[asked].result(60)
         with pytest.raises(StoreError):
-            result.all().result(10)
+            result.all().result(60)
 
 
 def test_a_closed_client_says_so(store: SqliteStore) -> None:
@@ -322,10 +322,10 @@ def test_a_slow_store_times_out(store: SqliteStore, monkeypatch: pytest.MonkeyPa
     from headgate.admin import DescribeQuotasOptions
 
     release = threading.Event()
-    monkeypatch.setattr(store, "snapshot", lambda: release.wait(30))
+    monkeypatch.setattr(store, "snapshot", lambda: release.wait(60))
     with AdminClient(store=store) as client:
         result = client.describe_quotas((), DescribeQuotasOptions(timeout_ms=20))
-        error = result.entities().exception(10)
+        error = result.entities().exception(60)
         release.set()
     assert isinstance(error, ApiError)
     assert (error.code, error.message) == (

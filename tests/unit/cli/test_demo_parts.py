@@ -80,7 +80,7 @@ def test_every_quota_id_is_used_on_one_broker_only_for_quotas_hold_per_broker(sa
 def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
     lines = {(line.quota_id, line.what): line for line in lines_of(sample)}
     rows = [
-        [place, role, 100 * (place + 1), 10, 1, 10, 0, 5, 1.0]
+        [place, role, 100 * (place + 1), 10, 1, 10, 0, 6, 5, 1.0]
         for place in range(len(demo_plan.CLIENTS))
         for role in ("produce", "fetch")
     ]
@@ -88,6 +88,7 @@ def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
     assert lines["user1:", "produce"].bytes == 100 + 200
     assert lines["user2:clientA", "produce"].bytes == 300
     assert lines["user1:", "produce"].messages == 10
+    assert lines["user1:", "produce"].meant == 12
     assert lines["user3:", "fetch"].bytes == 600 + 700
     assert lines["ANONYMOUS:", "fetch"].told_ms == 20
     assert sum(line.bytes for line in lines.values()) == 2 * sum(100 * n for n in range(1, 10))
@@ -97,7 +98,7 @@ def test_what_unthrottled_clients_attain_is_a_share_of_what_they_meant(sample: s
     lines = lines_of(sample)
     for line in lines:
         line.seconds, line.slowest_ack_ms = 10.0, 7.0 if line.saturating else 5.0
-        line.messages = 0 if line.saturating else 2_850
+        line.meant, line.messages = (0, 900) if line.saturating else (3_000, 2_850)
     assert attained(lines) == (0.95, 5.0)
 
 

@@ -203,6 +203,28 @@ def test_546_3_a_client_without_client_id_can_be_described_and_gets_a_note(
     assert printed.err.startswith("kafka-quotas: note: {user=u, client-id=<default>} matches")
 
 
+def test_546_9_describe_says_when_shares_hold(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from headgate.cli.kafka_configs import main as kafka_configs
+
+    assert alter(url, "--names=user=u", "--add=producer_byte_rate:shares=6") == 0
+    capsys.readouterr()
+    note = (
+        "note: producer_byte_rate:shares is enforced only where "
+        "headgate.capacity.producer_byte_rate is set, by a gateway\n"
+    )
+    assert main(["--store", url, "--describe", "--names=user=u"]) == 0
+    printed = capsys.readouterr()
+    assert "producer_byte_rate:shares=6" in printed.out
+    assert printed.err == f"kafka-quotas: {note}"
+    assert kafka_configs(["--store", url, "--describe", "--entity-type", "users"]) == 0
+    assert note in capsys.readouterr().err
+    assert alter(url, "--names=user=u", "--delete=producer_byte_rate:shares") == 0
+    assert alter(url, "--names=user=u", "--add=producer_byte_rate=6") == 0
+    capsys.readouterr()
+    assert main(["--store", url, "--describe", "--names=user=u"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_json_has_raw_names_and_null_defaults(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = "a\x1b[0m"
     assert alter(url, f"--names=user={name}", "--add=producer_byte_rate=5", "--json") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -56,7 +57,7 @@ class Supervised:
         """Return so many lines of an event, with what came before them in ``lines``."""
         found = []
         while len(found) < count:
-            line = self._queue.get(timeout=60)
+            line = self._queue.get(timeout=240)
             assert line is not None, f"never said {event!r}: {self.lines}"
             self.lines.append(line)
             if line["event"] == event:
@@ -66,14 +67,14 @@ class Supervised:
     def get(self, path: str) -> tuple[int, str]:
         url = f"http://127.0.0.1:{self.http_port}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as response:
+            with urllib.request.urlopen(url, timeout=120) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
 
     def until(self, path: str, expected: tuple[int, str]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while (said := self.get(path)) != expected:
             assert time.monotonic() < deadline, said
             time.sleep(0.05)
@@ -81,10 +82,10 @@ class Supervised:
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         self.wait_for_end()
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def wait_for_end(self) -> None:
-        while (line := self._queue.get(timeout=60)) is not None:
+        while (line := self._queue.get(timeout=240)) is not None:
             self.lines.append(line)
 
 
@@ -174,6 +175,40 @@ def test_one_place_shows_all_workers_and_names_the_one_that_is_missing(
         assert served.end() == 0
 
 
+def test_a_worker_that_hangs_is_killed_and_its_clients_go_on_with_another(
+    supervise: Callable[..., Supervised],
+) -> None:
+    with Upstream([1], {0: produced}) as upstream:
+        served = supervise(upstream, headgate__worker__hang__timeout__ms="5000")
+        hung = served.wait_for("ready")[0]["pid"]
+
+        def acknowledged(correlation: int) -> bytes:
+            with socket.create_connection(("127.0.0.1", served.ports[0]), 120) as client:
+                client.sendall(produce(correlation, 100))
+                return client.recv(8, socket.MSG_WAITALL)[4:]
+
+        assert acknowledged(1) == b"\0\0\0\1"
+        with socket.create_connection(("127.0.0.1", served.ports[0]), 120) as waiting:
+            os.kill(hung, signal.SIGSTOP)
+            waiting.sendall(produce(2, 100))
+            with contextlib.suppress(ConnectionResetError):  # its worker is gone, and it knows
+                assert waiting.recv(8) == b""
+        killed = served.wait_for("a worker hangs; it is killed")[0]
+        assert (killed["broker"], killed["worker_pid"], killed["silent_ms"]) == (1, hung, 5000)
+        assert served.wait_for("a worker ended; it is started again")[0]["status"] == -9
+        assert served.wait_for("ready")[0]["pid"] != hung
+        assert acknowledged(3) == b"\0\0\0\3"
+        text = served.get("/metrics")[1]
+        restarts = {
+            sample.labels["reason"]: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "headgate_worker_restarts_total"
+        }
+        assert restarts == {"ended": 0.0, "hung": 1.0}
+        assert served.end() == 0
+
+
 def test_a_broker_that_joins_gets_a_worker_and_orphans_drain(
     supervise: Callable[..., Supervised],
 ) -> None:
@@ -208,7 +243,7 @@ class Client(threading.Thread):
 
     def __init__(self, port: int, size: int) -> None:
         super().__init__(daemon=True)
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 120)
         self._size = size
         self.enough = threading.Event()
 
@@ -237,19 +272,20 @@ def test_a_cluster_wide_quota_goes_to_the_worker_whose_clients_want_it(
         for client in clients:
             client.start()
 
-        def splits() -> dict[str, float]:
-            return brokers_of(served.get("/metrics")[1], "headgate_quota_split")
-
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:  # two workers are read one after the other: perhaps between two rounds
-            now = splits()
-            if now.get("1", 0.0) > 0.7 * quota and 0 < now.get("2", quota) < 0.3 * quota:
+            text = served.get("/metrics")[1]
+            now = brokers_of(text, "headgate_quota_split")
+            expired = brokers_of(text, "headgate_split_expired")
+            if (
+                now.get("1", 0.0) > 0.7 * quota
+                and 0 < now.get("2", quota) < 0.3 * quota
+                and expired == {"1": 0.0, "2": 0.0}
+            ):
                 break
-            assert time.monotonic() < deadline, now
+            assert time.monotonic() < deadline, (now, expired)
             time.sleep(0.1)
-        expired = brokers_of(served.get("/metrics")[1], "headgate_split_expired")
-        assert expired == {"1": 0.0, "2": 0.0}
         for client in clients:
             client.enough.set()
-            client.join(30)
+            client.join(120)
         assert served.end() == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.embedded import jars as room
-from headgate.embedded.jars import VERSIONS, Pin, ensure_jars, read_pins
+from headgate.embedded.jars import CLIENTS, VERSIONS, Pin, ensure_jars, read_pins
 from headgate.embedded.java import Java
 from headgate.embedded.process import EmbeddedError
 
@@ -44,15 +44,17 @@ def ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     return fake
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_jar_of_a_kafka_is_pinned_once(version: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "scala"), [*((v, "2.13") for v in VERSIONS), *((v, "2.12") for v in CLIENTS)]
+)
+def test_every_jar_of_a_kafka_is_pinned_once(version: str, scala: str) -> None:
     pins = read_pins(version)
-    assert len({pin.file for pin in pins}) == len(pins) > 50
+    assert len({pin.file for pin in pins}) == len(pins) > 45
     for pin in pins:
         assert re.fullmatch(r"[0-9a-f]{64}", pin.sha256)
         artifact, revision = pin.coordinates.split(":")[1:]
         assert pin.file == f"{artifact}-{revision}.jar"
-    assert f"org.apache.kafka:kafka_2.13:{version}" in {pin.coordinates for pin in pins}
+    assert f"org.apache.kafka:kafka_{scala}:{version}" in {pin.coordinates for pin in pins}
 
 
 def test_no_pin_file_records_an_address() -> None:
@@ -167,6 +169,27 @@ def test_a_fetch_with_a_java_that_fails_is_an_error(
     monkeypatch.setattr(room, "find_java", lambda: Java(tmp_path, 17, "PATH"))
     with pytest.raises(EmbeddedError, match="ConnectException: refused"):
         room._run_ivy("4.3.1", "<ivy-module/>", tmp_path, tmp_path / "lib", print)
+
+
+@pytest.mark.parametrize(
+    ("says", "runs"),
+    [("java.net.SocketException: Connection reset", 3), ("PKIX path building failed", 1)],
+)
+def test_a_fetch_that_the_network_broke_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, runs: int
+) -> None:
+    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\necho '{says}'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(room, "find_java", lambda: Java(tmp_path, 17, "PATH"))
+    monkeypatch.setattr(room, "_AGAIN_S", (0.0, 0.0))
+    told: list[str] = []
+    with pytest.raises(EmbeddedError, match=says.split()[0]):
+        room._run_ivy("4.3.1", "<ivy-module/>", tmp_path, tmp_path / "lib", told.append)
+    assert (tmp_path / "runs").read_text().split() == ["run"] * runs
+    assert len(told) == runs - 1
 
 
 def test_ivy_comes_with_pyspark() -> None:

@@ -112,6 +112,16 @@ class StillIdentity:
         return None
 
 
+class Nobody:
+    """A transport, or a watch, for which nothing matters."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_args, **_kwargs: None
+
+
 @dataclass
 class StillFace:
     """A listener's face with fixed addresses."""
@@ -160,9 +170,10 @@ def gateway() -> Callable[..., Setup]:
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
             rules,
-            build_plans(),
+            build_plans(pass_unknown=settings.unknown_apis == "pass"),
             identity or StillIdentity(principal),
             StillFace(),
+            pass_unknown=settings.unknown_apis == "pass",
             **options,
         )
         return Setup(rules, session, Playbook(session), settings)

@@ -67,8 +67,8 @@ async def test_a_question_that_cant_be_answered_ends_nothing(
     one, two = await pair(echo, fails)
     with pytest.raises(LineLost, match="no answer within"):
         await one.ask("bad", worker.NOTHING, 0.2)
-    assert "couldn't be answered  question=bad" in caplog.text
     assert await one.ask("good", worker.NOTHING, 60) == worker.NOTHING
+    assert "couldn't be answered  question=bad" in caplog.text
     one.close()
     two.close()
 
@@ -129,6 +129,8 @@ async def test_a_fleet_is_as_well_as_its_worst_worker_and_says_which() -> None:
         ("headgate_store_up", "2", 1.0),
         ("headgate_worker_up", "1", 1.0),
         ("headgate_worker_up", "2", 1.0),
+        *[("headgate_worker_restarts_total", broker, 0.0) for broker in "1122"],
+        *[("headgate_worker_kills_total", broker, 0.0) for broker in "1122"],
         ("headgate_info", "1", 1.0),
         ("headgate_info", "2", 1.0),
     ]

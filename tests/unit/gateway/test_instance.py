@@ -214,3 +214,23 @@ async def test_processes_that_read_one_file_dont_share_a_journals_name(tmp_path:
     assert alone.name == "edge"
     for each in (*workers, alone):
         each.instance.close()
+
+
+def test_what_was_had_in_a_dead_name_is_kept_though_the_name_cant_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = Instance(tmp_path, "dead", "boot")
+    owner = dead.owner
+    dead.close()
+    other = Instance(tmp_path, "other", "boot")  # takes the dead one's name
+    assert other.owner == owner
+    third = Instance(tmp_path, "third", "boot")
+    other.close()
+
+    def full(path: Path, owner: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(third, "_write", full)
+    assert third.take(lambda name: name if name == owner else None) == owner
+    assert third.take(lambda name: name if name == owner else None) == owner  # still his
+    third.close()

@@ -13,8 +13,9 @@ from headgate.gateway.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
-from headgate.testing.playbook import After, FromBroker, FromClient, Ready
-from headgate.usage.format import Event, batch_of
+from headgate.testing.playbook import After, FromBroker, FromClient, Mute, Ready, ToClient
+from headgate.usage.format import Event
+from headgate.usage.rows import batch_of
 
 from .conftest import Setup, beaten, fetch, fetched, heartbeat, produce, produced
 
@@ -136,3 +137,31 @@ def test_events_make_a_batch_of_the_journals_schema(gateway: Make) -> None:
     assert records
     assert all(told[i] >= 0 for i in records)
     assert {batch["principal"].to_pylist()[i] for i in records} == {"alice"}
+
+
+@pytest.mark.parametrize("kind", ["produce", "fetch", "heartbeat"])
+@pytest.mark.parametrize("upstream_ms", [0, 400, 70_000])
+def test_the_larger_of_two_throttles_is_told_and_journaled_beside_both(
+    gateway: Make, kind: str, upstream_ms: int
+) -> None:
+    writer = Kept()
+    quotas = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0, CONSUMER: 1_000.0, REQUEST: 0.001}}
+    setup = gateway(quotas, journal=UsageJournal(writer, 11, 1_000))  # type: ignore[arg-type]
+    play = setup.play
+    asked, answered = {
+        "produce": (produce(11_000, 1), lambda ms: produced(1, ms)),
+        "fetch": (fetch(1, max_bytes=10_000), lambda ms: fetched(11_000, 1, ms)),
+        "heartbeat": (heartbeat(1), lambda ms: beaten(1, ms)),
+    }[kind]
+    play >> Ready() >> FromClient(asked)
+    setup.session.account_client(5_000_000)
+    play.said.clear()
+    play >> FromBroker(answered(upstream_ms))
+    batch = batch_of(writer.events, "worker", 1).to_pylist()
+    rows = [row for row in batch if row["kind"] == "record"]
+    ours = max(row["throttle_time_ms"] for row in rows)
+    assert ours > 0
+    told = max(ours, upstream_ms)
+    assert {row["told_throttle_time_ms"] for row in rows} == {told}
+    assert {row["upstream_throttle_time_ms"] for row in rows} == {upstream_ms}
+    play << ToClient(answered(told)) << Mute(ours)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from headgate.errors import StoreError
+from headgate.gateway import leases
 from headgate.gateway.instance import Instance
 from headgate.gateway.leases import Leases
 
@@ -138,4 +142,127 @@ async def test_with_a_standby_about_a_worker_stops_before_its_lease_runs_out() -
         store.clock.now_s += 3
         await one.renew()
     assert lost == [1]
-    assert store.clock.now_s <= gone_at
+    assert store.clock.now_s < gone_at
+
+
+async def test_a_worker_that_hung_beyond_its_lease_lets_go_before_it_asks() -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, two = worker(store, "one", lost), worker(store, "two", [])
+    assert await one.take(1)
+    await two._stand_by()
+    await one.renew()
+    store.clock.now_s += 11  # stopped, and goes on
+    assert await two.take(1)
+
+    def lost_by_now() -> None:
+        assert lost == [1], "it asked first, and served meanwhile"
+
+    store.reach = lost_by_now  # type: ignore[method-assign]
+    await one.renew()
+    assert lost == [1]
+
+
+async def test_a_worker_that_hung_alone_keeps_its_lease() -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one = worker(store, "one", lost)
+    assert await one.take(1)
+    await one.renew()
+    store.clock.now_s += 11
+    await one.renew()
+    assert lost == []
+
+
+@dataclass
+class Stuck:
+    """Runs what a worker asks of its store, unless it hangs: then for ever."""
+
+    hangs: bool = False
+
+    async def __call__(self, function: Callable[[], Any]) -> Any:
+        if self.hangs:
+            await asyncio.Event().wait()
+        return function()
+
+
+def hanging(store: FakeStore, lost: list[int], ttl_ms: int) -> tuple[Leases, Stuck]:
+    stuck, instance = Stuck(), Instance(None, "one")
+    leases = Leases(store, "gateway/c", instance, ttl_ms, stuck, lost.append, store.clock)  # type: ignore[arg-type]
+    return leases, stuck
+
+
+async def test_a_store_that_never_answers_isnt_waited_for_beyond_the_lease() -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, stuck = hanging(store, lost, 100)
+    two = worker(store, "two", [])
+    assert await one.take(1)
+    await two._stand_by()
+    await one.renew()
+    stuck.hangs = True
+    store.clock.now_s += 0.08  # of 0.1: what is left is a hundredth, in real time
+    async with asyncio.timeout(60):
+        while not lost:
+            store.clock.now_s += 0.005
+            await one.renew()
+    assert lost == [1]
+    assert store.clock.now_s < 1_000.1
+
+
+async def test_alone_a_worker_goes_on_before_a_store_that_never_answers() -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, stuck = hanging(store, lost, 100)
+    assert await one.take(1)
+    await one.renew()
+    stuck.hangs = True
+    async with asyncio.timeout(60):
+        for _ in range(5):
+            store.clock.now_s += 0.2
+            await one.renew()
+        assert not one.reachable
+        await one.close()  # it isn't waited for either
+    assert lost == []
+
+
+async def test_what_no_store_should_raise_ends_neither_renewals_nor_a_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, two = worker(store, "one", lost), worker(store, "two", [])
+    assert await one.take(1)
+    await two._stand_by()
+    await one.renew()
+
+    def reach() -> None:
+        raise RuntimeError("a bug of its own")
+
+    monkeypatch.setattr(store, "reach", reach)
+    while not lost:
+        store.clock.now_s += 3
+        await one.renew()
+    assert store.clock.now_s < 1_009
+
+    async def soon(_: float) -> None:
+        monkeypatch.undo()
+        store.clock.now_s += 10
+
+    monkeypatch.setattr(leases.asyncio, "sleep", soon)
+    await two.wait_for(1)
+    assert set(two.epochs) == {1}
+
+
+async def test_a_lease_that_comes_too_late_isnt_trusted() -> None:
+    store = FakeStore(Clock())
+
+    async def slowly(function: Callable[[], Any]) -> Any:
+        answer = function()
+        store.clock.now_s += 9  # such as in a machine that sleeps
+        return answer
+
+    instance = Instance(None, "one")
+    one = Leases(store, "gateway/c", instance, 9_000, slowly, [].append, store.clock)  # type: ignore[arg-type]
+    assert not await one.take(1)
+    assert one.epochs == {}

@@ -12,6 +12,7 @@ from headgate.gateway.journal import NO_JOURNAL
 from headgate.gateway.plans import build_plans
 from headgate.gateway.session import Session
 from headgate.gateway.splits import LocalSplits, share_out
+from headgate.metrics import BrokerView, read_samples
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
@@ -150,3 +151,24 @@ def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None
     b = statistics.fmean(bob.per_second(30, since=30))
     assert a + b == pytest.approx(800_000, rel=0.1)
     assert a / b == pytest.approx(3.0, rel=0.15)
+
+
+def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_quotas(
+    gateway: Make,
+) -> None:
+    smooth = {"headgate.pacing": "smooth", "quota.window.num": "3"}
+    entity = QuotaEntity.of(user="alice")
+    setup = gateway({entity: {PRODUCER: 1_000.0, PRODUCER_BPS: 4_000.0}}, smooth)
+    rules, now = setup.rules, setup.play.now_ms
+    rules.produce(
+        setup.session, rules.context("alice", "c"), build_plans()[7], 3_000, None, 0, True, now
+    )
+    found = {
+        (s.name, dict(s.labels).get("unit")): s.value
+        for s in read_samples(BrokerView(1, rules.by_key, rules.meters), now)
+        if ("user", "alice") in s.labels
+    }
+    # 3,000 bytes over two whole windows of a second, as a sampled quota would see them.
+    assert found["kafka_server_produce_byte_rate", None] == 1_500.0
+    assert found["headgate_quota_utilisation", "broker_bps"] == 1.5
+    assert found["headgate_quota_utilisation", "bps"] == 1_500 / 4_000  # one broker: all of it

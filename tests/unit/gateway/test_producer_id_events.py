@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 
+from headgate.gateway.plans import Plan, build_plans
 from headgate.gateway.usage_journal import UsageJournal
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.journal import activity_batches
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_IDS, REQUEST
-from headgate.testing.playbook import START_MS, After, FromBroker, FromClient, Ready
+from headgate.testing.playbook import (
+    NOTHING,
+    START_MS,
+    After,
+    FromBroker,
+    FromClient,
+    Ready,
+    ToBroker,
+    ToClient,
+)
 from headgate.usage.reader import read_events
 from headgate.usage.writer import JournalWriter
+from headgate.wire.apis import PRODUCE
 
 from .conftest import Setup, answer, frame, string
 
@@ -76,3 +87,31 @@ def test_936_ids_that_were_given_out_are_journaled_and_reach_storms_by_user(
         seconds = sorted(int(e["t_ms"]) // 1000 * 1000 for e in found)
         expected = [("alice", second, 1, None) for second in seconds]
         assert sorted(given_out) == (expected if wanted else [])  # only storms asks for them
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_936_2_an_id_given_out_is_neither_charged_nor_known_until_it_produces(
+    gateway: Make, version: int
+) -> None:
+    setup = gateway({QuotaEntity.of(user="alice"): {PRODUCER_IDS: 1.0}})
+    play, manager = setup.play, setup.rules.managers.producer_ids
+    play >> Ready() << NOTHING
+    for number in range(1, 40):  # far more than the bucket holds
+        play >> FromClient(asks(version, number)) << ToBroker() << NOTHING
+        play >> FromBroker(given(version, number)) << ToClient(given(version, number)) << NOTHING
+    assert list(manager.sensors()) == []
+    setup.rules.produce(
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0, True,
+        play.now_ms,
+    )  # fmt: skip
+    assert manager.last_new == 1
+    assert [sensor.peek(play.now_ms) for sensor in manager.sensors()] == [10.0]
+    setup.rules.produce(
+        play.session, play.session.context, produced_by(7), 100, frozenset({4_711}), 0, True,
+        play.now_ms,
+    )  # fmt: skip
+    assert manager.last_new == 0
+
+
+def produced_by(version: int) -> Plan:
+    return build_plans()[PRODUCE << 16 | version]

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.rewrite import AddressBook, needs_rewrite, rewrite_response
+from headgate.gateway.rewrite import AddressBook, Addresses, needs_rewrite, rewrite_response
 from headgate.wire import apis
 from headgate.wire.header import build_response
 from headgate.wire.messages.addresses import REWRITERS
@@ -36,6 +36,24 @@ def test_an_unknown_broker_waits_unexposed_and_is_reported() -> None:
     assert out.hidden == (2,)
     assert b"upstream" not in out.frame
     assert out.frame[8:] == b"\0\0\0\x01\0\0\0\x01\0\x0cgate.example\0\0\x4a\x39\0\0\0\0"
+
+
+def test_where_any_broker_hands_on_all_are_told_of_one_controller() -> None:
+    def node(id: int, host: bytes, port: bytes) -> bytes:
+        return id.to_bytes(4, "big") + len(host).to_bytes(2, "big") + host + port + b"\xff\xff"
+
+    def answer(*nodes: bytes, controller: int) -> bytes:
+        body = len(nodes).to_bytes(4, "big") + b"".join(nodes)
+        return build_response(
+            apis.METADATA, 1, 1, body + controller.to_bytes(4, "big") + b"\0\0\0\0"
+        )
+
+    frame = answer(*(node(n, b"upstream", b"\0\0\x23\x84") for n in (3, 2)), controller=3)
+    book = Addresses({2: ("gate", 19_002), 3: ("gate", 19_003)})
+    ours = [node(3, b"gate", b"\0\0\x4a\x3b"), node(2, b"gate", b"\0\0\x4a\x3a")]
+    assert rewrite_response(apis.METADATA, 1, frame, book).frame == answer(*ours, controller=3)
+    book.any_controller = True
+    assert rewrite_response(apis.METADATA, 1, frame, book).frame == answer(*ours, controller=2)
 
 
 def test_what_cannot_be_read_cannot_pass() -> None:

@@ -305,8 +305,12 @@ def test_re_authentication_cannot_change_the_name() -> None:
 
 def test_re_authentication_cannot_change_the_mechanism() -> None:
     observer = logged_in()
-    with pytest.raises(Refusal, match="not supported for reauthentication"):
-        observer.handshake("SCRAM-SHA-256", 1)
+    observer.handshake("SCRAM-SHA-256", 1)
+    observer.handshake_answered(0)
+    with pytest.raises(Refusal, match="not supported for reauthentication") as refused:
+        observer.token(b"n,,n=alice,r=nonce")
+    assert refused.value.code == KafkaError.SASL_AUTHENTICATION_FAILED
+    assert (observer.name, observer.state) == ("alice", SaslState.FAILED)
 
 
 def test_a_token_without_a_handshake_is_out_of_turn() -> None:

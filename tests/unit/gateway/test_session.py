@@ -11,6 +11,7 @@ import pytest
 from headgate.gateway.mute import MuteState
 from headgate.gateway.plans import build_plans
 from headgate.gateway.session import HELD_BYTES, MAX_IN_FLIGHT, Session
+from headgate.gateway.session_requests import REPLAYS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
@@ -29,6 +30,8 @@ from headgate.testing.playbook import (
     ToBroker,
     ToClient,
 )
+from headgate.wire.apis import API
+from headgate.wire.apis import PRODUCE as PRODUCE_API
 
 from .conftest import (
     Setup,
@@ -96,16 +99,24 @@ def test_a_request_that_may_be_throttled_is_alone_in_flight(
     play >> FromBroker(answered) << ToBroker(two) << ToClient(answered) << NOTHING
 
 
-def test_requests_that_no_quota_can_throttle_are_pipelined(gateway: Make) -> None:
-    play = gateway({ALICE: {PRODUCER: 1_000.0, CONSUMER: 1_000.0}}).play
+@pytest.mark.parametrize("pacing", ["kafka", "smooth"])
+def test_requests_that_no_quota_can_throttle_are_pipelined(gateway: Make, pacing: str) -> None:
+    paced = {"headgate.pacing": pacing, "headgate.pacing.burst.seconds": "9"}
+    play = gateway({ALICE: {PRODUCER: 1_000.0, CONSUMER: 1_000.0}}, paced).play
     early = heartbeat(1) + produce(4_000, 2) + produce(4_999, 3) + heartbeat(4)
-    late = produce(60, 5)  # 9,000 bytes are sure to pass, whatever the clock does
+    late = produce(60, 5)  # 8,999 bytes are sure to pass, whatever the clock does
     play >> Ready() << NOTHING
     play >> FromClient(early + late + heartbeat(6)) << ToBroker(early) << NOTHING
     play >> FromBroker(beaten(1) + produced(2)) << ToClient() << NOTHING
     play >> FromBroker(produced(3)) << ToClient() << NOTHING
     play >> FromBroker(beaten(4)) << ToBroker(late) << ToClient() << NOTHING
-    play >> FromBroker(produced(5)) << ToBroker(heartbeat(6)) << ToClient(produced(5))
+    # The bucket is short of 59 bytes, the rate over ten seconds nowhere near its bound.
+    if pacing == "smooth":
+        play >> FromBroker(produced(5)) << ToClient(produced(5, throttle_ms=59)) << Mute(59)
+        play >> After(59)
+        play << ToBroker(heartbeat(6))
+    else:
+        play >> FromBroker(produced(5)) << ToBroker(heartbeat(6)) << ToClient(produced(5))
 
 
 def test_what_another_connection_has_in_flight_counts(gateway: Make) -> None:
@@ -176,6 +187,21 @@ def test_acks_0_has_no_answer_but_mutes(gateway: Make) -> None:
     assert play.session.in_flight == 0
     play >> After(1_000) << ToBroker(two)
     play >> FromBroker(beaten(2)) << ToClient(beaten(2)) << NOTHING
+
+
+def test_acks_0_is_exempt_from_the_request_quota(gateway: Make) -> None:
+    setup = gateway({ALICE: {REQUEST: 0.001}})
+    play, request = setup.play, setup.rules.managers.request
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(500, 1)) << ToBroker()
+    setup.session.account_client(5_000_000)
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    play >> After(1_000)
+    play.said.clear()
+    charged = request.peek(("alice", ""), play.now_ms)
+    setup.session.account_client(5_000_000)
+    play >> FromClient(produce(500, 2, acks=0), 4_096) << ToBroker() << NOTHING  # and no Mute
+    assert request.peek(("alice", ""), play.now_ms) == charged
 
 
 def test_a_fetch_is_delivered_charged_told_and_muted(gateway: Make) -> None:
@@ -337,6 +363,7 @@ def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
         (request(32_000, 0, 1, b""), "unknown-api"),
         (request(0, 55, 1, bytes(100)), "unsupported-version"),
         (request(53, 0, 1, bytes(100)), "unknown-api"),
+        (request(200, 0, 1, bytes(100)), "unknown-api"),  # of a Kafka to come
         (struct.pack(">ihhih", 20, 12, 3, 1, 3_000) + bytes(20), "malformed"),
     ],
 )
@@ -347,6 +374,68 @@ def test_what_cant_be_a_request_closes_with_a_reason(
     play >> Ready() << NOTHING
     play >> FromClient(said) << Closed(reason) << NOTHING
     play >> FromClient(heartbeat(1)) << NOTHING
+
+
+@pytest.mark.parametrize("between", [0, 3, REPLAYS - 1])
+def test_a_correlation_id_again_before_its_answer_closes(gateway: Make, between: int) -> None:
+    play = gateway().play
+    first = b"".join(heartbeat(n) for n in range(7, 8 + between))
+    play >> Ready() << NOTHING
+    play >> FromClient(first) << ToBroker(first)
+    play >> FromClient(heartbeat(7)) << Closed("replayed-correlation-id") << NOTHING
+
+
+def test_a_correlation_id_may_come_again_once_it_is_answered(gateway: Make) -> None:
+    play = gateway().play
+    play >> Ready() << NOTHING
+    for _ in range(3):
+        play >> FromClient(heartbeat(7)) << ToBroker(heartbeat(7))
+        play >> FromBroker(beaten(7)) << ToClient(beaten(7)) << NOTHING
+    downwards = heartbeat(2**31 - 1) + heartbeat(-(2**31)) + heartbeat(3) + heartbeat(2)
+    play >> FromClient(downwards) << ToBroker(downwards) << NOTHING
+
+
+@pytest.mark.parametrize("version", [5, 64, 65, 32_767])
+def test_any_version_of_api_versions_is_answered_by_the_broker(gateway: Make, version: int) -> None:
+    play = gateway().play
+    asked = request(18, version, 1, b"\0" + b"whatever it means")
+    refused = answer(1, struct.pack(">hihhh", 35, 1, 18, 0, 4))
+    play >> Ready() << NOTHING
+    play >> FromClient(asked) << ToBroker(asked)
+    play >> FromBroker(refused)
+    play << ToClient(ANY) << NOTHING
+
+
+def offered(correlation: int, *ranges: tuple[int, int, int]) -> bytes:
+    """An ApiVersions answer (version 0) that offers these keys and versions."""
+    body = struct.pack(">hi", 0, len(ranges)) + b"".join(struct.pack(">hhh", *r) for r in ranges)
+    return answer(correlation, body)
+
+
+@pytest.mark.parametrize("rule", ["hide", "pass"])
+def test_apis_nobody_knows_are_hidden_unless_they_shall_pass(gateway: Make, rule: str) -> None:
+    play = gateway(properties={"headgate.unknown.apis": rule}).play
+    asked = request(18, 0, 1, b"")
+    beyond = 40  # a Produce of a version that nobody can read is never offered
+    play >> Ready() << NOTHING
+    play >> FromClient(asked) << ToBroker(asked)
+    play >> FromBroker(offered(1, (0, 3, beyond), (12, 0, beyond), (200, 0, 1)))
+    shown = [(0, 3, API[PRODUCE_API].max_version), (12, 0, beyond)]
+    shown += [(200, 0, 1)] if rule == "pass" else []
+    shown += [(48, 0, 1), (49, 0, 1)]  # quotas, which the gateway answers itself
+    play << ToClient(offered(1, *shown)) << NOTHING
+    new = request(200, 1, 2, b"whatever it means")
+    play >> FromClient(new)
+    play << (ToBroker(new) if rule == "pass" else Closed("unknown-api")) << NOTHING
+
+
+@pytest.mark.parametrize(("key", "version"), [(12, 40), (76, 0), (77, 0), (90, 7)])
+def test_other_versions_of_known_apis_pass_untouched(gateway: Make, key: int, version: int) -> None:
+    play = gateway({ALICE: {PRODUCER: 1.0}}).play
+    asked, told = request(key, version, 1, b"in whatever form"), answer(1, b"\x7f" * 30)
+    play >> Ready() << NOTHING
+    play >> FromClient(asked, 5) << ToBroker(asked) << NOTHING
+    play >> FromBroker(told, 7) << ToClient(told) << NOTHING
 
 
 @pytest.mark.parametrize(
@@ -446,6 +535,20 @@ def test_as_kafka_a_violating_fetch_is_emptied_uncharged_and_its_session_closed(
     play >> FromBroker(sessioned(20_000, 3, 78), pieces)
     assert play.said[0].data[4:8] == struct.pack(">i", 3)
     assert play.said[0].data[14:18] == struct.pack(">i", 78)
+
+
+def test_as_kafka_a_session_that_takes_anothers_place_unheard_of_is_closed_too(
+    gateway: Make,
+) -> None:
+    play = gateway({ALICE: {CONSUMER: 1_000.0}}, {"headgate.fetch": "kafka"}).play
+    play >> Ready() << NOTHING
+    # The client ends session 5 and asks for a new one, as it does after an error.
+    play >> FromClient(full_fetch(1, 5)) << ToBroker(full_fetch(1, 5))
+    play >> FromBroker(sessioned(11_000, 1, 77))
+    told = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
+    play << ToClient(emptied(1, told)) << Mute(told) << NOTHING
+    play >> After(told) << NOTHING
+    play >> FromClient(full_fetch(2)) << ToBroker(full_fetch(2, session=77))
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])

@@ -32,18 +32,20 @@ from .conftest import (
     produced,
 )
 
-SETTINGS = Settings.from_properties(
-    {
-        "headgate.upstream": "127.0.0.1:9092",
-        "headgate.broker.id.min": "1",
-        "headgate.broker.id.max": "1",
-    }
+PROPERTIES = {
+    "headgate.upstream": "127.0.0.1:9092",
+    "headgate.broker.id.min": "1",
+    "headgate.broker.id.max": "1",
+}
+SETTINGS = Settings.from_properties(PROPERTIES)
+SMOOTH = Settings.from_properties(
+    PROPERTIES | {"headgate.pacing": "smooth", "headgate.pacing.burst.seconds": "9"}
 )
 PLANS = build_plans()
 
 
-def session(quotas: Any = None, **options: Any) -> Session:
-    rules = Enforcement(SETTINGS, 1, START_MS)
+def session(quotas: Any = None, settings: Settings = SETTINGS, **options: Any) -> Session:
+    rules = Enforcement(settings, 1, START_MS)
     rules.load(QuotaTable.of(quotas or {}), START_MS)
     made = Session(rules, PLANS, StillIdentity("alice"), StillFace(), **options)
     made.upstream_ready(START_MS)
@@ -189,12 +191,15 @@ SIZES = st.one_of(st.integers(60, 900), st.integers(60, 30_000))
 @given(
     st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 1_200)), min_size=1, max_size=60),
     st.integers(50, 5_000),
+    st.sampled_from([SETTINGS, SMOOTH]),
 )
-def test_going_early_changes_no_decision(turns: list[tuple[int, bool, int]], bound: int) -> None:
+def test_going_early_changes_no_decision(
+    turns: list[tuple[int, bool, int]], bound: int, pacing: Settings
+) -> None:
     """Alone in flight or not: every request is told the same, at the same time."""
 
     def decisions(quotas: dict[Any, float]) -> list[tuple[int, int, int]]:
-        made = session({QuotaEntity.of(user="alice"): quotas})
+        made = session({QuotaEntity.of(user="alice"): quotas}, pacing)
         now, found = START_MS, []
         for number, (size, _, _) in enumerate(turns):
             made.client_data(memoryview(bytearray(produce(size, number))), now)
@@ -217,9 +222,11 @@ CROWDED = st.one_of(st.integers(500, 4_000), SIZES)
 class Crowd(RuleBasedStateMachine):
     """Connections of one quota-id, answered in whatever order on a clock that may step back."""
 
+    settings = SETTINGS
+
     def __init__(self) -> None:
         super().__init__()
-        self.rules = Enforcement(SETTINGS, 1, START_MS)
+        self.rules = Enforcement(self.settings, 1, START_MS)
         quotas = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
         self.rules.load(QuotaTable.of(quotas), START_MS)
         self.now = START_MS
@@ -294,3 +301,15 @@ class Crowd(RuleBasedStateMachine):
 
 TestCrowd = Crowd.TestCase
 TestCrowd.settings = hypothesis_settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+class PacedCrowd(Crowd):
+    """The same under smooth pacing."""
+
+    settings = SMOOTH
+
+
+TestPacedCrowd = PacedCrowd.TestCase
+TestPacedCrowd.settings = hypothesis_settings(
+    max_examples=60, stateful_step_count=60, deadline=None
+)

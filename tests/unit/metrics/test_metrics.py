@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -277,3 +278,88 @@ def test_every_metric_of_the_table_is_complete() -> None:
 def test_the_reference_page_is_the_tables() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert page == metrics_page()
+
+
+QUOTA_TAGS = ("user", "client_id")
+KAFKAS_NAMES = {  # Kafka's group and metric, and the tags that may apply; as its sources spell them
+    ("Produce", "byte-rate"): QUOTA_TAGS,
+    ("Produce", "throttle-time"): QUOTA_TAGS,
+    ("Produce", "queue-size"): (),
+    ("Fetch", "byte-rate"): QUOTA_TAGS,
+    ("Fetch", "throttle-time"): QUOTA_TAGS,
+    ("Fetch", "queue-size"): (),
+    ("Request", "request-time"): QUOTA_TAGS,
+    ("Request", "throttle-time"): QUOTA_TAGS,
+    ("Request", "queue-size"): (),
+    ("Request", "exempt-request-time"): (),
+    ("ControllerMutation", "mutation-rate"): QUOTA_TAGS,
+    ("ControllerMutation", "tokens"): QUOTA_TAGS,
+    ("ControllerMutation", "throttle-time"): QUOTA_TAGS,
+    ("ControllerMutation", "queue-size"): (),
+    ("ProducerIds", "rate"): ("user",),
+    ("ProducerIds", "tokens"): ("user",),
+    ("ProducerIds", "throttle-time"): ("user",),
+    ("ProducerIds", "queue-size"): (),
+    ("socket-server-metrics", "broker-connection-accept-rate"): (),
+    ("socket-server-metrics", "connection-accept-rate"): ("listener", "ip"),
+    ("socket-server-metrics", "connection-accept-throttle-time"): ("listener",),
+    ("socket-server-metrics", "ip-connection-accept-throttle-time"): ("listener",),
+}
+OF_A_SUPERVISOR = {
+    "headgate_worker_up",
+    "headgate_worker_kills_total",
+    "headgate_worker_restarts_total",
+}
+
+
+def test_612_7_936_7_55_6_kafkas_names_and_tags_are_these() -> None:
+    found = {metric.name: metric for metric in METRICS if metric.kafka}
+    wanted = {prometheus_name("kafka.server", *name): name for name in KAFKAS_NAMES}
+    blocked = found.pop("kafka_network_acceptor_acceptorblockedpercent")
+    assert blocked.labels == ("listener",)
+    assert blocked.kafka == "kafka.network:type=Acceptor,name=AcceptorBlockedPercent,listener=…"
+    assert set(found) == set(wanted)
+    for name, metric in found.items():
+        group, attribute = wanted[name]
+        assert metric.labels == KAFKAS_NAMES[group, attribute]
+        assert metric.kafka.startswith(f"kafka.server:type={group}")
+        assert metric.kafka.endswith(f" {attribute}")
+
+
+def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() -> None:
+    user, pair = QuotaEntity.of(user="u"), QuotaEntity.of(user="u", client_id="c")
+    managers: dict[Any, Any] = {
+        PRODUCER: PacedQuotaManager(QuotaType.PRODUCER_BYTE_RATE, start_ms=T0),
+        CONSUMER: ClientQuotaManager(QuotaType.CONSUMER_BYTE_RATE, start_ms=T0),
+        PRODUCER_BPS: BpsQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 2, start_ms=T0),
+        MUTATION: ControllerMutationQuotaManager(start_ms=T0),
+    }
+    for manager in managers.values():
+        if isinstance(manager, PacedQuotaManager):
+            manager.rate_windows = (11, 1_000)
+        manager.update_quota(pair, 5, T0)
+        manager.record("u", "c", 50, T0)
+    request, ids = RequestQuotaManager(start_ms=T0), ProducerIdQuotaManager(start_ms=T0)
+    request.update_quota(pair, 5, T0)
+    request.record_ns("u", "c", 1_000_000, T0)
+    ids.update_quota(user, 5, T0)
+    ids.record("u", range(30), T0)
+    meters = Meters()
+    for kind in (QuotaType(key.type) for key in (*managers, REQUEST)):
+        meters.throttle(kind, "u", "c", 100, T0)
+    meters.throttle(QuotaType.PRODUCER_IDS_RATE, "u", "", 100, T0)
+    listener = meters.listeners["L"]
+    listener.closed["idle"] += 1
+    listener.throttle_time.record(1, T0)
+    listener.ip_throttle_time.record(1, T0)
+    meters.upstream_failures["connect"] += 1
+    rates = {("broker", ""): (3.0, None), ("listener", "L"): (2.0, None), ("ip", "::1"): (1.0, 4.0)}
+    info = dict.fromkeys(BY_NAME["headgate_info"].labels, "x")
+    view = BrokerView(1, {**managers, REQUEST: request, PRODUCER_IDS: ids}, meters, rates, info)
+    labels: dict[str, set[str]] = {}
+    for sample in read_samples(view, T0):
+        labels.setdefault(sample.name, set()).update(dict(sample.labels))
+    assert set(labels) == set(BY_NAME) - OF_A_SUPERVISOR
+    without = {"headgate_quota_split": {"ip"}, "headgate_quota_tokens": {"ip"}}
+    for name, shown_labels in labels.items():
+        assert shown_labels == {"broker", *BY_NAME[name].labels} - without.get(name, set()), name

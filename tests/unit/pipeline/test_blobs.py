@@ -39,19 +39,21 @@ def emitted(rows: list[dict[str, Any]]) -> list[pa.RecordBatch]:
     return list(table.to_batches(max_chunksize=3))
 
 
-def through(rows: list[dict[str, Any]], parts: int, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+def through(
+    rows: list[dict[str, Any]], parts: int, columns: tuple[str, ...]
+) -> list[dict[str, Any]]:
     packed = pa.Table.from_batches(
         blobs.pack(iter(emitted(rows)), parts), schema=EMITTED_ACTIVITY.arrow
     ).to_pylist()
     assert Counter(r["kind"] for r in packed if r["kind"] != "packed") == {"bad": 1, "stat": 1}
     answer = []
-    task = pickle.loads(pickle.dumps(blobs.Unpack(keys)))
+    task = pickle.loads(pickle.dumps(blobs.Unpack(columns)))
     for partition in (0, 1):
         own = [r for r in packed if r["kind"] == "packed" and r["part"] % 2 == partition]
-        columns = {name: [r[name] for r in own] for name in ("part", "packed")}
+        packs = {name: [r[name] for r in own] for name in ("part", "packed")}
         schema = pa.schema([("part", pa.int32()), ("packed", pa.binary())])
-        for batch in task(iter([pa.RecordBatch.from_pydict(columns, schema=schema)])):
-            assert batch.schema == ACTIVITY.arrow
+        for batch in task(iter([pa.RecordBatch.from_pydict(packs, schema=schema)])):
+            assert batch.schema == blobs.some_of(columns).arrow
             answer += batch.to_pylist()
     return answer
 
@@ -69,14 +71,15 @@ def test_sums_come_out_as_they_went_in(rows: list[dict[str, Any]], parts: int, b
             sums[3] = (sums[3] or 0) + row["producer_ids"]
         sums[4] = sums[4] or row["quota"]
     names = ("requests", "bytes", "max_throttle_time_ms", "producer_ids", "quota")
-    answer = through(rows, parts, keys)
+    answer = through(rows, parts, (*keys, *names) if by else ACTIVITY.names)
     assert {tuple(r[k] for k in keys): [r[n] for n in names] for r in answer} == want
     assert len(answer) == len(want)
-    absent = set(blobs.KEYS) - set(keys)
-    assert all(r[name] is None for r in answer for name in absent)
+    assert all(set(r) == set((*keys, *names) if by else ACTIVITY.names) for r in answer)
 
 
 def test_what_is_too_much_to_keep_is_handed_over_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs, "_MOST_ROWS", 2)
     row = {"principal": "a", "second_ms": 0, "requests": 1, "bytes": 5}
-    assert [r["requests"] for r in through([row] * 9, 1, ("principal", "second_ms"))] == [9]
+    assert through([row] * 9, 1, ("principal", "second_ms", "requests")) == [
+        {"principal": "a", "second_ms": 0, "requests": 9}
+    ]

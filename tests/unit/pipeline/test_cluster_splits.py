@@ -13,7 +13,8 @@ from headgate.pipeline.cluster_splits import IDLE_MS, Rounds, SeenInMessages, Si
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
-from headgate.usage.format import Event, Origin, batch_of
+from headgate.usage.format import Event, Origin
+from headgate.usage.rows import batch_of
 from headgate.usage.splits import Fence, Heartbeat, Split, decode, encode, encode_heartbeat
 from headgate.usage.topic import encode as encode_batch
 

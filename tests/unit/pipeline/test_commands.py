@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 
 from headgate.cli import pipeline
-from headgate.cli.pipeline_options import _numeric, command
+from headgate.cli.pipeline_options import (
+    _numeric,
+    _why_not_started,
+    command,
+    shortened,
+    table_of_store,
+    unwritable,
+)
 from headgate.cli.pipeline_reading import hint_of
+from headgate.errors import ConfigError
 from headgate.pipeline import bundled
 from headgate.pipeline.chargeback import load_prices
 from headgate.pipeline.quotas import load
+from headgate.pipeline.topic import check_topic
+from headgate.store import open_store
 
 
 @pytest.fixture
@@ -39,9 +49,18 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
     ("command", "flags", "words"),
     [
         (pipeline.main_what_if, [], "--plan FILE"),
-        (pipeline.main_what_if, ["--plan", "/no/such"], "/no/such"),
+        (pipeline.main_what_if, ["--plan", "/no/such"], "--plan: can't read"),
+        (pipeline.main_usage, ["--store", "sqlite:/no/such.db"], "there is no such file"),
+        (pipeline.main_usage, ["--master", "spark://127.0.0.1:1"], "nobody listens there"),
+        (pipeline.main_usage, ["--master", "spark://nonsense"], "nobody listens there"),
         (pipeline.main_recommend, ["--percentile", "0"], "between 0 and 100"),
         (pipeline.main_recommend, ["--headroom", "0"], "factor above 0"),
+        (
+            pipeline.main_recommend,
+            ["--max-request-bytes", "-1"],
+            "--max-request-bytes is 0 or more",
+        ),
+        (pipeline.main_recommend, ["--min-history-s", "-1"], "--min-history-s is 0 or more"),
         (pipeline.main_chargeback, ["--prices", "/no/such"], "--prices /no/such"),
         (pipeline.main_replay, ["--broker-id-pattern", "("], "isn't a regex"),
         (pipeline.main_usage, ["--quotas", "/no/such"], "/no/such: "),
@@ -80,6 +99,90 @@ def test_price_files_report_every_mistake(tmp_path: Path) -> None:
 def test_the_bundled_log_and_its_quotas_are_there_and_small() -> None:
     assert 100_000 < bundled.bundled_log().stat().st_size < 500_000
     assert len(load(str(bundled.bundled_quotas())).tables[0].entities) == 8
+
+
+def test_an_existing_store_is_read_and_none_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such file; give the gateway's headgate\.store"):
+        table_of_store(f"sqlite:{tmp_path}/q.db")
+    assert not list(tmp_path.iterdir())
+    open_store(f"sqlite:{tmp_path}/q.db").close()
+    assert not table_of_store(f"sqlite:{tmp_path}/q.db").entities
+
+
+def test_a_place_for_tables_is_tried_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for out in (f"{tmp_path}/file/below", f"{tmp_path}/file/far/below"):
+        assert unwritable(out) == [
+            f"--out {out}: {tmp_path}/file is a file; give a directory for the tables"
+        ]
+    (said,) = unwritable("/proc/headgate")
+    assert said.startswith("--out /proc/headgate: can't be written to (")
+    assert unwritable(f"{tmp_path}/new/one") == unwritable("s3://somewhere/else") == []
+    assert list((tmp_path / "new/one").iterdir()) == []
+
+
+def test_why_spark_doesnt_start_is_told_without_javas_stacks(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(
+        "WARNING: Using incubator modules\n"
+        "26/11/22 00:37:16 WARN Utils: Your hostname resolves to a loopback address\n"
+        "org.apache.spark.SparkException: no such cluster\n"
+        "\tat org.apache.spark.Some.thing(Some.scala:1)\n"
+        "\t... 7 more\n"
+    )
+    said = _why_not_started(RuntimeError("\nthe gateway went\n  at x"), log)
+    assert said == [
+        "Spark doesn't start: the gateway went",
+        "org.apache.spark.SparkException: no such cluster",
+        f"all that it said is in {log}",
+    ]
+    assert _why_not_started(ValueError(), tmp_path / "no") == ["Spark doesn't start: ValueError"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--requests", "/no/such"], "--requests /no/such: there is no such directory"),
+        (["--requests", __file__], "is a file; --incremental and --follow take one directory"),
+        (["--topic", "t", "--kafka-config", "x=1"], "bootstrap.servers=HOST:PORT"),
+        (
+            ["--topic", "t", "--kafka-config", "bootstrap.servers=h:1", "--kafka-config", "x=1"],
+            '--kafka-config: No such configuration property: "x"',
+        ),
+    ],
+)
+def test_what_cant_be_followed_is_named(
+    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pipeline.main_usage([*flags, "--incremental", "--out", str(tmp_path)]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_cluster_that_doesnt_answer_is_named() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(ConfigError, match=r"--topic t: no answer from 127\.0\.0\.1:1 .*address"):
+        check_topic("t", config, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("flag", ["--quota-window-num", "--default-partitions"])
+@pytest.mark.parametrize("value", ["0", "-1", "x"])
+def test_counts_are_whole_and_above_0(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        pipeline.main_replay(["--requests", "x", "--out", "y", flag, value])
+    assert f"argument {flag}: '{value}': give a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "a: [1", "a: b: c"])
+def test_a_price_file_that_isnt_yaml_says_where_in_a_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_prices(str(path))
+    assert str(error.value).startswith(f"--prices {path}:")
+    assert ": not YAML: " in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_tables_need_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,3 +248,13 @@ def test_where_no_line_is_a_request_it_says_where_to_look() -> None:
     assert "kafka.request.logger" in hint_of(36.0, 36.0)
     assert hint_of(37.0, 36.0) == ""
     assert hint_of(None, 36.0) == ""
+
+
+def test_a_name_that_would_fill_the_table_is_shortened() -> None:
+    name = "x" * 900 + "-eu"
+    assert shortened(f"{name}:c") == "x" * 60 + "…" + f"{name}:c"[-20:]
+    assert shortened("y" * 119) == "y" * 119
+    path = "/" + "d" * 300 + " byte 7"
+    assert shortened(path) == path
+    words = "because it is so " * 20
+    assert shortened(words) == words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.pipeline.filesplits import cut, find_files
-from headgate.pipeline.pack import PackLogs, PackOptions
+from headgate.pipeline.emitted import EMITTED_REQUESTS
+from headgate.pipeline.filesplits import Split, cut, find_files
+from headgate.pipeline.journal import starts_in
+from headgate.pipeline.pack import PackLogs, PackOptions, PackRequests
+from headgate.pipeline.packed import ORDER
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.rolled import Input, RolledFiles
 from headgate.pipeline.schema import REQUESTS
+from headgate.pipeline.streaming import REQUESTS as KEPT
+from headgate.pipeline.topic import RequestsOfMessages
 from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
@@ -25,8 +31,11 @@ from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.registry import UNCHARGED
 from headgate.throttle.request import RequestQuotaManager
-from headgate.usage.files import file_name
-from headgate.usage.format import Event, Origin, batch_of
+from headgate.usage.files import complete_batches, file_name, journal_files
+from headgate.usage.format import Event, Origin
+from headgate.usage.reader import read_batches
+from headgate.usage.rows import batch_of
+from headgate.usage.topic import encode
 
 WINDOWS = {"num_samples": 3, "window_ms": 500}
 ALICE = QuotaEntity.of(user="alice")
@@ -145,7 +154,7 @@ def test_replay_of_a_journal_is_identical(journal: Path, order: int) -> None:
     options = PackOptions((Quotas.of(QuotaTable()),))
     packed = run(PackLogs(ReadPlan(splits), options), 4)
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
-    keys = [("key", "ascending"), ("first", "ascending"), ("tie", "ascending")]
+    keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=2)
     table = pa.Table.from_batches(ReplayPacked(options)(iter(batches)))
     assert table.num_rows == 2400
@@ -159,6 +168,124 @@ def test_replay_of_a_journal_is_identical(journal: Path, order: int) -> None:
     assert kinds.count("request_percentage") > 20
     # What wasn't charged (no quota of the type yet) has no decision.
     assert sum(not r for r in table["replayable"].to_pylist()) == 100 + 300 + 400
+
+
+def without_file(table: pa.Table) -> list[dict[str, Any]]:
+    rows = table.filter(pc.is_in(table["kind"], pa.array(["request", "bound"])))
+    return rows.drop_columns(["file"]).sort_by("seq").to_pylist()
+
+
+def files_of(folder: Path) -> list[tuple[str, int]]:
+    return [(str(p), p.stat().st_size) for p in sorted(folder.iterdir())]
+
+
+def test_a_journal_that_grows_is_read_once_whatever_form_its_files_have(
+    journal: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = run(EmitRequests(ReadPlan(tuple(cut(find_files([str(journal)]))))), 4)
+    first, second, third, fourth = (f.path for f in journal_files(journal))
+    folder = tmp_path_factory.mktemp("growing")
+    rounds: list[pa.Table] = []
+    remembered: list[Input] = []
+
+    def take(rolled: RolledFiles, files: list[tuple[str, int]]) -> None:
+        found = rolled.take(files)
+        assert not any(split.unread for split in found.splits)
+        remembered.extend(found.inputs)
+        splits = tuple(found.splits)
+        nothing = EMITTED_REQUESTS.arrow.empty_table()
+        rounds.append(run(EmitRequests(ReadPlan(splits)), len(splits)) if splits else nothing)
+
+    def there(path: Path, suffix: str) -> None:
+        if path.suffix == ".parquet" and suffix != ".parquet":
+            path = path.with_suffix(".arrow")
+        (folder / path.stem).with_suffix(suffix).write_bytes(path.read_bytes())
+
+    rolled = RolledFiles()
+    there(first, ".parquet")
+    there(first, ".arrow")  # not taken away yet
+    take(rolled, files_of(folder))
+    there(second, ".arrow")
+    there(third, ".open")
+    take(rolled, files_of(folder))
+    listed = files_of(folder)
+    (folder / second.name).with_suffix(".arrow").unlink()
+    write_parquet(second, folder)
+    take(rolled, listed)  # compacted between being listed and being read: it was read before
+    (folder / third.name).with_suffix(".open").unlink()
+    there(third, ".arrow")
+    take(rolled, files_of(folder))
+    # Killed; and the files before the last one were cleared away.
+    rolled = RolledFiles()
+    rolled.remember(remembered)
+    for path in folder.iterdir():
+        path.unlink()
+    there(fourth, ".arrow")
+    take(rolled, files_of(folder))
+    assert [t.num_rows > 0 for t in rounds] == [True, True, False, True, True]
+    assert without_file(pa.concat_tables(rounds)) == without_file(whole)
+
+
+def write_parquet(path: Path, folder: Path) -> None:
+    with pa.OSFile(str(path), "rb") as source:
+        table = pa.Table.from_batches(list(complete_batches(source)))
+    pq.write_table(table, folder / f"{path.stem}.parquet")
+
+
+def test_a_file_compacted_between_being_listed_and_being_read_is_read_as_parquet(
+    journal: Path,
+) -> None:
+    second = journal_files(journal)[1].path
+    listed = [(str(second), second.stat().st_size)]
+    write_parquet(second, journal)
+    second.unlink()
+    splits = RolledFiles().take(listed).splits
+    assert [s.path for s in splits] == [str(second.with_suffix(".parquet"))]
+
+
+def test_a_topics_messages_are_the_requests_of_its_files(journal: Path) -> None:
+    splits = tuple(cut(find_files([str(journal)])))
+    whole = run(EmitRequests(ReadPlan(splits)), 4)
+    values = [
+        encode(batch.slice(at, 150))
+        for batch in read_batches([journal])
+        for at in range(0, batch.num_rows, 150)
+    ]
+    starts = tuple(start for value in values for start in starts_in(value))
+    assert len(starts) == 2
+    names = ("topic", "partition", "offset", "value")
+    rows = [dict(zip(names, ("t", 0, n, v), strict=True)) for n, v in enumerate(values)]
+    batches = pa.Table.from_pylist(rows).to_batches(max_chunksize=3)
+    found = pa.Table.from_batches(RequestsOfMessages(starts=starts)(iter(batches)))
+    assert without_file(found) == without_file(whole)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_requests_kept_in_a_table_are_packed_as_they_were_read(
+    journal: Path, tmp_path_factory: pytest.TempPathFactory, rows: bool
+) -> None:
+    splits = tuple(cut(find_files([str(journal)])))
+    options = PackOptions((Quotas.of(QuotaTable()),), rows, own=rows)
+    kept = run(EmitRequests(ReadPlan(splits)), 4)
+    kept = kept.filter(pc.is_in(kept["kind"], pa.array(["request", "bound"])))
+    path = tmp_path_factory.mktemp("kept") / "requests.parquet"
+    # That a limit moved is no charge to another one.
+    kept = kept.set_column(
+        kept.schema.get_field_index("kind"),
+        "kind",
+        pa.array(["bound" if n % 50 == 0 else k for n, k in enumerate(kept["kind"].to_pylist())]),
+    )
+    pq.write_table(kept.select(KEPT.names), path)
+    table = PackLogs(ReadPlan((Split(str(path), 0, 1, "requests"),)), options)
+    one_way = run(table, 1)
+    other = pa.Table.from_batches(PackRequests(options)(iter(kept.to_batches())))
+    same = ["kind", "key", "first", "last", "n", "t_from", "t", "amount", "op", "pos"]
+    ways = [
+        found.filter(pc.is_in(found["kind"], pa.array(["chunk", "plain"]))).select(same).to_pylist()
+        for found in (one_way, other)
+    ]
+    assert sum(row["n"] for row in ways[0]) > 1000
+    assert ways[0] == ways[1]
 
 
 def test_a_request_counts_once_whatever_it_is_charged_to(journal: Path) -> None:
@@ -265,3 +392,45 @@ def test_what_was_taken_back_and_what_had_no_decision_keep_the_sensor_right(tmp_
     assert by_type["consumer_byte_rate"]["requests"] == 2
     assert by_type["request_percentage"]["requests"] == 1
     assert by_type["request_percentage"]["request_ns"] == 600_000_000
+
+
+@pytest.mark.parametrize("task", [EmitRequests, EmitActivity])
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda raw: raw[: len(raw) * 2 // 3], "damaged or cut off: no footer"),
+        (lambda raw: b"x" * 500, "damaged or cut off: no footer, 0 batches"),
+        (lambda raw: b"ARROW2" + raw[6:], "damaged"),
+        (lambda raw: raw, ""),
+    ],
+)
+def test_a_damaged_journal_is_among_the_bad_lines(
+    tmp_path: Path, task: Any, harm: Callable[[bytes], bytes], reason: str
+) -> None:
+    gateway = Gateway()
+    write(tmp_path, gateway.events, 1)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(harm(path.read_bytes()))
+    splits = tuple(cut(find_files([str(tmp_path)])))
+    said = run(task(ReadPlan(splits)), 1)
+    bad = said.filter(pc.equal(said["kind"], "bad")).to_pylist()
+    (stat,) = said.filter(pc.equal(said["kind"], "stat")).to_pylist()
+    assert len(bad) == bool(reason)
+    if reason:
+        assert reason in bad[0]["reason"]
+        assert bad[0]["file"] == stat["file"] == str(path)
+        assert stat["lines"] >= 1
+    # What is still open ends where the last batch does.
+    path.write_bytes(path.read_bytes()[: len(path.read_bytes()) * 2 // 3])
+    path.rename(path.with_suffix(".open"))
+    splits = tuple(cut(find_files([str(tmp_path)])))
+    assert "bad" not in run(task(ReadPlan(splits)), 1)["kind"].to_pylist()
+
+
+def test_a_damaged_file_that_was_set_aside_is_told_of(tmp_path: Path) -> None:
+    for name in ("w-0000000000000001.bad", "w-0000000000000001.bad-1"):
+        (tmp_path / name).write_bytes(b"ARROW1\0\0")
+    splits = cut(find_files([str(tmp_path)]))
+    assert [split.unread for split in splits] == [
+        "it is a journal's, damaged and set aside; what could be read is in its .parquet"
+    ] * 2

@@ -18,9 +18,11 @@ from headgate.config.settings import Settings
 from headgate.errors import ApiError
 from headgate.gateway.enforcement import Enforcement
 from headgate.gateway.plans import build_plans
+from headgate.gateway.session import Session
 from headgate.gateway.usage_journal import UsageJournal
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.pack import PackLogs, PackOptions
+from headgate.pipeline.packed import ORDER
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay import ReplayPacked
 from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
@@ -36,7 +38,7 @@ from headgate.quota.key import (
 )
 from headgate.quota.table import QuotaTable, table_delta
 from headgate.usage.files import file_name
-from headgate.usage.format import batch_of
+from headgate.usage.rows import batch_of
 
 T0 = 1_700_000_000_000
 ALICE, ALL = QuotaEntity.of(user="alice"), QuotaEntity.of(user=DEFAULT)
@@ -92,19 +94,19 @@ class Talk:
         """Start the gateway anew: managers are empty."""
         journal = UsageJournal(self.kept, 4, 1000)  # type: ignore[arg-type]
         self.rules = Enforcement(self.settings, 1, self.now, journal)
-        self.rules.clock = lambda: self.now  # type: ignore[method-assign]
+        self.rules.clock = lambda: self.now
         self.table = QuotaTable.of(TABLES[0], version=1)
         self.rules.load(self.table, self.now)
-        self.session: Any = SimpleNamespace(
-            spent_ns=0,
-            origins={},
-            origin_seen=(None,) * 7,
-            rules=self.rules,
+        who: Any = SimpleNamespace(principal="", authenticated=True)
+        nobody: Any = None
+        self.session = Session(
+            self.rules,
+            self.plans,
+            who,
+            nobody,
             listener="L",
             client_ip="10.0.0.9",
             connection="c-1",
-            muted_by=None,
-            asked_ms=0,
         )
 
     def turn(self) -> None:
@@ -190,7 +192,7 @@ def replayed(splits: list[Any]) -> pa.Table:
     options = PackOptions((Quotas.of(QuotaTable()),))
     packed = run(PackLogs(ReadPlan(tuple(splits)), options), len(splits))
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
-    keys = [("key", "ascending"), ("first", "ascending"), ("tie", "ascending")]
+    keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=3)
     return pa.Table.from_batches(ReplayPacked(options)(iter(batches)))
 

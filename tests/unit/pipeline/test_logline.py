@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.pipeline.logline import BadLine, LineParser, LogRow
+from headgate.pipeline.api_names import API_NAMES
+from headgate.pipeline.logline import _BROKERS_OWN, BadLine, LineParser, LogRow, is_brokers_own
 from headgate.pipeline.stamps import sniff_nanos
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
@@ -86,6 +88,15 @@ LAYOUTS = {
     "ECS": f'{{"@timestamp":"2024-10-25T10:15:30.123Z","log.level":"DEBUG","message":{ESCAPED}}}',
     "GELF": f'{{"version":"1.1","timestamp":1729851330.123,"short_message":{ESCAPED}}}',
     "docker": json.dumps({"log": STOCK + "\n", "time": "2024-10-25T11:00:00.1Z"}),
+    "journald": json.dumps(
+        {"__REALTIME_TIMESTAMP": "1729851330123000", "MESSAGE": f"Completed request:{PRODUCE}"}
+    ),
+    "microseconds": f'{{"ts":1729851330123000,"msg":{ESCAPED}}}',
+    "nanoseconds": f'{{"ts":1729851330123000000,"msg":{ESCAPED}}}',
+    "_source": f'{{"_source":{{"@timestamp":"2024-10-25T10:15:30.123Z","message":{ESCAPED}}}}}',
+    "logfmt": f'time="2024-10-25T10:15:30.123Z" level=debug msg={ESCAPED} logger=x',
+    "colours": f"\x1b[36m{STOCK}\x1b[m",
+    "XML": f'<Event time="2024-10-25 10:15:30,123"><![CDATA[Completed request:{PRODUCE}]]></Event>',
     "stamp before JSON": f'2024-10-25 10:15:30,123 {{"level":"DEBUG","message":{ESCAPED}}}',
 }
 
@@ -137,16 +148,95 @@ def test_a_followers_fetch_is_charged_to_nobody(request_: str) -> None:
     assert not parse(fetch(12, 0, ONE, request_)).is_charged
 
 
-def test_a_share_fetch_is_an_estimate() -> None:
-    one = '{"throttleTimeMs":0,"responses":[{"partitions":[{"recordsSizeInBytes":84,'
-    line = fetch(1, 0, one + '"acquiredRecords":[{"firstOffset":0}]}]}],"nodeEndpoints":[]}')
-    row = parse(line.replace('ApiKey":1,', 'ApiKey":78,').replace('"FETCH"', '"SHARE_FETCH"'))
-    assert (row.api_name, row.quota_type, row.bytes_exact) == (
-        "SHARE_FETCH",
-        "consumer_byte_rate",
-        False,
+def share(responses: str, error: int = 0, throttle: int = 0) -> LogRow:
+    response = f'{{"throttleTimeMs":0,"errorCode":{error},"responses":{responses}}}'
+    line = fetch(1, throttle, response)
+    return parse(line.replace('ApiKey":1,', 'ApiKey":78,').replace('"FETCH"', '"SHARE_FETCH"'))
+
+
+def test_the_log_does_not_tell_what_a_share_fetch_brought() -> None:
+    # Kafka writes no size of its records.
+    acquired = (
+        '{"partitionIndex":0,"errorCode":0,"records":"","acquiredRecords":[{"firstOffset":0}]}'
     )
-    assert row.bytes_charged == 4 + 13 + 1 + 16 + 1 + 1 + 20 + 1 + 19 + 1 + 84
+    acknowledged = '{"partitionIndex":1,"errorCode":0,"records":"","acquiredRecords":[]}'
+    row = share(f'[{{"partitions":[{acquired},{acknowledged}]}},{{"partitions":[{acknowledged}]}}]')
+    assert (row.api_name, row.quota_type) == ("SHARE_FETCH", "consumer_byte_rate")
+    around = 4 + 13 + 1 + 16 + 1 + 1 + 20 + 1 + 19 + 1
+    assert (row.bytes_charged, row.bytes_exact) == (around, False)
+    sized = acquired.replace('"records":""', '"recordsSizeInBytes":84')
+    row = share(f'[{{"partitions":[{sized}]}}]')
+    assert (row.bytes_charged, row.bytes_exact) == (around + 84, True)
+    failed = sized.replace('"errorCode":0', '"errorCode":6')
+    assert not share(f'[{{"partitions":[{failed}]}}]').bytes_exact
+
+
+def test_a_share_fetch_that_brought_nothing_is_exact() -> None:
+    row = share("[]")
+    assert (row.bytes_charged, row.bytes_exact) == (18, True)
+    row = share("[]", error=123)  # refused before it was charged
+    assert (row.bytes_charged, row.bytes_exact) == (0, True)
+    row = share("[]", throttle=7)
+    assert (row.bytes_charged, row.bytes_exact) == (0, False)
+
+
+OTHERS = [
+    json.loads(line)
+    for line in gzip.decompress((DATA / "others.jsonl.gz").read_bytes()).splitlines()
+]
+
+
+@pytest.mark.parametrize(
+    ("broker", "exact", "estimates"),
+    [
+        ("2.8.2", 243, 50),
+        ("3.4.1", 131, 43),
+        ("3.9.2", 323, 50),
+        ("4.3.1", 456, 33),
+        ("4.3.1, ASCII", 152, 22),
+    ],
+)
+def test_bytes_called_exact_are_what_went_over_the_wire(
+    broker: str, exact: int, estimates: int
+) -> None:
+    rows = [(parse(o["line"]), o["charged"]) for o in OTHERS if o["broker"] == broker]
+    for row, charged in rows:
+        if row.bytes_exact and charged is not None:
+            assert row.bytes_charged == charged, row
+    assert sum(row.bytes_exact for row, _ in rows) == exact
+    assert sum(not row.bytes_exact for row, _ in rows) == estimates
+    # What is called an estimate, though it could be known: names with a question mark or U+FFFD,
+    # and throttled fetches, whose net charge is 0.
+    for row, charged in rows:
+        if not row.bytes_exact and charged is not None and row.bytes_charged == charged:
+            assert charged == 0 or "?" in row.client_id or "\ufffd" in row.client_id, row
+
+
+def test_a_partition_whose_records_could_not_be_sent_was_charged_all_the_same() -> None:
+    for version, error, exact in ((9, 76, False), (9, 35, False), (10, 76, True), (9, 3, True)):
+        row = parse(
+            fetch(
+                version, 0, ONE.replace('Index":0,"errorCode":0', f'Index":0,"errorCode":{error}')
+            )
+        )
+        assert row.bytes_exact is exact
+
+
+def test_sizes_that_are_not_told_make_an_estimate() -> None:
+    size = '"recordsSizeInBytes":84'
+    assert not parse(fetch(12, 0, ONE.replace(f",{size}", ""))).bytes_exact
+    assert parse(fetch(12, 0, ONE.replace(size, '"records":null'))).bytes_exact
+    assert not parse(STOCK.replace(f",{size}", "")).bytes_exact
+    assert parse(STOCK.replace(size, '"records":null')).bytes_exact
+
+
+def test_fetches_of_kafka_2_8_have_other_names() -> None:
+    old = ONE.replace('"partitions"', '"partitionResponses"')
+    old = old.replace("recordsSizeInBytes", "recordSetSizeInBytes")
+    row = parse(fetch(11, 0, old))
+    assert (row.bytes_charged, row.bytes_exact) == (4 + 4 + 6 + 4 + 2 + 1 + 4 + 42 + 84, True)
+    with pytest.raises(BadLine, match="missing required field `partitions`"):
+        parse(fetch(11, 0, ONE.replace('"partitions"', '"parts"')))
 
 
 def test_a_fetch_without_an_answer_is_not_exact() -> None:
@@ -180,6 +270,105 @@ def test_a_forwarded_mutation_is_counted_once() -> None:
     assert (client.is_charged, controller.is_charged) == (True, False)
 
 
+def change(
+    api: int, name: str, request: str, response: str, *, defaults: int = 1, validate: bool = False
+) -> tuple[float, bool]:
+    """Return (amount, exact) of a change of topics."""
+    line = create_topics(False).replace('"requestApiKey":19', f'"requestApiKey":{api}')
+    line = line.replace("CREATE_TOPICS", name)
+    head, rest = line.split('"request":{', 1)
+    tail = rest[rest.index('"connection"') :]
+    only = str(validate).lower()
+    line = f'{head}"request":{{{request},"validateOnly":{only}}},"response":{response},{tail}'
+    row = LineParser(default_partitions=defaults).parse(line.encode())
+    assert row is not None
+    assert (row.quota_type, row.bytes_charged) == ("controller_mutation_rate", 0)
+    return row.amount, row.bytes_exact
+
+
+def created(*topics: tuple[str, int, int], asked: int = -1, **more: Any) -> tuple[float, bool]:
+    """Return (amount, exact) of new topics, answered (name, error, partitions)."""
+    wanted = [{"name": n, "numPartitions": asked, "assignments": []} for n, _, _ in topics]
+    told = [{"name": n, "errorCode": e, "numPartitions": p} for n, e, p in reversed(topics)]
+    request, response = json.dumps(wanted), json.dumps({"throttleTimeMs": 0, "topics": told})
+    return change(19, "CREATE_TOPICS", f'"topics":{request}', response, **more)
+
+
+def test_a_topic_with_default_partitions_counts_what_the_answer_says() -> None:
+    assert created(("a", 0, 12), ("b", 0, 12)) == (24.0, True)
+    # Versions before 5, and clients that may not describe configs, aren't told: it's an estimate.
+    assert created(("a", 0, -1), ("b", 0, -1)) == (2.0, False)
+    assert created(("a", 0, -1), ("b", 0, -1), defaults=6) == (12.0, False)
+    assert created(("a", 0, -1), ("b", 0, -1), asked=5, defaults=6) == (10.0, True)
+
+
+def test_a_topic_that_is_refused_isnt_charged() -> None:
+    # TOPIC_ALREADY_EXISTS, THROTTLING_QUOTA_EXCEEDED: nothing was, or was to be, recorded.
+    assert created(("a", 36, -1), ("b", 0, 3), ("c", 89, -1), asked=3) == (3.0, True)
+    assert created(("a", 36, -1)) == (0.0, True)
+    # REQUEST_TIMED_OUT: the controller may have done it.
+    assert created(("a", 7, -1), asked=3) == (3.0, False)
+
+
+def test_what_is_only_validated_counts_as_kraft_charges_it() -> None:
+    assert created(("a", 0, 3), asked=3, validate=True) == (3.0, False)
+
+
+@pytest.mark.parametrize(
+    ("api", "request_", "response", "found"),
+    [
+        (20, '"topicNames":["a","b"]', '"responses":[{"name":"a","errorCode":0}]', (2.0, False)),
+        (
+            20,
+            '"topics":[{"name":null,"topicId":"x"},{"name":"b","topicId":"0"}]',
+            '"responses":[{"name":"b","topicId":"z","errorCode":0},'
+            '{"name":"a","topicId":"x","errorCode":3}]',
+            (1.0, False),
+        ),
+        (37, '"topics":[{"name":"a","count":6,"assignments":null}]', '"results":[]', (1.0, False)),
+        (
+            37,
+            '"topics":[{"name":"a","count":6,"assignments":[{},{}]}]',
+            '"results":[{"name":"a","errorCode":0}]',
+            (2.0, True),
+        ),
+    ],
+)
+def test_deleted_and_enlarged_topics_are_estimates(
+    api: int, request_: str, response: str, found: tuple[float, bool]
+) -> None:
+    name = {20: "DELETE_TOPICS", 37: "CREATE_PARTITIONS"}[api]
+    assert change(api, name, request_, f'{{"throttleTimeMs":0,{response}}}') == found
+
+
+def answered(*codes: int) -> str:
+    """Return a produce line whose partitions were answered by these errors."""
+    partitions = [{"index": i, "errorCode": code} for i, code in enumerate(codes)]
+    body = json.dumps({"responses": [{"name": "t", "partitionResponses": partitions}]})
+    start = STOCK.index('"response":') + len('"response":')
+    end = STOCK.index(',"connection"')
+    return STOCK[:start] + body.replace(" ", "") + STOCK[end:]
+
+
+@pytest.mark.parametrize("code", [31, 53])
+def test_a_produce_refused_as_a_whole_counts_against_the_request_quota_alone(code: int) -> None:
+    row = parse(answered(code, code))
+    assert (row.quota_type, row.bytes_charged, row.bytes_exact) == ("request_percentage", 0, True)
+    assert row.amount == row.handler_ms / 10
+    assert row.is_charged
+
+
+@pytest.mark.parametrize("codes", [(0, 53), (53, 0), (29, 29), (0,), ()])
+def test_a_produce_with_errors_of_partitions_is_charged(codes: tuple[int, ...]) -> None:
+    row = parse(answered(*codes))
+    assert (row.quota_type, row.bytes_charged) == ("producer_byte_rate", parse(STOCK).bytes_charged)
+
+
+def test_an_answer_like_no_brokers_is_no_refusal() -> None:
+    odd = answered(53).replace('"index":0', '"index":0,"errorCode":53,"errorCode":"x"')
+    assert parse(odd).quota_type == "producer_byte_rate"
+
+
 BAD = {
     STOCK[:400]: "cut off",
     STOCK.replace('"acks":-1', '"acks":-1,,'): "broken JSON",
@@ -209,3 +398,9 @@ def test_a_line_that_is_not_utf8_says_so() -> None:
 
 def test_empty_lines_are_no_lines() -> None:
     assert LineParser().parse(b"  \r") is None
+
+
+def test_what_brokers_say_among_themselves_is_named_as_kafka_names_it() -> None:
+    assert set(API_NAMES) >= _BROKERS_OWN
+    assert is_brokers_own("WRITE_TXN_MARKERS", 1)
+    assert [is_brokers_own("ADD_PARTITIONS_TO_TXN", version) for version in (3, 4)] == [False, True]

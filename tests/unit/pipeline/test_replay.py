@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.pack import PackLogs, PackOptions, PackRequests
+from headgate.pipeline.packed import ORDER
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
@@ -57,7 +58,7 @@ def shuffled(packed: list[pa.RecordBatch], rows_per_batch: int) -> list[pa.Recor
     """Bring packed rows together as Spark does."""
     table = pa.Table.from_batches(packed)
     table = table.filter(pc.is_in(table["kind"], pa.array(["chunk", "plain"])))
-    keys = [("key", "ascending"), ("first", "ascending"), ("tie", "ascending")]
+    keys = [(name, "ascending") for name in ORDER]
     batches: list[pa.RecordBatch] = (
         table.sort_by(keys).combine_chunks().to_batches(max_chunksize=rows_per_batch)
     )
@@ -236,3 +237,30 @@ def test_replay_of_a_real_log_is_as_near_as_kafkas_own_classes(
         (r["logged_throttle_time_ms"] > 0) == (r["replayed_throttle_time_ms"] > 0) for r in fetches
     )
     assert (equal, len(fetches)) == {"public": (309, 323), "precise": (0, 0)}[sample]
+
+
+def test_of_equal_moments_the_earlier_pieces_come_first_whoever_else_is_in_them() -> None:
+    # Bob's first charge of the first piece is later than that of the second; the piece isn't.
+    first = [request(1000.0, "alice", "x", 1), request(1009.0, "bob", "x", 4_000)]
+    second = [request(1001.0, "bob", "x", 1), request(1009.0, "bob", "x", 3_000)]
+    by_user = QuotaTable.of({QuotaEntity.of(user=DEFAULT): {PRODUCER: 100.0}})
+    by_client = QuotaTable.of({QuotaEntity.of(client_id=DEFAULT): {PRODUCER: 1e9}})
+    alone = (Quotas.of(by_user, "users"),)
+    for plans in (alone, (*alone, Quotas.of(by_client, "clients"))):
+        sums = replay([first, second], PackOptions(plans, False, own=False))
+        mine = [r for r in sums.to_pylist() if r["plan"] == 0 and r["principal"] == "bob"]
+        # 4001 and then 7001 bytes in 10.008 s, against 100 B/s.
+        assert [(r["throttled_requests"], r["throttle_time_ms"]) for r in mine] == [
+            (2, 30_002 + 60_002)
+        ]
+
+
+def test_events_of_many_who_share_a_root_are_packed_narrowly() -> None:
+    rows = [request(1000.0 + 200 * i, f"u{i % 7}", "x", 70_000) for i in range(40)]
+    by_user = QuotaTable.of({QuotaEntity.of(user=DEFAULT): {PRODUCER: 100.0}})
+    by_client = QuotaTable.of({QuotaEntity.of(client_id=DEFAULT): {PRODUCER: 1e9}})
+    options = PackOptions((Quotas.of(by_user), Quotas.of(by_client)), False, own=False)
+    batch = pa.RecordBatch.from_pylist(rows, schema=REQUESTS.arrow)
+    (packed,) = pa.Table.from_batches(PackRequests(options)(iter([batch]))).to_pylist()
+    widths = {name: len(packed[name]) // packed["n"] for name in ("t", "amount", "head")}
+    assert (packed["n"], widths) == (40, {"t": 1, "amount": 4, "head": 2})

@@ -33,6 +33,19 @@ SECOND = 1_729_851_330_000.0  # 2024-10-25T10:15:30Z
         # a container runtime's own stamp stands in front of the logger's
         (b"2024-10-25T11:11:11.000000001Z stdout F [2024-10-25 10:15:30,123] DEBUG ", 123.0),
         (b"Oct 25 10:15:31 host kafka[7]: [2024-10-25 10:15:30,123] ", 123.0),
+        (b"<134>1 2024-10-25T10:15:31.003Z h kafka - - - [2024-10-25 10:15:30,123] DEBUG ", 123.0),
+        # numbers behind it that could be a time of day
+        (b"[2024-10-25 10:15:30,123] DEBUG [pid 101531] ", 123.0),
+        (b"2024-10-25 10:15:30,123 [worker 111213-22:10:09] DEBUG ", 123.0),
+        (b"1729851330123 DEBUG [thread 12:13:14] ", 123.0),
+        (b"\xef\xbb\xbf[2024-10-25 10:15:30,123] DEBUG ", 123.0),
+        (b"\x00\x00\x00[2024-10-25 10:15:30,123] DEBUG ", 123.0),
+        (b"25.10.2024 10:15:30,123 DEBUG ", 123.0),
+        (b"10/25/2024 10:15:30.123 AM DEBUG ", 123.0),
+        (b"25-10-2024 10:15:30 am ", 0.0),
+        (b"[2024-10-25 10:15:30,123 UTC] DEBUG ", 123.0),
+        (b"[2024-10-25 02:15:30,123-08] DEBUG ", 123.0),
+        (b"[2024-10-25 10:15:30,123] AUDIT ", 123.0),
     ],
 )
 def test_layouts(prefix: bytes, ms: float) -> None:
@@ -84,3 +97,34 @@ def test_impossible_times_say_so() -> None:
 def test_unknown_zones_name_the_way_out() -> None:
     with pytest.raises(ValueError, match="Europe/Berlin"):
         zone_of("Mars/Olympus")
+
+
+def test_twelve_hour_clocks() -> None:
+    reader = StampReader()
+    for text, hours in (
+        (b"12:15:30 AM", 0),
+        (b"01:15:30 AM", 1),
+        (b"12:15:30 pm", 12),
+        (b"11:15:30 PM", 23),
+    ):
+        got = reader.read(b"[2024-10-25 " + text + b"] DEBUG ")
+        assert got == SECOND + (hours - 10) * 3_600_000
+    with pytest.raises(StampError, match="impossible"):
+        reader.read(b"[2024-10-25 13:15:30 PM] ")
+
+
+def test_a_date_that_could_be_read_both_ways_is_not_guessed() -> None:
+    with pytest.raises(StampError, match="'04/05/2024' may be day or month first"):
+        StampReader(file="kafka-request.log.2024-04-05").read(b"04/05/2024 10:15:30 DEBUG ")
+
+
+def test_named_zones_are_the_given_ones_and_tell_a_repeated_hour_apart() -> None:
+    berlin = StampReader(zone_of("Europe/Berlin"))
+    assert berlin.read(b"[2024-10-25 12:15:30,123 CEST] ") == SECOND + 123
+    first = berlin.read(b"[2024-10-27 02:15:30,123 CEST] ")
+    assert berlin.read(b"[2024-10-27 02:15:30,123 CET] ") == first + 3_600_000
+    assert berlin.read(b"[2024-10-27 02:15:30,123] ") == first  # can't be known
+    with pytest.raises(StampError, match=r"zone is CEST.*Europe/Berlin.*doesn't use"):
+        berlin.read(b"[2024-12-25 12:15:30,123 CEST] ")
+    with pytest.raises(StampError, match="zone is PST"):
+        StampReader().read(b"2024-12-25 12:15:30,123 PST DEBUG ")

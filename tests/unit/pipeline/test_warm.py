@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate.pipeline import class_data, reading, warm
 
 
@@ -16,6 +17,7 @@ def written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr("headgate.embedded.java.spark_env", dict)
     monkeypatch.setattr(class_data, "archive", lambda: tmp_path / "spark-classes-1.jsa")
     monkeypatch.setattr(warm, "_write_archive", found.append)
+    monkeypatch.setattr("compileall.compile_dir", lambda folder, quiet: found.append(folder))
     return found
 
 
@@ -23,7 +25,7 @@ def test_the_archive_of_classes_is_written_where_there_is_none(
     written: list[Path], tmp_path: Path
 ) -> None:
     assert warm.main() == 0
-    assert written == [tmp_path / "spark-classes-1.jsa"]
+    assert written == [Path(headgate.__file__).parent, tmp_path / "spark-classes-1.jsa"]
 
 
 @pytest.mark.parametrize("name", ["spark-classes-1.jsa", "spark-classes-1.none"])
@@ -32,4 +34,4 @@ def test_it_is_not_written_again_where_it_is_there_or_was_refused(
 ) -> None:
     (tmp_path / name).touch()
     assert warm.main() == 0
-    assert written == []
+    assert written == [Path(headgate.__file__).parent]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from headgate.pipeline.pack import PackRequests
+from headgate.pipeline.packed import ORDER
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
@@ -50,7 +51,7 @@ def sums(pieces: list[list[dict[str, Any]]], options: Any) -> list[dict[str, Any
         batch = pa.RecordBatch.from_pylist(piece, schema=REQUESTS.arrow)
         packed += PackRequests(options)(iter([batch]))
     table = pa.Table.from_batches(packed).filter(pc.field("kind") == "chunk")
-    table = table.sort_by([(k, "ascending") for k in ("key", "first", "tie")]).combine_chunks()
+    table = table.sort_by([(k, "ascending") for k in ORDER]).combine_chunks()
     made = pa.Table.from_batches(ReplayPacked(options)(iter(table.to_batches(max_chunksize=2))))
     rows: list[dict[str, Any]] = made.to_pylist()
     return rows

@@ -3,6 +3,8 @@
 import itertools
 import json
 import re
+import threading
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from made_tables import usage_row, write
 
 from headgate.cli import report as command
 from headgate.pipeline.report import build_report, read_tables, render, write_report
-from headgate.pipeline.report.charts import all_charts, series_of
+from headgate.pipeline.report.charts import all_charts, label, series_of, short
 from headgate.pipeline.report.render import fidelity
 
 EVIL = "</script><script>alert(1)</script>"
@@ -45,6 +47,11 @@ class Outline(HTMLParser):
             self.scripts += 1
         if found.get("class") == "plot":
             self.plots.append(found)
+
+
+def summary(place: Path) -> None:
+    (place / "summary").mkdir()
+    (place / "summary" / "usage.parquet").write_bytes(b"")
 
 
 def page(place: Path) -> str:
@@ -166,6 +173,32 @@ def test_the_command_writes_the_page_and_says_where(
     assert list(out.parent.iterdir()) == [out]
 
 
+def test_the_page_is_drawn_anew_when_a_round_has_made_a_table(tmp_path: Path) -> None:
+    """Tables swapped in by links, as ``--follow`` does, and written in place."""
+    drawn: list[str] = []
+    stop = threading.Event()
+
+    def version(name: str) -> None:
+        (tmp_path / "_stream" / name).mkdir(parents=True)
+        (tmp_path / "new").symlink_to(tmp_path / "_stream" / name)
+        (tmp_path / "new").replace(tmp_path / "usage")
+
+    class Stop(threading.Event):
+        """Between two looks: what happens, one thing after the other."""
+
+        happens = iter(
+            [lambda: None, lambda: version("2"), lambda: None, lambda: summary(tmp_path), stop.set]
+        )
+
+        def wait(self, timeout: float | None = None) -> bool:
+            next(self.happens)()
+            return stop.is_set()
+
+    version("1")
+    command.follow(tmp_path, lambda: drawn.append((tmp_path / "usage").resolve().name), 1, Stop())
+    assert drawn == ["1", "2", "2"]
+
+
 def test_the_command_names_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,3 +213,17 @@ def test_an_unwritable_place_is_named(made: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="can't be written"):
         write_report(made, tmp_path / "file" / "r.html", generated_ms=0)
+
+
+def test_names_in_charts_are_no_markup_and_no_longer_than_can_be_read() -> None:
+    assert short("a<b>&co") == "a&lt;b>&amp;co"
+    assert short("x" * 40) == "x" * 40
+    assert short("x" * 39 + "-eu") == "x" * 24 + "…" + "x" * 12 + "-eu"
+
+
+def test_long_names_that_look_alike_stay_apart(made: Path) -> None:
+    tenant = build_report(read_tables(made)).tenants[0]
+    one = replace(tenant, quota_id="x" * 300, index=1)
+    other = replace(tenant, quota_id="x" * 301, index=2)
+    assert label(one) != label(other)
+    assert label(replace(tenant, quota_id="u:c", index=1)) == f"u:c  {tenant.what}"

@@ -30,6 +30,11 @@ def test_requests_under_several_limits_count_once_and_their_waiting_of_each() ->
     assert list(found) == ["logged", "tight"]
     names = ("requests", "bytes", "throttled", "throttle_ms", "delayed", "ids")
     assert [found["tight"][n] for n in names] == [10, 100, 29, 290, 29, 2]
+    # Two limits of the same requests: what they were told lies between the larger and the sum.
+    least = ("throttled_least", "throttle_ms_least", "delayed_least")
+    assert [found["tight"][n] for n in least] == [20, 200, 20]
+    assert [found["logged"][n] for n in least] == [5, 50, 5]
+    assert [found[n]["several"] for n in ("logged", "tight")] == [False, True]
 
 
 def test_clients_come_by_how_far_the_plans_are_apart_the_log_aside() -> None:

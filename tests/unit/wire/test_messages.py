@@ -133,6 +133,8 @@ def test_unknown_and_controllers_apis_are_hidden() -> None:
     offered = {0: (0, 99), 3: (0, 13), 52: (0, 2), 55: (0, 2), 58: (0, 0), 4000: (0, 1), 78: (3, 4)}
     assert api_versions.narrow(offered) == {0: (0, 13), 3: (0, 13), 55: (0, 2)}
     assert api_versions.narrow(offered, pass_unknown=True)[4000] == (0, 1)
+    # Of what it reads nothing older either: ShareFetch 0 is a preview of Kafka 4.0's alone.
+    assert api_versions.narrow({78: (0, 0), 79: (0, 1)}) == {79: (1, 1)}
 
 
 def test_an_api_of_our_own_is_advertised_whatever_the_upstream_has() -> None:

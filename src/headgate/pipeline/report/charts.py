@@ -9,7 +9,7 @@ follows the page's light, dark and printed looks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from headgate.pipeline.report.model import Report, Tenant
 
 MOST_BARS: Final = 20
 MOST_HEAT_ROWS: Final = 40
+LONGEST: Final = 40  # characters of a name in a chart
 MOST_FLOWS: Final = 24
 MOST_CARDS: Final = 12
 
@@ -53,8 +54,20 @@ class Chart:
 
 
 def label(tenant: Tenant) -> str:
-    """A quota-id as people read it, with its quota type."""
-    return f"{tenant.quota_id}  {tenant.what}"
+    """A quota-id as people read it, with its quota type; a long one by its ends and its number."""
+    name = short(tenant.quota_id)
+    number = "" if name == plain(tenant.quota_id) else f" ({tenant.index})"
+    return f"{name}{number}  {tenant.what}"
+
+
+def short(name: str) -> str:
+    """Return a name for a chart: without its middle where it's long."""
+    return plain(name if len(name) <= LONGEST else f"{name[:24]}…{name[-15:]}")
+
+
+def plain(text: str) -> str:
+    """Keep Plotly from taking a name for markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def times(report: Report) -> tuple[list[float], str, str]:
@@ -202,7 +215,7 @@ def sharing(report: Report) -> Chart | None:
     def node(kind: str, name: str, colour: str) -> int:
         if (kind, name) not in nodes:
             nodes[kind, name] = len(names)
-            names.append(name)
+            names.append(name if kind == "id" else short(name))
             colours.append(colour)
         return nodes[kind, name]
 
@@ -239,6 +252,11 @@ def sharing(report: Report) -> Chart | None:
     )  # fmt: skip
 
 
+def _between(say: Callable[[Any], str], least: float, most: float) -> str:
+    """Return a figure, or the two that it lies between."""
+    return say(most) if least == most else f"{say(least)} to {say(most)}"
+
+
 def plans(report: Report) -> Chart | None:
     """The same traffic under other quotas."""
     if len(report.plans) < 2:
@@ -246,21 +264,27 @@ def plans(report: Report) -> Chart | None:
     names = [p["plan"] for p in report.plans]
     seconds = [p["throttle_ms"] / 1000 for p in report.plans]
     rows = [
-        (p["plan"], words.count(p["ids"]), words.count(p["throttled"]),
-         words.duration(p["throttle_ms"]), words.share(p["delayed"] / p["bytes"] if p["bytes"] else 0))
+        (p["plan"], words.count(p["ids"]),
+         _between(words.count, p["throttled_least"], p["throttled"]),
+         _between(words.duration, p["throttle_ms_least"], p["throttle_ms"]),
+         _between(words.share, *(min(p[n] / p["bytes"], 1.0) if p["bytes"] else 0 for n in ("delayed_least", "delayed"))))
         for p in report.plans
     ]  # fmt: skip
+    told = [words.duration(p["throttle_ms"]) for p in report.plans]
+    several = any(p["several"] for p in report.plans)
     colours = ["--quota" if name == "logged" else "--throttle" for name in names]
     return Chart(
         "plans",
         "What if: the same traffic under other quotas",
         "Throttle time told under each plan: "
-        + "; ".join(f"{row[0]} {row[3]} to {row[1]} quota-ids" for row in rows)
-        + ".",
+        + "; ".join(f"{row[0]} {row[3]}, {row[1]} quota-ids" for row in rows)
+        + "."
+        + (" A request held to several limits waits for the longest, and each is replayed by "
+           "itself: bars are their sum, the most it can be." if several else ""),
         [
             {"type": "bar", "x": names, "y": [round(value, 3) for value in seconds],
-             "marker": {"color": colours}, "text": [row[3] for row in rows],
-             "textposition": "outside", "cliponaxis": False,
+             "marker": {"color": colours}, "text": [f"≤ {t}" if p["several"] else t for t, p in zip(told, report.plans, strict=True)],
+             "constraintext": "none", "textposition": "outside", "cliponaxis": False,
              "hovertemplate": "%{x}: %{y:.1f} s told<extra></extra>", "showlegend": False}
         ],
         {"yaxis": {"title": {"text": "throttle time told, s"}, "rangemode": "tozero"},

@@ -7,11 +7,17 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from headgate.pipeline.bounds import bounds_by_plan
 from headgate.pipeline.report.tables import ReportTables
 
 
 def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per plan: how many would have waited, for how long, which share of their bytes."""
+    """
+    One row per plan: how many would have waited, for how long, which share of their bytes.
+
+    ``throttled``, ``throttle_ms`` and ``delayed`` add all limits up, and are the most it can be
+    where some are of the same requests; ``…_least`` the least (``pipeline.bounds``).
+    """
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         plan = found.setdefault(
@@ -28,8 +34,12 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         plan["delayed"] += row["delayed_bytes"]
         if row["throttled_requests"]:
             plan["ids"].add((row["quota_type"], row["quota_id"]))
+    bounds = bounds_by_plan(rows)
     for plan in found.values():
         plan["ids"] = len(plan["ids"])
+        least = bounds[plan["plan"]].least
+        plan["throttled_least"], plan["throttle_ms_least"], plan["delayed_least"] = least
+        plan["several"] = plan["throttle_ms_least"] < plan["throttle_ms"]
     return sorted(found.values(), key=lambda p: (p["plan"] != "logged", p["plan"]))
 
 
@@ -56,7 +66,7 @@ def differing(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return most[:_MOST_DIFFERING]
 
 
-_ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep")
+_ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep", "wait")
 
 
 def recommendations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -35,6 +35,10 @@ _ABORTED: Final = words(b"abortedTransactions")
 _DIVERGING: Final = words(b"divergingEpoch")
 _LEADER: Final = words(b"currentLeader")
 _SNAPSHOT: Final = words(b"snapshotId")
+_ERROR: Final = words(b"errorCode")
+# Kafka 2.8's names.
+_SET_SIZE: Final = words(b"recordSetSizeInBytes")
+_ANSWERS: Final = words(b"partitionResponses")
 _RESPONSES: Final = words(b"responses")
 _PARTITIONS: Final = words(b"partitions")
 _TOPIC: Final = word(b'topic":\0')
@@ -142,47 +146,53 @@ def _fetch_partition(base, at, version):
     size, aborted, tags, seen = -1, -1, 1, 0
     if byte_at(base, at) != OPEN:
         return -1, 0
-    if byte_at(base, at + 1) == CLOSE:
-        at += 1
-    else:
-        while True:
-            end = key_end(base, at)
-            if end < 0:
-                return -1, 0
-            key = at + 2
-            at = end + 2
-            length = end - key
-            bit = 0
-            if is_size(base, key, end):
-                bit = 1
-                at, size = read_size(base, at)
-            elif length == 19 and is_long_key(base, key, length, _ABORTED):
-                bit = 2
-                if is_null(base, at):
-                    at += 4
-                else:
-                    at, aborted = count_elements(base, at)
+    while True:
+        end = key_end(base, at)
+        if end < 0:
+            return -1, 0
+        key = at + 2
+        at = end + 2
+        length = end - key
+        bit = 0
+        if is_size(base, key, end) or (length == 20 and is_long_key(base, key, 20, _SET_SIZE)):
+            bit = 1
+            at, size = read_size(base, at)
+        elif length == 19 and is_long_key(base, key, length, _ABORTED):
+            bit = 2
+            if is_null(base, at):
+                at += 4
             else:
-                at = skip_value(base, at)
-                if length == 14 and is_key(base, key, length, _DIVERGING):
-                    bit = 4
-                    tags += _TAG_DIVERGING
-                elif length == 13 and is_key(base, key, length, _LEADER):
-                    bit = 8
-                    tags += _TAG_LEADER
-                elif length == 10 and is_key(base, key, length, _SNAPSHOT):
-                    bit = 16
-                    tags += _TAG_SNAPSHOT
-            if at < 0 or seen & bit:
-                return -1, 0
-            seen |= bit
-            c = byte_at(base, at)
-            if c == CLOSE:
-                break
-            if c != COMMA:
-                return -1, 0
+                at, aborted = count_elements(base, at)
+        elif length == 9 and is_key(base, key, length, _ERROR):
+            bit = 32
+            at, error = read_int(base, at)
+            if version < sizes.UNSENT_BELOW and (
+                error == sizes.UNSUPPORTED_VERSION or error == sizes.UNSUPPORTED_COMPRESSION
+            ):
+                return -1, 0  # what was charged isn't what was sent
+        else:
+            at = skip_value(base, at)
+            if length == 14 and is_key(base, key, length, _DIVERGING):
+                bit = 4
+                tags += _TAG_DIVERGING
+            elif length == 13 and is_key(base, key, length, _LEADER):
+                bit = 8
+                tags += _TAG_LEADER
+            elif length == 10 and is_key(base, key, length, _SNAPSHOT):
+                bit = 16
+                tags += _TAG_SNAPSHOT
+        if at < 0 or seen & bit:
+            return -1, 0
+        seen |= bit
+        c = byte_at(base, at)
+        if c == CLOSE:
+            break
+        if c != COMMA:
+            return -1, 0
+    if not seen & 1:
+        return -1, 0  # how large the records are isn't told
     if version <= 11:
-        total = 18 + max(size, 0)
+        total = 18 + size
         if version >= 4:
             total += 12 + 16 * max(aborted, 0)
         if version >= 5:
@@ -191,7 +201,7 @@ def _fetch_partition(base, at, version):
             total += 4
     else:
         total = 34 + tags + (1 if aborted < 0 else varint(aborted + 1) + 17 * aborted)
-        total += 1 if size < 0 else varint(size + 1) + size
+        total += varint(size + 1) + size
     return at + 1, total
 
 
@@ -212,7 +222,9 @@ def _fetch_topic(base, at, version):
             if name != -2:
                 return -1, 0
             at, name = read_text(base, at)
-        elif length == 10 and is_key(base, key, length, _PARTITIONS):
+        elif (length == 10 and is_key(base, key, length, _PARTITIONS)) or (
+            length == 18 and is_long_key(base, key, length, _ANSWERS)
+        ):
             if parts >= 0 or byte_at(base, at) != OPEN_LIST:
                 return -1, 0
             parts = 0

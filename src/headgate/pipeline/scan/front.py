@@ -52,6 +52,7 @@ from headgate.pipeline.scan.text import (
     is_key,
     is_long_key,
     read_int,
+    skip_name,
     skip_string,
     skip_value,
     word,
@@ -90,7 +91,7 @@ def read_header(base, at, names, ints, n):
         length = end - key
         if length == 17 and is_long_key(base, key, length, _VERSION):
             at, version = read_int(base, at)
-            if seen & 1 or version < 0:
+            if seen & 1 or not 0 <= version <= 32767:
                 return REFUSED
             seen |= 1
             ints[VERSION, n] = version
@@ -111,7 +112,7 @@ def read_header(base, at, names, ints, n):
                 return REFUSED
             seen |= 4
             start = at + 1
-            at = skip_string(base, start)
+            at = skip_name(base, start)
             if at < 0:
                 return REFUSED
             number = intern(base, start, at - start - 1, np.int64(CLIENT), names)

@@ -50,7 +50,7 @@ from headgate.pipeline.scan.names import (
     CONNECTION,
     LISTENER,
 )
-from headgate.pipeline.scan.produce import key_end, produce_request
+from headgate.pipeline.scan.produce import is_refused, key_end, produce_request
 from headgate.pipeline.scan.text import (
     CLOSE,
     COMMA,
@@ -114,6 +114,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     topics = -1
     follower = 0
     told_inside = 0
+    changed, answered, estimated = 0, 0, False
     while byte_at(base, at) == COMMA:
         end = key_end(base, at)
         if end < 0:
@@ -131,7 +132,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
                 at, replica = fetch_request(base, at)
                 follower = 1 if replica >= 0 else 0
             elif kind == MUTATION:
-                at, bytes_ = mutation_request(base, at)
+                at, bytes_, changed, estimated = mutation_request(base, at)
             else:
                 at = skip_value(base, at)
         elif length == 8 and word_at(base, key) == _RESPONSE:
@@ -139,8 +140,15 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             if kind == FETCH and byte_at(base, at) != QUOTE:
                 at, size, topics = fetch_response(base, at, version)
                 bytes_ += size
-            elif kind == MUTATION and byte_at(base, at) != QUOTE:
-                at, told_inside = mutation_response(base, at)
+            elif kind == MUTATION:
+                at, told_inside, answered = mutation_response(base, at)
+                if not -2147483648 <= told_inside <= 2147483647:
+                    return REFUSED
+            elif kind == PRODUCE:
+                begin = at
+                at = skip_value(base, at)
+                if is_refused(base, begin, at):
+                    return REFUSED
             else:
                 at = skip_value(base, at)
         elif length == 10 and is_key(base, key, length, _CONNECTION):
@@ -162,6 +170,8 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
         elif length == 14 and is_key(base, key, length, _THROTTLE):
             bit = _SEEN_THROTTLE
             at, told = read_int(base, at)
+            if not -2147483648 <= told <= 2147483647:
+                return REFUSED
             ints[THROTTLE, n] = told
         elif length == 19 and is_long_key(base, key, length, _QUEUE):
             bit = _SEEN_QUEUE
@@ -227,10 +237,14 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             bytes_ = 0  # nothing answered; or charged and taken back, and its size isn't logged
             exact = False
         else:
-            exact = version <= sizes.NEWEST_FETCH and ints[THROTTLE, n] == 0
+            known = sizes.OLDEST_EXACT_FETCH <= version <= sizes.NEWEST_FETCH
+            exact = known and ints[THROTTLE, n] == 0
     elif kind == MUTATION:
         if seen & 3 != 3:
             return REFUSED
+        if changed != answered or not changed:
+            return REFUSED  # who knows which of them were charged
+        exact = not estimated
         ints[THROTTLE, n] = max(ints[THROTTLE, n], told_inside)
     ints[OFFSET, n] = start
     ints[BYTES, n] = bytes_

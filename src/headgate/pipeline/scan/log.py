@@ -27,6 +27,7 @@ ROOM: Final = 8192
 # Groups kept before a hand-over, about 100 bytes each.
 MOST_GROUPS: Final = 400_000
 _SLOTS: Final = 1 << 20
+_MOST_MINUTES: Final = 10_000
 
 # By kind: at.OTHER, at.PRODUCE, at.FETCH, at.MUTATION.
 _TYPES: Final = pa.array([logline.REQUEST, logline.PRODUCE, logline.FETCH, logline.MUTATION])
@@ -53,6 +54,7 @@ class LineScanner:
         self._given = np.empty((2 * ROOM, 2), np.int64)
         self._found = np.zeros(4, np.int64)
         self._stamps = StampReader(zone)
+        self._minutes: dict[bytes, float] = {}
         self._values = np.zeros(role.MOST_NAMES)
         self._understood = 0
         self._enter = machine.load()
@@ -64,8 +66,12 @@ class LineScanner:
         self.point(to.VALUES, self._values)
         self.arguments[to.ROOM] = ROOM
         self.arguments[to.GIVEN_ROOM] = len(self._given)
-        self.arguments[to.CONNECTIONS] = connections
+        self.wants_connections(connections)
         self.use(role.Names())
+
+    def wants_connections(self, wanted: bool) -> None:
+        """Number connections from now on, or don't."""
+        self.arguments[to.CONNECTIONS] = wanted
 
     def point(self, place: int, array: Any) -> None:
         """Give a step an array, which must live as long as the scanner."""
@@ -140,13 +146,26 @@ class LineScanner:
         for number in range(self._understood, len(names)):
             kind = names.role(number)
             if kind == role.STAMP:
-                second = self._stamps.second(names.text(number))
+                second = self._second(names.text(number))
                 values[number] = np.nan if second is None else second
             elif kind == role.MIDDLE:
                 values[number] = np.nan if has_stamp(b"]" + names.text(number)) else 0.0
             elif kind == role.API:
                 values[number] = _sender(names.text(number).decode("ascii"))
         self._understood = len(names)
+
+    def _second(self, stamp: bytes) -> float | None:
+        """Return ``StampReader.second``, which is asked once for each minute."""
+        minute = self._minutes.get(stamp[:16])
+        own = stamp[17:]
+        if minute is not None and stamp[16:17] == b":" and own.isdigit() and own < b"60":
+            return minute + 1000.0 * int(own)
+        second = self._stamps.second(stamp)
+        if second is not None and own < b"60":
+            if len(self._minutes) >= _MOST_MINUTES:
+                self._minutes.clear()
+            self._minutes[stamp[:16]] = second - 1000.0 * int(own)
+        return second
 
     def columns(self, n: int, base: int) -> dict[str, Any]:
         """Return the lines just taken as columns of ``requests``; offsets count from ``base``."""

@@ -2,6 +2,8 @@
 Read how many partitions a change of topics was charged for, straight from its JSON bytes.
 
 Compiled; as ``logline`` counts them: a new topic's partitions, one for a deleted or enlarged topic.
+Only plain changes: what failed in part, is only validated, or has a default's partitions is left
+to ``logline``, which looks at topics one by one.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -37,22 +39,24 @@ _ASSIGNMENTS: Final = words(b"assignments")
 _COUNT: Final = word(b'count":\0')
 _SEVEN: Final = word(b"\xff\xff\xff\xff\xff\xff\xff\0")
 _THROTTLE: Final = words(b"throttleTimeMs")
-_TRUE: Final = 116
+_ERROR: Final = words(b"errorCode")
+_RESPONSES: Final = words(b"responses")
+_RESULTS: Final = word(b'results"')
 _FALSE: Final = 102
 
 
 @compiled
 def _topic(base, at):
-    """Return (position, partitions) of one topic."""
+    """Return (position, partitions, whether that's an estimate) of one topic."""
     partitions, assigned, seen = 1, 0, 0
     if byte_at(base, at) != OPEN:
-        return -1, 0
+        return -1, 0, False
     if byte_at(base, at + 1) == CLOSE:
-        return at + 2, 1
+        return at + 2, 1, True
     while True:
         end = key_end(base, at)
         if end < 0:
-            return -1, 0
+            return -1, 0, False
         key = at + 2
         at = end + 2
         length = end - key
@@ -72,27 +76,34 @@ def _topic(base, at):
         else:
             at = skip_value(base, at)
         if at < 0 or seen & bit:
-            return -1, 0
+            return -1, 0, False
         seen |= bit
         c = byte_at(base, at)
         if c == CLOSE:
-            return at + 1, assigned if assigned else max(partitions, 1)
+            if assigned:
+                return at + 1, assigned, False
+            return (at + 1, partitions, not seen & 1) if partitions > 0 else (-1, 0, False)
         if c != COMMA:
-            return -1, 0
+            return -1, 0, False
 
 
 @compiled
 def mutation_request(base, at):
-    """Return (position, partitions charged) of a request to create, delete or enlarge topics."""
-    total, only, seen = 0, False, 0
+    """
+    Return what a request to create, delete or enlarge topics is charged.
+
+    Returns:
+        The position behind it, partitions, topics, whether the partitions are an estimate.
+    """
+    total, topics, estimated, seen = 0, 0, False, 0
     if byte_at(base, at) != OPEN:
-        return -1, 0
+        return -1, 0, 0, False
     if byte_at(base, at + 1) == CLOSE:
-        return at + 2, 0
+        return at + 2, 0, 0, False
     while True:
         end = key_end(base, at)
         if end < 0:
-            return -1, 0
+            return -1, 0, 0, False
         key = at + 2
         at = end + 2
         length = end - key
@@ -102,21 +113,23 @@ def mutation_request(base, at):
             if is_null(base, at):
                 at += 4
             elif byte_at(base, at) != OPEN_LIST:
-                return -1, 0
+                return -1, 0, 0, False
             elif byte_at(base, at + 1) == CLOSE_LIST:
                 at += 2
             else:
                 while True:
-                    at, partitions = _topic(base, at + 1)
+                    at, partitions, unknown = _topic(base, at + 1)
                     if at < 0:
-                        return -1, 0
+                        return -1, 0, 0, False
                     total += partitions
+                    topics += 1
+                    estimated = estimated or unknown
                     c = byte_at(base, at)
                     if c == CLOSE_LIST:
                         at += 1
                         break
                     if c != COMMA:
-                        return -1, 0
+                        return -1, 0, 0, False
         elif length == 10 and is_key(base, key, length, _NAMES):
             bit = 2
             if is_null(base, at):
@@ -124,51 +137,109 @@ def mutation_request(base, at):
             else:
                 at, names = count_elements(base, at)
                 total += names
+                topics += names
+                estimated = estimated or names > 0
         elif length == 12 and is_key(base, key, length, _VALIDATE):
             bit = 4
-            c = byte_at(base, at)
-            if c != _TRUE and c != _FALSE:
-                return -1, 0
-            only = c == _TRUE
+            if byte_at(base, at) != _FALSE:
+                return -1, 0, 0, False
             at = skip_scalar(base, at)
         else:
             at = skip_value(base, at)
         if at < 0 or seen & bit:
-            return -1, 0
+            return -1, 0, 0, False
         seen |= bit
         c = byte_at(base, at)
         if c == CLOSE:
-            return at + 1, 0 if only else total
+            return at + 1, total, topics, estimated
         if c != COMMA:
-            return -1, 0
+            return -1, 0, 0, False
+
+
+@compiled
+def _answer(base, at):
+    """Return the position behind one topic's answer; -1 where it has an error."""
+    seen = 0
+    if byte_at(base, at) != OPEN or byte_at(base, at + 1) == CLOSE:
+        return -1
+    while True:
+        end = key_end(base, at)
+        if end < 0:
+            return -1
+        key = at + 2
+        at = end + 2
+        length = end - key
+        bit = 0
+        value = 0
+        if length == 9 and is_key(base, key, length, _ERROR):
+            bit = 1
+            at, value = read_int(base, at)
+            if value != 0:
+                return -1
+        elif length == 13 and is_key(base, key, length, _PARTITIONS):
+            bit = 2
+            at, value = read_int(base, at)
+        else:
+            at = skip_value(base, at)
+        if at < 0 or seen & bit:
+            return -1
+        seen |= bit
+        c = byte_at(base, at)
+        if c == CLOSE:
+            return at + 1 if seen & 1 else -1
+        if c != COMMA:
+            return -1
+
+
+@compiled
+def _is_answers(base, key, length):
+    """Say whether a key is that of the topics in an answer: each API calls them otherwise."""
+    if length == 6:
+        return word_at(base, key) == _TOPICS
+    if length == 7:
+        return word_at(base, key) == _RESULTS
+    return length == 9 and is_key(base, key, length, _RESPONSES)
 
 
 @compiled
 def mutation_response(base, at):
-    """Return (position, throttle time told) of the answer."""
-    told, seen = 0, False
-    if byte_at(base, at) != OPEN:
-        return -1, 0
-    if byte_at(base, at + 1) == CLOSE:
-        return at + 2, 0
+    """Return (position, throttle time told, topics) of an answer without errors."""
+    told, topics, seen = 0, 0, 0
+    if byte_at(base, at) != OPEN or byte_at(base, at + 1) == CLOSE:
+        return -1, 0, 0
     while True:
         end = key_end(base, at)
         if end < 0:
-            return -1, 0
+            return -1, 0, 0
         key = at + 2
         at = end + 2
         length = end - key
+        bit = 0
         if length == 14 and is_key(base, key, length, _THROTTLE):
-            if seen:
-                return -1, 0
-            seen = True
+            bit = 1
             at, told = read_int(base, at)
+        elif _is_answers(base, key, length):
+            bit = 2
+            if byte_at(base, at) != OPEN_LIST or byte_at(base, at + 1) == CLOSE_LIST:
+                return -1, 0, 0
+            while True:
+                at = _answer(base, at + 1)
+                if at < 0:
+                    return -1, 0, 0
+                topics += 1
+                c = byte_at(base, at)
+                if c == CLOSE_LIST:
+                    at += 1
+                    break
+                if c != COMMA:
+                    return -1, 0, 0
         else:
             at = skip_value(base, at)
-        if at < 0:
-            return -1, 0
+        if at < 0 or seen & bit:
+            return -1, 0, 0
+        seen |= bit
         c = byte_at(base, at)
         if c == CLOSE:
-            return at + 1, told
+            return at + 1, told, topics
         if c != COMMA:
-            return -1, 0
+            return -1, 0, 0

@@ -21,10 +21,12 @@ from headgate.pipeline.scan.text import (
     OPEN_LIST,
     QUOTE,
     byte_at,
+    find_brace,
     is_key,
     is_long_key,
     is_null,
     read_int,
+    skip_name,
     skip_string,
     skip_value,
     word,
@@ -58,18 +60,16 @@ def varint(n):
 def read_text(base, at):
     """Return (position, bytes) of a plain string; length -1 for null, position -1 for others."""
     if byte_at(base, at) == QUOTE:
-        end = skip_string(base, at + 1)
+        end = skip_name(base, at + 1)
         return end, end - at - 2
     return (at + 4, -1) if is_null(base, at) else (-1, 0)
 
 
 @compiled
 def read_size(base, at):
-    """Return (position, size) of a size that may be null (-1)."""
-    if is_null(base, at):
-        return at + 4, -1
+    """Return (position, bytes)."""
     at, size = read_int(base, at)
-    return (at, size) if size >= 0 else (-1, 0)
+    return (at, size) if 0 <= size <= 2147483647 else (-1, 0)
 
 
 _TOPIC: Final = words(b"topicData")
@@ -88,12 +88,10 @@ def is_size(base, key, end):
 
 @compiled
 def _produce_partition(base, at):
-    """Return (position, records size or -1 for null)."""
+    """Return (position, records size); a null, or one that isn't told, is refused."""
     size, seen = -1, False
     if byte_at(base, at) != OPEN:
         return -1, 0
-    if byte_at(base, at + 1) == CLOSE:
-        return at + 2, -1
     while True:
         end = key_end(base, at)
         if end < 0:
@@ -109,7 +107,7 @@ def _produce_partition(base, at):
             return -1, 0
         c = byte_at(base, at)
         if c == CLOSE:
-            return at + 1, size
+            return (at + 1, size) if seen else (-1, 0)
         if c != COMMA:
             return -1, 0
 
@@ -143,10 +141,7 @@ def _produce_topic(base, at, version):
                     if at < 0:
                         return -1, 0
                     parts += 1
-                    if version <= 8:
-                        total += 8 + max(size, 0)
-                    else:
-                        total += 6 if size < 0 else 5 + varint(size + 1) + size
+                    total += 8 + size if version <= 8 else 5 + varint(size + 1) + size
                     c = byte_at(base, at)
                     if c == CLOSE_LIST:
                         at += 1
@@ -170,6 +165,22 @@ def _produce_topic(base, at, version):
         total += 16 if name < 0 or version >= 13 else varint(name + 1) + name
         total += varint(parts + 1) + 1
     return at + 1, total
+
+
+_ERROR: Final = word(b"errorCod")
+
+
+@compiled
+def is_refused(base, at, end):
+    """Say whether the first partition of an answer has an error that refuses whole requests."""
+    for _ in range(2):  # the answer's brace, its first topic's, that one's first partition's
+        at = find_brace(base, at + 1)
+    while at < end and word_at(base, at) != _ERROR:
+        at += 1
+    if at >= end or byte_at(base, at + 9) != QUOTE:
+        return False
+    _, code = read_int(base, at + 11)
+    return code == 31 or code == 53
 
 
 @compiled

@@ -121,6 +121,16 @@ def _string_stops(_typing, base, at):
 
 
 @intrinsic
+def _name_stops(_typing, base, at):
+    """Mark where a name ends, or holds what may stand for a character that the log lacks."""
+
+    def code(_context, builder, _signature, arguments):
+        return _mask(builder, arguments, b'"\\?', 32)
+
+    return types.int64(*_TWO), code
+
+
+@intrinsic
 def _brace_stops(_typing, base, at):
     """Mark braces and newlines."""
 
@@ -188,6 +198,21 @@ def skip_string(base, at):
 
 
 @compiled
+def skip_name(base, at):
+    """
+    Skip a string whose length in bytes counts, as ``skip_string``; -1 with a question mark too.
+
+    Logs whose encoding is poorer than UTF-8 have one in place of each character it lacks.
+    """
+    while True:
+        mask = _name_stops(base, at)
+        if mask != 0:
+            stop = at + _lowest(mask)
+            return stop + 1 if byte_at(base, stop) == QUOTE else -1
+        at = at + _WIDTH
+
+
+@compiled
 def read_int(base, at):
     """Return (position, value) of a whole number of at most 18 digits; position -1 for others."""
     negative = byte_at(base, at) == MINUS
@@ -212,7 +237,11 @@ def read_int(base, at):
 
 @compiled
 def read_double(base, at):
-    """Return (position, value) of a number without sign and exponent, of at most 15 digits."""
+    """
+    Return (position, value) of a number without sign and exponent, of at most 15 digits.
+
+    Ten of them, at most, may stand in front of the dot: larger ones are no times (``shapes``).
+    """
     start = at
     value = 0
     dot = -1
@@ -228,9 +257,11 @@ def read_double(base, at):
         if at - start > 16:
             return -1, 0.0
     digits = at - start
+    whole = digits
     if dot >= 0:
         digits -= 1
-    if digits == 0 or digits > 15 or c == 69 or c == 101 or at == dot + 1 or c == DOT:
+        whole = dot - start
+    if digits == 0 or digits > 15 or whole > 10 or c == 69 or c == 101 or at == dot + 1 or c == DOT:
         return -1, 0.0
     if byte_at(base, start) == ZERO and at > start + 1 and dot != start + 1:
         return -1, 0.0

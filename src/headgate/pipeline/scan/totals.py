@@ -70,7 +70,8 @@ def settle(base, ints, doubles, values, given, found):
     back = found[GIVEN]
     for i in range(found[TAKEN]):
         second = values[ints[STAMP_NAME, i]] + values[ints[MIDDLE_NAME, i]]
-        if np.isnan(second):
+        charged_ms = second + doubles[FRACTION, i] - doubles[SEND, i] - doubles[QUEUE, i]
+        if not charged_ms >= 0.0:  # also where it's NaN
             start = ints[OFFSET, i]
             given[back, 0] = start
             given[back, 1] = find_newline(base, start)
@@ -81,8 +82,7 @@ def settle(base, ints, doubles, values, given, found):
                 ints[c, kept] = ints[c, i]
             for c in range(DOUBLES):
                 doubles[c, kept] = doubles[c, i]
-        logged = second + doubles[FRACTION, kept]
-        doubles[RECORD_MS, kept] = logged - doubles[SEND, kept] - doubles[QUEUE, kept]
+        doubles[RECORD_MS, kept] = charged_ms
         charged = ints[FORWARDED, kept] == 0 and ints[FOLLOWER, kept] == 0
         if ints[KIND, kept] == OTHER:
             sender = values[ints[API_NAME, kept]]

@@ -105,6 +105,35 @@ def describe_cluster(frame: Buffer, version: int, book: Book, hidden: list[int])
     return _splice(frame, begin, end, raw)
 
 
+def name_controller(api_key: int, version: int, frame: Buffer) -> Buffer:
+    """
+    Name the least of the brokers that an answer lists as the cluster's controller.
+
+    Args:
+        api_key: Metadata or DescribeCluster; other answers are returned as they are.
+        version: of the request.
+        frame: the answer; itself where it names no controller or lists no broker.
+    """
+    listed: list[int] = []
+    if api_key == apis.METADATA and version >= 1:
+        at = response_body_offset(api_key, version, frame) + (4 if version >= 3 else 0)
+        _, at = _nodes(frame, at, {}, listed, flexible=version >= 9)
+        if version >= 2:
+            _, at = read_nullable_string(frame, at, version >= 9)  # cluster id
+    elif api_key == apis.DESCRIBE_CLUSTER:
+        at = response_body_offset(api_key, version, frame) + 6
+        _, at = read_nullable_string(frame, at, True)
+        if version >= 1:
+            kind, at = read_int8(frame, at)
+            if kind == _CONTROLLERS:
+                return frame
+        _, at = read_nullable_string(frame, at, True)
+        _nodes(frame, at + 4, {}, listed, flexible=True, extra=1 if version >= 2 else 0)
+    if not listed:
+        return frame
+    return b"".join((frame[:at], INT32.pack(min(listed)), frame[at + 4 :]))
+
+
 def describe_quorum(frame: Buffer, version: int, book: Book, hidden: list[int]) -> Buffer:
     """
     Rewrite a DescribeQuorum response; version 2 says where controllers listen.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.errors import KafkaError
-from headgate.wire.apis import API, API_VERSIONS, NEVER
+from headgate.wire.apis import API, API_VERSIONS
 from headgate.wire.fields import (
     INT16,
     INT32,
@@ -142,9 +142,14 @@ def narrow(ranges: Ranges, pass_unknown: bool = False) -> dict[int, tuple[int, i
             if pass_unknown:
                 narrowed[key] = (oldest, newest)
             continue
-        until = NEVER if api.passes_until is None else api.passes_until
-        if api.proxied and oldest <= until:
-            narrowed[key] = (oldest, min(newest, until))
+        if not api.proxied:
+            continue
+        if api.passes_until is not None:
+            # What is older than any release (ShareFetch 0 of 4.0's preview) isn't read either.
+            oldest, newest = max(oldest, api.min_version), min(newest, api.passes_until)
+            if oldest > newest:
+                continue
+        narrowed[key] = (oldest, newest)
     return narrowed
 
 

@@ -193,9 +193,9 @@ class EndpointMasker:
     """
     Let a Fetch answer pass in pieces without its NodeEndpoints (version 16 and later).
 
-    The tag's number becomes one that no client knows, so nothing changes its size and nothing has
-    to be held. A client then asks for metadata, as it does of a broker before KIP-951. Answers
-    short enough to be held are rewritten instead (``gateway.rewrite``).
+    The tag's number becomes one that no client knows, and what it holds zeros, so nothing changes
+    its size and nothing has to be held. A client then asks for metadata, as it does of a broker
+    before KIP-951. Answers short enough to be held are rewritten instead (``gateway.rewrite``).
 
     Args:
         version: of the request answered.
@@ -204,11 +204,12 @@ class EndpointMasker:
         masked: whether there were endpoints.
     """
 
-    __slots__ = ("_mask_at", "_skimmer", "_version", "masked")
+    __slots__ = ("_blank", "_mask_at", "_skimmer", "_version", "masked")
 
     def __init__(self, version: int) -> None:
         self.masked = False
         self._mask_at = -1
+        self._blank = (0, 0)  # where the endpoints lie
         self._version = version
         self._skimmer: skim.Skimmer | None = None
         if version >= 16:
@@ -225,13 +226,15 @@ class EndpointMasker:
         if skimmer is None or skimmer.done:
             return piece
         begin = skimmer.position
-        self._mask_at = -1
         skimmer.feed(piece)
         if self._mask_at < 0:
             return piece
         self.masked = True
         copy = bytearray(piece)
-        copy[self._mask_at - begin] = MASKED_TAG
+        if self._mask_at >= begin:
+            copy[self._mask_at - begin] = MASKED_TAG
+        blank, end = (min(max(at - begin, 0), len(copy)) for at in self._blank)
+        copy[blank:end] = bytes(end - blank)
         return copy
 
     def finish(self) -> None:
@@ -261,4 +264,8 @@ class EndpointMasker:
                 self._mask_at = self._skimmer.position - 1
             elif tag >= 0x80:
                 yield from skim.varint()
-            yield from skim.skip((yield from skim.varint()))
+            size = yield from skim.varint()
+            if tag == 0:
+                assert self._skimmer is not None
+                self._blank = (self._skimmer.position, self._skimmer.position + size)
+            yield from skim.skip(size)

@@ -1,0 +1,57 @@
+"""
+How long ``headgate serve`` may take to end, and what happens to one that takes longer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli import exit_codes
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+
+_LAST_WORD_S: Final = 1.0
+"""What hangs may hold the log's lock."""
+
+
+def exit_limit_s(settings: Settings) -> float:
+    """
+    Return how long a process may take to end once it was told to, in seconds; 0: for ever.
+
+    Requests in flight may take ``headgate.drain.timeout.ms``, and letting go of the store and the
+    journal as long as a worker may say nothing, ``headgate.worker.hang.timeout.ms`` (0: for ever).
+    """
+    if not settings.worker_hang_timeout_ms:
+        return 0.0
+    return (settings.drain_timeout_ms + settings.worker_hang_timeout_ms) / 1000
+
+
+def end_process(limit_s: float) -> None:
+    """End this process at once, saying what it was doing instead of ending."""
+    last = threading.Timer(_LAST_WORD_S, os._exit, (exit_codes.FAILED,))
+    last.daemon = True
+    last.start()
+    try:
+        from headgate.gateway.log import get_logger
+
+        get_logger("headgate.serve").error(
+            "didn't end in time; the process is ended",
+            waited_ms=round(limit_s * 1000),
+            doing=doing(),
+        )
+    finally:
+        os._exit(exit_codes.FAILED)
+
+
+def doing() -> str:
+    """Say where the main thread is: file, line and function."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "unknown"
+    where = traceback.extract_stack(frame)[-1]
+    return f"{where.filename}:{where.lineno} {where.name}"

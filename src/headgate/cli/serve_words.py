@@ -1,0 +1,44 @@
+"""
+What ``headgate serve`` says of itself: that it serves, and where, but not before it does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.gateway.server import Gateway
+
+
+class Announcer:
+    """
+    Say when a gateway begins to serve: at its start, or when a standby has taken over.
+
+    For which lease it stands by the gateway says itself, broker by broker.
+
+    Args:
+        gateway: started.
+        log: where to.
+    """
+
+    def __init__(self, gateway: Gateway, log: Any) -> None:
+        self._gateway = gateway
+        self._log = log
+        self._said: str | None = ""
+
+    def say(self) -> None:
+        """Look at what is fronted now; say it if that is news."""
+        gateway = self._gateway
+        why = gateway.not_ready()
+        if why == self._said:
+            return
+        self._said = why
+        if why is None:
+            for listener in gateway.settings.listener_list:
+                at = gateway.fronted_at(listener.name)
+                if at:
+                    self._log.info("serving", listener=listener.name, at=at)
+            self._log.info("ready", pid=os.getpid(), brokers=sorted(gateway.fronts))
+        elif gateway.ready:
+            self._log.warning("nothing is served yet", why=why, pid=os.getpid())

@@ -1,0 +1,122 @@
+"""
+Clients that the gateway itself refuses wait for their answer, so that they don't come back at once.
+
+As a broker does it (KIP-306): the answer to a failed authentication, and the closing of its
+connection, wait for ``connection.failed.authentication.delay.ms``. What the broker upstream refuses
+it has delayed itself, and its answer passes as it comes; the gateway delays what it refuses in the
+broker's place (``DELAYED``). As in Kafka a failed TLS handshake isn't delayed, nor is what can't be
+read: no client that means it is kept from coming back by either.
+
+A refused connection needs its upstream no more, and counts as a connection as long as it waits.
+Only so many wait (``MOST``): if more come the one that waits longest is let go early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+DELAYED: Final = frozenset(
+    {
+        # SaslServerAuthenticator's AuthenticationExceptions, answered or not.
+        "authzid",
+        "mechanism",
+        "reauthentication",
+        "sasl-state",
+        "unauthenticated",
+        "unreadable",
+        # What only a gateway refuses, as it would look from a broker.
+        "delegation-token",
+        "gssapi",
+        "name",
+        "no-upstream-credentials",
+        "opaque-token",
+        # Differs: a principal builder's refusal after SASL waits as well; a broker closes at once.
+        "principal",
+    }
+)
+"""Reasons of closes that wait."""
+MOST: Final = 1_000
+"""Waiting connections of one broker: at the default delay 10,000 refusals a second."""
+
+
+class Refusals:
+    """
+    Connections that were refused and wait to be told, oldest first.
+
+    Args:
+        delay_ms: ``connection.failed.authentication.delay.ms``; 0: nobody waits.
+        most: how many may wait.
+        clock: monotonic, in seconds.
+        later: the loop's ``call_later``; by default the running one's.
+    """
+
+    def __init__(
+        self,
+        delay_ms: int,
+        most: int = MOST,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], Any] | None = None,
+    ) -> None:
+        self._delay_s = delay_ms / 1000
+        self._most = most
+        self._clock = clock
+        self._later = later
+        self._waiting: dict[Any, tuple[float, Callable[[], None]]] = {}
+        self._timer: Any = None
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def hold(self, whom: Any, let_go: Callable[[], None]) -> bool:
+        """
+        Have somebody wait.
+
+        Args:
+            whom: who; hashable.
+            let_go: called once when the time has come, and only if ``forget`` wasn't.
+
+        Returns:
+            False: there is no delay.
+        """
+        if not self._delay_s:
+            return False
+        self._waiting[whom] = (self._clock() + self._delay_s, let_go)
+        if len(self._waiting) > self._most:
+            first = next(iter(self._waiting))
+            self._waiting.pop(first)[1]()
+        self._wind()
+        return True
+
+    def forget(self, whom: Any) -> None:
+        """Somebody needn't wait any more."""
+        self._waiting.pop(whom, None)
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wind(self) -> None:
+        """See to it that there is a timer while somebody waits."""
+        if self._timer is None and self._waiting:
+            end, _ = next(iter(self._waiting.values()))
+            later = self._later or asyncio.get_running_loop().call_later
+            self._timer = later(max(end - self._clock(), 0.001), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._clock()
+        # All wait equally long: they are due in the order in which they came.
+        due = []
+        for whom, (end, let_go) in self._waiting.items():
+            if end > now:
+                break
+            due.append((whom, let_go))
+        try:
+            for whom, let_go in due:
+                if self._waiting.pop(whom, None) is not None:
+                    let_go()
+        finally:
+            self._wind()

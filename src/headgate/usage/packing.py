@@ -1,0 +1,15 @@
+"""
+How an event of the journal lies in memory, for whoever packs it: ten numbers of eight bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+PACK: Final = struct.Struct("=qdddqqqqdq").pack_into
+"""Buffer, offset, the origin's index, then the fields of ``format.Event`` after ``origin``."""
+ROW: Final = 80
+"""Bytes of an event."""
+NOTHING: Final = -(2**63)
+"""What stands for null among whole numbers; NaN does among the others."""

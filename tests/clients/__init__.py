@@ -1,0 +1,1 @@
+"""Clients people use, each behind one face, and which of them are tried at what."""

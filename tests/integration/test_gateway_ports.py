@@ -1,0 +1,309 @@
+"""Ports beside the brokers' own, and limits on those who come: bootstrap, standby, hosts, slots."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from headgate.gateway import GatewayThread
+from headgate.gateway.hosts import Hosts
+from headgate.gateway.identity import AuthenticationContext
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER, PRODUCER_SHARES
+from headgate.store import open_store
+
+from .gateway_kit import wait_for
+from .scripted_upstream import (
+    VERSIONS,
+    Start,
+    Upstream,
+    connect,
+    links,
+    produce,
+    read_answer,
+    start,
+    upstream,
+)
+
+__all__ = ["start", "upstream"]
+
+
+def meters(gateway: GatewayThread) -> Any:
+    return gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"]
+
+
+def at(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), 60)
+
+
+def served(client: socket.socket) -> bool:
+    """Whether a connection is answered; False if it is closed instead."""
+    try:
+        client.sendall(VERSIONS)
+        return read_answer(client)[4:8] == struct.pack(">i", 9)
+    except TimeoutError:
+        raise
+    except (EOFError, OSError):
+        return False
+
+
+def test_a_bootstrap_port_leads_to_a_broker(start: Start, free_port: int) -> None:
+    gateway = start(headgate__bootstrap__listener=f"PLAINTEXT://127.0.0.1:{free_port}")
+    with at(free_port) as client:
+        assert served(client)
+        assert gateway.call(lambda: links(gateway)) == 1
+    assert meters(gateway).accepted == 1
+
+
+def test_612_6_a_bootstrap_port_is_no_way_around_the_rate(start: Start, free_port: int) -> None:
+    gateway = start(
+        headgate__bootstrap__listener=f"PLAINTEXT://127.0.0.1:{free_port}",
+        max__connection__creation__rate="1",
+        quota__window__num="2",
+    )
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(at(free_port)) for _ in range(4)]
+        assert [served(client) for client in clients] == [True] * 4
+    assert gateway.call(lambda: meters(gateway).throttle_time.peek(time.time_ns() // 1_000_000)) > 0
+
+
+def test_612_9_a_bootstrap_port_waits_for_a_slot(start: Start, free_port: int) -> None:
+    gateway = start(
+        headgate__bootstrap__listener=f"PLAINTEXT://127.0.0.1:{free_port}", max__connections="1"
+    )
+    with connect(gateway) as first, contextlib.ExitStack() as stack:
+        assert served(first)
+        second = stack.enter_context(at(free_port))
+        bootstrap = gateway.gateway._bootstraps[0]
+        wait_for(lambda: gateway.call(lambda: bootstrap._waiting is not None), "it to wait")
+        assert meters(gateway).accepted == 1
+        first.close()
+        assert served(second)
+
+
+def test_too_many_of_one_address_are_closed_on_every_port(start: Start, free_port: int) -> None:
+    gateway = start(
+        headgate__bootstrap__listener=f"PLAINTEXT://127.0.0.1:{free_port}",
+        max__connections__per__ip="2",
+    )
+    with connect(gateway) as first, at(free_port) as second:
+        assert served(first)
+        assert served(second)
+        for third in (connect(gateway), at(free_port)):
+            with third:
+                assert not served(third)
+    assert gateway.call(lambda: meters(gateway).closed["max-connections-per-ip"]) == 2
+
+
+def test_a_standby_opens_admin_and_bootstrap_ports_when_it_takes_over(
+    start: Start, tmp_path: Path, free_ports: Any
+) -> None:
+    port, bootstrap, admin = free_ports(3)
+    path = f"sqlite:{tmp_path / 'quotas.db'}"
+    here = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "headgate__bootstrap__listener": f"PLAINTEXT://127.0.0.1:{bootstrap}",
+        "headgate__admin__listener": f"ADMIN://127.0.0.1:{admin}",
+        "listener__security__protocol__map": "PLAINTEXT:PLAINTEXT,ADMIN:PLAINTEXT",
+        "headgate__lease__ttl__ms": "6000",
+    }
+    one_store, two_store = open_store(path), open_store(path)
+    one = start(store=one_store, headgate__worker__id="one", **here)
+    two = start(store=two_store, headgate__worker__id="two", **here)  # the same command again
+    assert two.gateway.not_ready() == "standing by"
+    one.stop(0)
+    wait_for(lambda: two.call(lambda: two.gateway.admin_address), "the standby to take over")
+    wait_for(lambda: two.call(lambda: two.gateway._bootstraps), "its bootstrap port")
+    for where in (port, bootstrap, admin):
+        with at(where) as client:
+            assert served(client)
+    two.stop(0)
+    one_store.close()
+    two_store.close()
+
+
+def test_a_http_port_in_use_is_named_with_the_way_out(start: Start, free_port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port))
+        taken.listen()
+        with pytest.raises(Exception, match=r"http\.listener can't listen.*a standby.*needs its"):
+            start(headgate__http__listener=f"127.0.0.1:{free_port}")
+
+
+def limit(host: str, rate: float | None) -> QuotaAlteration:
+    return QuotaAlteration.of(QuotaEntity.of(ip=host), (Op(CONNECTION, rate),))
+
+
+def test_a_connection_rate_may_name_a_host(start: Start, tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+    gateway = start(store=store, max__connections__per__ip__overrides="localhost:77")
+    quotas = gateway.gateway.fronts[1].quotas
+
+    def bound() -> int:
+        return int(gateway.call(lambda: quotas.ip_bound("127.0.0.1")))
+
+    def others() -> int:
+        return int(gateway.call(lambda: quotas.ip_bound("192.0.2.1")))
+
+    unlimited = bound()
+    store.alter([limit("localhost", 7.0)])
+    wait_for(lambda: bound() == 7 or _six(gateway, 7), "the host's limit")
+    assert others() == unlimited
+    store.alter([limit("127.0.0.1", 5.0), limit("::1", 5.0)])  # the address itself goes before
+    wait_for(lambda: bound() == 5, "the address's limit")
+    store.alter([limit("127.0.0.1", None), limit("::1", None)])
+    wait_for(lambda: bound() == 7 or _six(gateway, 7), "the host's limit again")
+    store.alter([limit("localhost", None)])
+    wait_for(lambda: bound() == unlimited and not _six(gateway, 7), "no limit")
+    most = gateway.call(lambda: dict(quotas.max_per_ip_overrides))
+    assert list(most.values()) == [77]
+    assert set(most) <= {"127.0.0.1", "0:0:0:0:0:0:0:1"}
+    gateway.stop(0)
+    store.close()
+
+
+def _six(gateway: GatewayThread, rate: int) -> bool:
+    """Whether the limit is localhost's other address's: which comes first is the system's."""
+    quotas = gateway.gateway.fronts[1].quotas
+    return bool(gateway.call(lambda: quotas.ip_bound("0:0:0:0:0:0:0:1")) == rate)
+
+
+async def test_a_host_without_an_address_is_said_once_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import asyncio
+
+    from headgate.gateway import hosts as module
+
+    monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+    asked: list[str] = []
+    found = asyncio.Event()
+
+    async def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        if len(asked) < 3:
+            raise OSError("no such name")
+        return [(0, 0, 0, "", ("192.0.2.7", 0))]
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    tasks: list[Any] = []
+    hosts = Hosts(lambda work: tasks.append(loop.create_task(work)))
+    hosts.found = found.set
+    assert hosts.address("2001:db8::1") == "2001:db8:0:0:0:0:0:1"
+    assert hosts.address("late.example") is None
+    await asyncio.wait_for(found.wait(), 60)
+    assert hosts.address("late.example") == "192.0.2.7"
+    assert asked == ["late.example"] * 3
+    assert sum("has no address" in message for message in caplog.messages) == 1
+
+
+def test_612_7_a_wait_that_goes_on_is_counted_as_blocked(start: Start) -> None:
+    gateway = start(max__connections="1")
+    with connect(gateway) as first, contextlib.ExitStack() as stack:
+        assert served(first)
+        stack.enter_context(connect(gateway))
+        front = gateway.gateway.fronts[1]
+        wait_for(
+            lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
+            "the acceptor to wait",
+        )
+
+        def blocked() -> float:
+            view = next(iter(gateway.views()))
+            percent: float = view.meters.listeners["PLAINTEXT"].blocked.peek(
+                time.time_ns() // 1_000_000
+            )
+            return percent
+
+        wait_for(lambda: blocked() > 0, "the wait to be seen while it lasts")
+        first_look = blocked()
+        wait_for(lambda: blocked() > first_look, "it to grow")
+        assert blocked() < 100
+
+
+def test_546_9_shares_that_nothing_divides_are_said_once(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+    gateway = start(store=store, headgate__capacity__consumer_byte_rate="1000000")
+
+    def weigh(user: str, weight: float | None) -> None:
+        ops = (Op(PRODUCER_SHARES, weight), Op(CONSUMER_SHARES, weight))
+        store.alter([QuotaAlteration.of(QuotaEntity.of(user=user), ops)])
+        seen = store.snapshot().version
+        wait_for(lambda: gateway.gateway.table.version >= seen, "the gateway to see it")
+
+    def said() -> list[str]:
+        return [m for m in caplog.messages if m.startswith("shares are kept and not enforced")]
+
+    weigh("alice", 2.0)
+    weigh("bob", 1.0)
+    assert len(said()) == 1
+    assert "setting=headgate.capacity.producer_byte_rate" in said()[0]
+    weigh("alice", None)
+    weigh("bob", None)
+    weigh("alice", 3.0)
+    assert len(said()) == 2
+    gateway.stop(0)
+    store.close()
+
+
+class ByAddress:
+    """Names PLAINTEXT clients by where they come from, and turns others away."""
+
+    NAMES: ClassVar = {"127.0.0.2": "alice", "127.0.0.3": "bob"}
+
+    def build(self, context: AuthenticationContext) -> str:
+        """Return the name of an address."""
+        if context.peer_address not in self.NAMES:
+            raise PermissionError("not from there")
+        return self.NAMES[context.peer_address]
+
+
+def test_55_13_a_builder_by_address_gives_two_plaintext_clients_quotas_of_their_own(
+    start: Start,
+) -> None:
+    quotas = {
+        QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0},
+        QuotaEntity.of(user="bob"): {PRODUCER: 2_000.0},
+    }
+    gateway = start(quotas, principal__builder__class=f"{__name__}:ByAddress")
+    where = gateway.gateway.addresses("PLAINTEXT")[1]
+    told = {}
+    for address, name in ByAddress.NAMES.items():
+        with socket.create_connection(where, 60, source_address=(address, 0)) as client:
+            client.sendall(produce(50_000))
+            told[name] = int.from_bytes(read_answer(client)[-4:], "big")
+    # 5,000 a second over ten seconds, so 4 and 1.5 times the quota too much, times ten seconds
+    assert told == {"alice": 40_000, "bob": 15_000}
+    with connect(gateway) as stranger:
+        assert not served(stranger)
+    wait_for(lambda: meters(gateway).closed["principal"] == 1, "the reason")
+
+
+def test_what_the_one_journal_wrote_is_counted_once_over_its_brokers(
+    start: Start, upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.others[2] = upstream.port
+    gateway = start(
+        headgate__broker__id__max="2", headgate__usage=f"files:{tmp_path / 'usage'}",
+        listeners="PLAINTEXT://127.0.0.1:0",
+    )  # fmt: skip
+    for port in gateway.gateway.addresses("PLAINTEXT").values():
+        with socket.create_connection(port, 60) as client:
+            assert served(client)
+
+    def counted() -> list[int]:
+        return [view.meters.usage_events for view in gateway.views()]
+
+    wait_for(lambda: sum(counted()) > 0, "the journal to be written")
+    assert len(counted()) == 2
+    assert counted()[1] == 0

@@ -1,0 +1,67 @@
+"""The demo's paced clients keep their pace, whatever wakes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from headgate.cli import demo_load, demo_plan
+from headgate.cli.demo_lines import attained, take
+from headgate.cli.demo_view import Line
+
+MESSAGES = 20
+
+
+class Broker:
+    """A producer whose every poll is ended at once by an acknowledgement."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop, self.sent, self.flushed = stop, 0, False
+
+    def poll(self, seconds: float) -> int:
+        return 1
+
+    def produce(
+        self, topic: str, value: bytes, partition: int, on_delivery: Callable[[Any, Any], None]
+    ) -> None:
+        self.sent += 1
+        on_delivery(None, SimpleNamespace(latency=lambda: 0.002))
+        if self.sent == MESSAGES:
+            self.stop.set()
+
+    def flush(self, seconds: float) -> int:
+        self.flushed = True
+        return 0
+
+    def purge(self) -> None:
+        return
+
+
+def test_an_acknowledgement_does_not_bring_the_next_message_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = threading.Event()
+    broker = Broker(stop)
+    monkeypatch.setattr(confluent_kafka, "Producer", lambda _settings: broker)
+    client = next(c for c in demo_plan.CLIENTS if not c.saturating)
+    seen = demo_load.Seen()
+    began = time.monotonic()
+    demo_load.produce(client, {"sasl": "x:1", "plain": "x:1"}, seen, stop)
+    assert time.monotonic() - began >= MESSAGES * client.message_bytes / client.pace
+    assert (seen.meant, seen.messages, seen.slowest_ack_ms) == (MESSAGES, MESSAGES, 2.0)
+    assert broker.flushed
+
+
+def test_the_share_is_of_what_was_due() -> None:
+    place, client = next((i, c) for i, c in enumerate(demo_plan.CLIENTS) if not c.saturating)
+    quota_id = f"{client.name}:"
+    lines = {(quota_id, "produce"): Line(quota_id, "produce", None, "", saturating=False)}
+    rows = [[place, "produce", 10_000, 0, 0, 0, 0, 40, 39, 17.5]]
+    take({"s": 9.0, "rows": rows}, lines)
+    assert attained(list(lines.values())) == (39 / 40, 17.5)
