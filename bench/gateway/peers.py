@@ -23,9 +23,9 @@ PRODUCE_ANSWER += struct.pack(">ihqqq", 0, 0, 0, -1, 0) + struct.pack(">i", 0)
 HEAD = struct.Struct(">ihhi")
 
 
-def produce_frame(size: int, correlation: int) -> bytes:
+def produce_frame(size: int, correlation: int, client: bytes = b"app") -> bytes:
     """A Produce v7 of ``size`` bytes."""
-    head = struct.pack(">hhih", 0, 7, correlation, 3) + b"app"
+    head = struct.pack(">hhih", 0, 7, correlation, len(client)) + client
     head += struct.pack(">h", -1) + struct.pack(">hi", -1, 1000) + struct.pack(">i", 1)
     head += struct.pack(">h", 1) + b"t" + struct.pack(">ii", 1, 0)
     filler = max(size - len(head) - 4, 0)
@@ -52,8 +52,10 @@ def metadata_answer(correlation: int, port: int) -> bytes:
 class Sink(asyncio.BufferedProtocol):
     """Read frames, answer each; look at nothing but lengths."""
 
+    #: One for all connections: what comes is looked at before anything else is read.
+    buffer = bytearray(1 << 20)
+
     def __init__(self, port: int) -> None:
-        self.buffer = bytearray(1 << 20)
         self.left = 0
         self.owed = b""
         self.head = b""
@@ -154,11 +156,13 @@ async def run_pipe(port: int, target: int, tls: str) -> None:
     await server.serve_forever()
 
 
-async def run_gateway(port: int, target: int, usage: str, quota: float, tls: str) -> None:
+async def run_gateway(
+    port: int, target: int, usage: str, quota: float, tls: str, *, each: bool
+) -> None:
     from headgate.cli.serve import settle_memory
     from headgate.config import Settings
     from headgate.gateway import Gateway
-    from headgate.quota.entity import QuotaEntity
+    from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import CONSUMER, PRODUCER
     from headgate.quota.table import QuotaTable
 
@@ -179,9 +183,8 @@ async def run_gateway(port: int, target: int, usage: str, quota: float, tls: str
         # A quota for somebody else: managers are on, as on every installation with any quota.
         table = QuotaTable.of({QuotaEntity.of(user="other"): {PRODUCER: 1e6, CONSUMER: 1e6}})
         if quota:
-            table = QuotaTable.of(
-                {QuotaEntity.of(user="ANONYMOUS"): {PRODUCER: quota, CONSUMER: quota}}
-            )
+            whose = QuotaEntity.of(client_id=DEFAULT) if each else QuotaEntity.of(user="ANONYMOUS")
+            table = QuotaTable.of({whose: {PRODUCER: quota, CONSUMER: quota}})
         gateway = Gateway(settings, table=table)
         await gateway.start()
         settle_memory()
@@ -207,14 +210,18 @@ def load(
 
     def one() -> None:
         with connect(port, tls) as sock:
-            batch = b"".join(produce_frame(size, n) for n in range(max(depth // 2, 1)))
             per_batch = max(depth // 2, 1)
+            # Four in turn, so that no correlation id comes again before its answer.
+            batches = [
+                b"".join(produce_frame(size, turn * per_batch + n) for n in range(per_batch))
+                for turn in range(4)
+            ]
             answer = 4 + 4 + len(PRODUCE_ANSWER)
             sent = got = 0
             buffer = bytearray(1 << 16)
             while got < each * answer:
                 while sent < each and sent * answer - got < depth * answer:
-                    sock.sendall(batch)
+                    sock.sendall(batches[sent // per_batch % 4])
                     sent += per_batch
                 count = sock.recv_into(buffer)
                 if not count:
@@ -264,6 +271,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--usage", default="none")
     parser.add_argument("--quota", type=float, default=0)
+    parser.add_argument("--each", action="store_true", help="the quota is each client id's own")
     parser.add_argument("--tls", default="", help="folder of the certificate")
     args = parser.parse_args()
     if args.role == "sink":
@@ -271,7 +279,9 @@ def main() -> None:
     elif args.role == "pipe":
         uvloop.run(run_pipe(args.port, args.target, args.tls))
     elif args.role == "gateway":
-        uvloop.run(run_gateway(args.port, args.target, args.usage, args.quota, args.tls))
+        uvloop.run(
+            run_gateway(args.port, args.target, args.usage, args.quota, args.tls, each=args.each)
+        )
     elif args.role == "load":
         result = load(args.port, args.size, args.total, args.depth, args.connections, args.tls)
         json.dump(result, sys.stdout)

@@ -1,8 +1,12 @@
 """
 What a connection and a quota-id cost: memory of idle connections, CPU per request with many.
 
-Sessions and quota-ids are counted apart, and beside them stands what memory alone costs: reading
-one attribute each of 25 objects that belong together, of 10 or of 10,000 such groups in turn.
+The whole cost of a lone produce request is the gateway's CPU, journal on, with a client in another
+process that takes its connections in turn, each with quota-ids of its own; beside it stands what a
+bare byte pipe costs then. All counts are measured by turns, in one run. Of the session's own part,
+in this process, sessions and quota-ids are counted apart, and beside them stands what memory alone
+costs: reading one attribute each of 25 objects that belong together, of 10 or of 10,000 such groups
+in turn. HEADGATE_COMPILED=0 measures without the compiled core.
 
 ``python bench/gateway/scale.py [--connections N] [--json FILE]``; run it alone on the machine. The
 gateway needs two descriptors for each connection.
@@ -14,6 +18,7 @@ import argparse
 import json
 import resource
 import socket
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -27,6 +32,8 @@ from peers import PRODUCE_ANSWER, cpu_of, produce_frame  # noqa: E402
 
 QUOTA_IDS = (10, 1_000, 10_000)
 REQUESTS = 20_000
+LONE = 2_000
+TURNS = 25
 
 
 def rss_kb(pid: int) -> int:
@@ -74,6 +81,98 @@ def idle(count: int) -> dict[str, float]:
             sock.close()
         gate.kill()
         sink.kill()
+
+
+def busy_us(pid: int) -> float:
+    """CPU of a process's threads so far, finer than clock ticks."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e3
+
+
+class Whole:
+    """
+    Lone produce requests of so many client ids, each a quota-id, over so many connections.
+
+    Args:
+        role: ``pipe`` or ``gateway``.
+        count: client ids.
+        connections: at most so many; both ends are here, so descriptors bound them.
+    """
+
+    def __init__(self, role: str, count: int, connections: int) -> None:
+        self.role, self.count = role, count
+        self.connections = min(connections, count)
+        self.frames = [produce_frame(300, 1, b"c%05d" % number) for number in range(count)]
+        self.socks: list[socket.socket] = []
+        self.each: list[float] = []
+        self._asked = 0
+        sink_port, gate_port = free_port(), free_port()
+        self.sink = start("sink", sink_port)
+        more: tuple[str, ...] = ("--target", str(sink_port))
+        if role == "gateway":
+            more += ("--usage", "files:DIR", "--quota", "1e12", "--each")
+        self.gate = start(role, gate_port, *more)
+        for number in range(count):
+            if number < self.connections:
+                self.socks.append(socket.create_connection(("127.0.0.1", gate_port), 20))
+                self.socks[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.ask(number)
+
+    def ask(self, number: int) -> None:
+        """Say one request and wait for its answer; a client id keeps to its connection."""
+        sock = self.socks[number % self.connections]
+        sock.sendall(self.frames[number])
+        got = 0
+        while got < 8 + len(PRODUCE_ANSWER):
+            got += len(sock.recv(4096))
+
+    def turn(self) -> None:
+        """Ask for a while."""
+        before = busy_us(self.gate.pid)
+        for _ in range(LONE):
+            self._asked += 7919
+            self.ask(self._asked % self.count)
+        self.each.append((busy_us(self.gate.pid) - before) / LONE)
+
+    def end(self) -> None:
+        """Close everything."""
+        for sock in self.socks:
+            sock.close()
+        self.gate.kill()
+        self.sink.kill()
+
+
+def whole(connections: int) -> list[dict[str, Any]]:
+    """
+    The gateway's and the pipe's CPU per lone request, for all counts of quota-ids by turns.
+
+    All of them are there at once: what the machine does to one turn it does to its neighbours.
+    """
+    subjects: list[Whole] = []
+    try:
+        for count in QUOTA_IDS:
+            subjects += [Whole(role, count, connections) for role in ("pipe", "gateway")]
+        time.sleep(2)  # the journal writes down what that was
+        for _ in range(TURNS):
+            for subject in subjects:
+                subject.turn()
+    finally:
+        for subject in subjects:
+            subject.end()
+    rows = []
+    for pipe, gateway in zip(subjects[::2], subjects[1::2], strict=True):
+        middle = [statistics.median(subject.each) for subject in (pipe, gateway)]
+        rows.append(
+            {
+                "quota_ids": gateway.count,
+                "connections": gateway.connections,
+                "pipe_us_per_request": middle[0],
+                "whole_us_per_request": middle[1],
+                "whole_by_pipe": middle[1] / middle[0],
+                "least_by_least": min(gateway.each) / min(pipe.each),
+            }
+        )
+    return rows
 
 
 class Thing:
@@ -166,19 +265,29 @@ def _exchange(session: Any, asked: memoryview, told: memoryview, now: int) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--connections", type=int, default=9_000)
+    parser.add_argument("--connections", type=int, default=8_500)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 65_536)), hard))
-    rows: list[dict[str, float]] = []
-    plans: list[tuple[Any, tuple[int, ...]]] = [(quota_ids, (count, count)) for count in QUOTA_IDS]
+    from headgate import _compiled
+
+    print(f"core: {_compiled.status().text}", flush=True)
+    rows: list[dict[str, Any]] = []
+    plans: list[tuple[Any, tuple[Any, ...]]] = [(quota_ids, (count, count)) for count in QUOTA_IDS]
     plans.append((quota_ids, (10, QUOTA_IDS[-1])))
     plans += [(memory_alone, (count,)) for count in QUOTA_IDS]
+    plans.append((whole, (args.connections,)))
     plans += [(idle, (count,)) for count in (10, 1_000, args.connections)]
     for measure, counts in plans:
-        rows.append(measure(*counts))
-        print("  ".join(f"{name} {value:.2f}" for name, value in rows[-1].items()), flush=True)
+        measured = measure(*counts)
+        for row in measured if isinstance(measured, list) else [measured]:
+            rows.append(row)
+            shown = [
+                f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in row.items()
+            ]
+            print("  ".join(shown), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -58,7 +58,7 @@ def probe(report: Path, expiry_minutes: float, arguments: list[str]) -> int:
     from headgate.gateway import Gateway
     from headgate.usage.writer import JournalWriter
 
-    registry.EXPIRY_MS = connection.EXPIRY_MS = round(expiry_minutes * 60_000)  # type: ignore[misc]
+    registry.EXPIRY_MS = connection.EXPIRY_MS = round(expiry_minutes * 60_000)
     gateways: list[Any] = []
     writers: list[Any] = []
 
@@ -89,7 +89,7 @@ def probe(report: Path, expiry_minutes: float, arguments: list[str]) -> int:
                     for front in list(gateway.fronts.values())
                     for manager in front.rules.managers.by_key.values()
                 ),
-                "journal_waiting": sum(len(writer._pending) for writer in writers),
+                "journal_waiting": sum(writer.waiting for writer in writers),
                 "arrow_kb": pyarrow.total_allocated_bytes() // 1024,
             }
             if rounds % 12 == 1:

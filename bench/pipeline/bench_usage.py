@@ -1,12 +1,13 @@
 """
 Usage from raw request logs: Headgate on Spark beside DuckDB and spark.read.json, one after another.
 
-    python -m headgate.pipeline.warm     # once; `make setup` does it
-    python bench/pipeline/bench_usage.py [--gb 1] [--log FILE] [--without spark.read.json]
+    python bench/pipeline/bench_usage.py [--gb 1] [--times 3] [--log FILE] [--without duckdb]
 
-The log is the test's real one, repeated with later times; --make FILE only writes it. All end with
-bytes and requests per (principal, client-id, quota type, second); Headgate and DuckDB must agree on
-the rows, the bytes produced, the requests and the throttle time.
+What `make setup` makes ready (``headgate.pipeline.warm``) is made first where it isn't there. With
+--times all go several times in turn, and the ratios are those of the medians. The log is the test's
+real one, repeated with later times; --make FILE only writes it. All end with bytes and requests per
+(principal, client-id, quota type, second); Headgate and DuckDB must agree on the rows, the bytes
+produced, the requests and the throttle time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import argparse
 import gzip
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -128,7 +131,7 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     cpu, wall = tree_cpu(), time.perf_counter()
     emitted = sources.read_activity(spark, cut(find_files([log])))
     keys = ("principal", "client_id", "quota_type", "second_ms")
-    sums = sources.sums_of(emitted, keys).select(*keys, "requests", "bytes", "throttle_time_ms")
+    sums = sources.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
     sums.write.parquet(f"{out}/headgate")
     figures = {
         "cpu_s": tree_cpu() - cpu,
@@ -184,6 +187,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=1.0)
     parser.add_argument("--log", help="a log written before")
     parser.add_argument("--make", help="write the log to this file, and end")
+    parser.add_argument("--times", type=int, default=1, help="how often, in turn")
     parser.add_argument("--without", action="append", default=[], help="leave one out")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
@@ -199,40 +203,55 @@ def main() -> None:
     if arguments.make:
         make_log(Path(arguments.make), arguments.gb)
         return
+    subprocess.run([sys.executable, "-m", "headgate.pipeline.warm"], check=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         given = arguments.log
         log = Path(given) if given else make_log(Path(folder) / "request.log", arguments.gb)
-        compare(log, folder, [name for name in contestants if name not in arguments.without])
+        names = [name for name in contestants if name not in arguments.without]
+        compare(log, folder, names, arguments.times)
 
 
-def compare(log: Path, folder: str, names: list[str]) -> None:
+def compare(log: Path, folder: str, names: list[str], times: int) -> None:
     """Run the contestants one after another; print what each took, and the ratios."""
     megabytes = log.stat().st_size / 1e6
-    found = {}
-    for name in names:
-        argv = [sys.executable, __file__, "--one", name, "--log", str(log), "--out", folder]
-        done = subprocess.run(argv, capture_output=True, text=True, check=True)
-        r = found[name] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for n in range(times):
+        for name in names:
+            out = Path(folder) / str(n)
+            out.mkdir(exist_ok=True)
+            argv = [sys.executable, __file__, "--one", name, "--log", str(log), "--out", str(out)]
+            done = subprocess.run(argv, capture_output=True, text=True, check=True)
+            r = json.loads(done.stdout.splitlines()[-1])
+            found[name].append(r)
+            print(
+                f"{name:16} {megabytes:8,.0f} MB  {r['cpu_s']:6.2f} CPU-s  {r['wall_s']:6.1f} s  "
+                f"{megabytes / r['cpu_s']:6.0f} MB per CPU-s  "
+                f"(session: {r.get('start_cpu_s', 0):.1f} CPU-s)",
+                flush=True,
+            )
+            shutil.rmtree(out)
+    cpu = {name: statistics.median(r["cpu_s"] for r in runs) for name, runs in found.items()}
+    ours = cpu["headgate"]
+    if "duckdb" in cpu:
+        for name in SUMS:
+            values = {r[name] for c in ("headgate", "duckdb") for r in found[c]}
+            if len(values) > 1:
+                sys.exit(f"{name} differ: {sorted(values)}")
+        whole = statistics.median(r["cpu_s"] + r["start_cpu_s"] for r in found["headgate"])
         print(
-            f"{name:16} {megabytes:8,.0f} MB  {r['cpu_s']:6.1f} CPU-s  {r['wall_s']:6.1f} s  "
-            f"{megabytes / r['cpu_s']:6.0f} MB per CPU-s  "
-            f"(session: {r.get('start_cpu_s', 0):.1f} CPU-s)",
-            flush=True,
+            f"headgate / duckdb           {ours / cpu['duckdb']:5.2f}  "
+            "(asked for: at most 1 from 1 GB on)\n"
+            f"the session's start with it {whole / cpu['duckdb']:5.2f}  "
+            "(asked for: at most 1 from 5 GB on)"
         )
-    ours, theirs = found["headgate"], found["duckdb"]
-    for name in SUMS:
-        if ours[name] != theirs[name]:
-            sys.exit(f"{name} differ: {ours[name]} and {theirs[name]}")
-    whole = ours["cpu_s"] + ours["start_cpu_s"]
-    print(
-        f"headgate's CPU: {ours['cpu_s'] / theirs['cpu_s']:.2f} x DuckDB's "
-        f"({whole / theirs['cpu_s']:.2f} x with the session's start); equal: "
-        f"{ours['rows']:,} rows, {ours['bytes']:,} bytes, {ours['requests']:,} requests, "
-        f"{ours['throttle_ms']:,} ms"
-    )
-    if "spark.read.json" in found:
-        ratio = found["spark.read.json"]["cpu_s"] / ours["cpu_s"]
-        print(f"spark.read.json takes {ratio:.1f} x ours")
+        r = found["headgate"][0]
+        print(
+            f"equal: {r['rows']:,} rows, {r['bytes']:,} bytes, {r['requests']:,} requests, "
+            f"{r['throttle_ms']:,} ms"
+        )
+    if "spark.read.json" in cpu:
+        ratio = cpu["spark.read.json"] / ours
+        print(f"spark.read.json / headgate  {ratio:5.2f}  (asked for: at least 3)")
 
 
 if __name__ == "__main__":

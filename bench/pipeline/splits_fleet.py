@@ -1,10 +1,14 @@
 """
-Hold one tenant to a cluster-wide quota over three gateways while its load moves between brokers.
+Hold tenants to cluster-wide quotas or shares over three gateways while their load moves.
 
 Three brokers, a `headgate serve` before each, `headgate splits` on Spark, real clients. Prints a
 table, and with --plot FILE.png draws the rate by gateway against the quota, and the splits.
 
-    python bench/pipeline/splits_fleet.py [--seconds 80] [--period-ms 5000] [--plot FILE.png]
+    python bench/pipeline/splits_fleet.py [--direction consumer] [--shares] [--seconds 80]
+        [--period-ms 5000] [--plot FILE.png]
+
+With --shares two tenants of weights 3 and 1 contend for each broker's capacity (a third of
+--quota), and what is due to each is reckoned by hand here.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from headgate.quota.key import QuotaKey
 from headgate.testing.splits_fleet import Fleet, Measured, Phase, summary
 
 
@@ -27,9 +32,27 @@ def phases(quota: float, seconds: float) -> list[Phase]:
     ]
 
 
-def tell(measured: Measured) -> None:
+def shared_phases(capacity: float, seconds: float) -> list[Phase]:
+    """Return loads of two tenants, of weights 3 and 1: both everywhere, apart, on one broker."""
+    c = capacity
+
+    def due(alice: float, bob: float) -> dict[str, float]:
+        return {"alice": alice * c, "bob": bob * c}
+
+    everywhere = dict.fromkeys((1, 2, 3), 1.5 * c)
+    return [
+        Phase(seconds, everywhere, {"bob": everywhere}, due(3 * 0.75, 3 * 0.25)),
+        # Contended for on 1; on 2 alice wants little, bob has the rest; bob is alone on 3, and held
+        # by nothing: he gets what he wants.
+        Phase(seconds, {1: 1.5 * c, 2: 0.2 * c}, {"bob": {**everywhere, 3: 0.6 * c}},
+              due(0.75 + 0.2, 0.25 + 0.8 + 0.6)),
+        Phase(seconds, {3: 1.5 * c}, {"bob": {3: 1.5 * c}}, due(0.75, 0.25)),
+    ]  # fmt: skip
+
+
+def tell(measured: Measured, name: str = "") -> None:
     """Print what was measured."""
-    print(f"quota {measured.quota:,.0f} B/s, split period {measured.period_ms / 1000:g} s")
+    print(f"{name} quota {measured.quota:,.0f} B/s, split period {measured.period_ms / 1000:g} s")
     print("| any 60 s, part of the quota | least | mean | most |")
     print("|---|---|---|---|")
     for name, events in (("charged", measured.charged), ("acknowledged", measured.acknowledged)):
@@ -133,20 +156,39 @@ def main() -> None:
     made.add_argument("--seconds", type=float, default=80.0, help="of each of three phases")
     made.add_argument("--period-ms", type=int, default=5000)
     made.add_argument("--batch-ms", type=int, default=1000, help="headgate.usage.batch.ms")
+    made.add_argument("--direction", choices=("producer", "consumer"), default="producer")
+    made.add_argument("--shares", action="store_true", help="two tenants, weights 3 and 1")
     made.add_argument("--plot", type=Path, metavar="FILE.png")
     made.add_argument("--raw", type=Path, metavar="FILE.json", help="keep what was measured")
     arguments = made.parse_args()
+    quota, seconds = arguments.quota, arguments.seconds
+    key = QuotaKey(f"{arguments.direction}_byte_rate", "shares" if arguments.shares else "bps")
     with tempfile.TemporaryDirectory(prefix="headgate-fleet-") as folder:
         with Fleet(
             Path(folder),
-            quota=arguments.quota,
+            quota=quota,
             period_ms=arguments.period_ms,
             batch_ms=arguments.batch_ms,
+            key=key,
+            shares={"alice": 3.0, "bob": 1.0} if arguments.shares else None,
+            capacity=quota / 3 if arguments.shares else None,
         ) as fleet:
-            measured = fleet.run(phases(arguments.quota, arguments.seconds))
+            shared = shared_phases(quota / 3, seconds)
+            measured = fleet.run(shared if arguments.shares else phases(quota, seconds))
         for name, text in measured.logs.items():
             (Path(tempfile.gettempdir()) / f"fleet-{name}.log").write_text(text)
-    tell(measured)
+    for name, found in fleet.of.items():
+        tell(found, name)
+        for due, (begin, end) in zip(found.due, found.phases, strict=True):
+            after = begin + 2 * found.period_ms
+            windows = [
+                found.windows(e, after, end, due) for e in (found.charged, found.acknowledged)
+            ]
+            print(
+                f"  due {due:,.0f} B/s:",
+                *(" to ".join(f"{v:.3f}" for v in summary(w)) for w in windows),
+                sep="  ",
+            )
     if arguments.raw:
         kept = {n: getattr(measured, n) for n in ("phases", "charged", "acknowledged", "splits")}
         arguments.raw.write_text(json.dumps(kept))
