@@ -11,14 +11,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from headgate.embedded.process import free_ports as _free_ports
 
 # dev is quick; ci is what .ci/run uses, the same examples on every run; nightly is for `make
-# test-all`. No deadline anywhere: the machine is shared, and time has no place in a test.
+# test-all`. No deadline anywhere: the machine is shared, and time has no place in a test. Where
+# CI is set in the environment, Hypothesis would derandomize every profile that does not say.
 _SLOW_MACHINE = [HealthCheck.too_slow]
 settings.register_profile(
-    "dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE
+    "dev",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=_SLOW_MACHINE,
+    derandomize=False,
 )
 settings.register_profile(
     "ci",
@@ -29,9 +35,17 @@ settings.register_profile(
     database=None,
 )
 settings.register_profile(
-    "nightly", max_examples=2_000, deadline=None, suppress_health_check=_SLOW_MACHINE
+    "nightly",
+    max_examples=2_000,
+    deadline=None,
+    suppress_health_check=_SLOW_MACHINE,
+    derandomize=False,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+if settings.get_current_profile_name() == "ci":
+    # Hypothesis also draws constants that it finds in those modules of ours that happen to be
+    # loaded: another module, or another order of tests, and every property test gets others.
+    providers._get_local_constants = lambda: providers._local_constants  # none, as at its start
 
 _numbers = itertools.count(1)
 _PLACES = {
