@@ -4,6 +4,7 @@ Cluster-wide quotas over a fleet: rounds written to a topic, gateways that follo
 
 from __future__ import annotations
 
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from headgate.errors import ConfigError
 from headgate.gateway import GatewayThread
 from headgate.pipeline.cluster_splits import Rounds
 from headgate.pipeline.split_stream import now_ms, write_rounds
-from headgate.pipeline.split_topic import SplitWriter
+from headgate.pipeline.split_topic import SplitWriter, read_splits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER_BPS,
@@ -116,6 +117,17 @@ def test_a_rounds_splits_are_in_force_at_a_gateway_and_an_older_writers_are_not(
     newer.write([Split("alice", "", PRODUCER_BPS.name, 1, before - 1.0, newer.epoch, 2**42, 1)])
     wait_for(lambda: bound(1) == before - 1.0, "the newer writer's next split")
     assert bound(2) == pytest.approx(9000.0 - before)
+
+
+def test_of_two_writers_that_begin_in_one_second_only_the_newer_counts(
+    kafka4: EmbeddedKafka, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, config = unique("splits"), {"bootstrap.servers": kafka4.bootstrap("PLAINTEXT")}
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    older, newer = (SplitWriter(topic, config) for _ in range(2))
+    assert (older.epoch, newer.epoch) == (now_ns // 10**9, now_ns // 10**9 + 1)
+    assert read_splits(topic, config) == []
 
 
 @pytest.mark.slow

@@ -32,14 +32,17 @@ class SplitWriter:
     The one writer of the splits' topic; a newer one fences it.
 
     Its epoch is above all in the topic, and at least the time in seconds: so it is above those
-    that gateways remember even if the topic was deleted and made anew.
+    that gateways remember even if the topic was deleted and made anew. It writes at once that it
+    has taken over, so the next writer's is higher even within the same second.
 
     Args:
         topic: its name; made (compacted) if it isn't there.
         config: confluent-kafka's settings.
 
     Raises:
-        ConfigError: the topic can't be made, or the brokers don't answer.
+        ConfigError: the topic can't be made, the brokers don't answer, or another writer has
+            taken over meanwhile.
+        StoreError: the brokers don't take what is written now.
     """
 
     def __init__(self, topic: str, config: Mapping[str, Any]) -> None:
@@ -60,7 +63,9 @@ class SplitWriter:
         for key, found in _scan(topic, self._config):
             highest = max(highest, found.epoch)
             self._valid_until_ms[key] = found.valid_until_ms
-        self.epoch = max(highest + 1, time.time_ns() // 1_000_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        self.epoch = max(highest + 1, now_ms // 1000)
+        self.write([], Heartbeat(self.epoch, now_ms, 0))  # holds no split in force
 
     def _make_topic(self) -> None:
         from confluent_kafka import KafkaError, KafkaException
