@@ -5,13 +5,15 @@ CPU seconds of proxies before a real broker: the gateway, and Kroxylicious, whic
 machine. Needs a JDK (Kroxylicious is started from source, ``Kroxylicious.java``) and fetches its
 jars once, by the Ivy inside PySpark. Each proxy is a process of its own; load comes from others.
 The gateway is ``headgate serve`` as shipped (metrics, journal and quotas on), twice: with a quota
-on other users only, and with one on this client that it is far from.
+on other users only, and with one on this client that it is far from. A lone request also goes
+through two pipes that look at nothing, on uvloop and in C: so much of it is the kernel's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import socket
 import statistics
@@ -108,6 +110,19 @@ def gateway(folder: Path, upstream: str, quota: str) -> tuple[subprocess.Popen[b
     )
     wait_for(port, process, folder / "log")
     return process, port
+
+
+def bare_pipes(folder: Path, broker: int) -> dict[str, tuple[subprocess.Popen[bytes], int]]:
+    """Byte pipes before the broker, by name: the bench's own on uvloop, and one in C."""
+    program = folder / "pipe"
+    subprocess.run(["cc", "-O2", "-o", program, HERE / "pipe.c"], check=True)
+    uvloop, plain = free_ports(2)
+    peer = [sys.executable, HERE / "peers.py", "pipe", f"--port={uvloop}", f"--target={broker}"]
+    commands = {
+        "bare pipe, uvloop": (peer, uvloop),
+        "bare pipe, C": ([program, str(plain), str(broker)], plain),
+    }
+    return {name: (subprocess.Popen(words), port) for name, (words, port) in commands.items()}
 
 
 def produce(port: int, topic: str, count: int) -> None:
@@ -231,10 +246,16 @@ def main() -> None:
                     if round_number >= 0:
                         for key, value in row.items():
                             found.setdefault(way, {}).setdefault(key, []).append(value)
+            for way, (process, port) in bare_pipes(Path(name), broker).items():
+                processes.append(process)
+                wait_for(port, process)
+                ways[way] = (port, process.pid)
+            turns = list(ways.items())
             for _ in range(LONE_TURNS):
-                for way, (port, _) in ways.items():
+                random.shuffle(turns)  # who comes after whom matters too
+                for way, (port, _) in turns:
                     lone = small_requests(port, 600, 1)[100:]
-                    each = found[way].setdefault("lone request p50 µs", [])
+                    each = found.setdefault(way, {}).setdefault("lone request p50 µs", [])
                     each.append(statistics.median(lone) * 1e6)
         finally:
             for process in processes:
@@ -244,8 +265,8 @@ def main() -> None:
     for way, row in table.items():
         print(f"{way:32}", "  ".join(f"{k} {v:8.2f}" for k, v in row.items()))
     peer = table["kroxylicious 0.12"]
-    for way in [w for w in table if w.startswith("headgate")]:
-        ratios = {k: table[way][k] / peer[k] for k in peer if "MB/s" not in k}
+    for way in [w for w in table if w.startswith(("headgate", "bare"))]:
+        ratios = {k: table[way][k] / peer[k] for k in table[way] if "MB/s" not in k}
         print(f"{way} / kroxylicious:", "  ".join(f"{k} {v:.2f} x" for k, v in ratios.items()))
     if args.json:
         args.json.write_text(json.dumps(table, indent=1) + "\n")
