@@ -2,11 +2,12 @@
 Read the time stamp in front of a request-log line, whatever the layout's pattern.
 
 Understood: ``yyyy-MM-dd HH:mm:ss`` with ``,`` or ``.`` and any fraction (log4j's DEFAULT, ISO8601
-with ``T``, a zone such as ``Z``, ``+0200`` or ``CEST`` if printed), ``dd MMM yyyy HH:mm:ss,SSS``
-(DATE), ``dd.MM.yyyy HH:mm:ss``, ``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with
-the date from the file's name), ``AM`` and ``PM``, and epoch seconds, milliseconds, microseconds or
-nanoseconds. Where several stand in a prefix, the last one with a date is the logger's own;
-collectors add theirs in front.
+with ``T``, a zone such as ``Z``, ``+0200``, ``GMT+02:00``, ``CEST`` or ``Europe/Berlin`` if
+printed), ``dd MMM yyyy HH:mm:ss,SSS`` (DATE), ``dd.MM.yyyy HH:mm:ss``, ``MMM dd, yyyy HH:mm:ss``,
+``yyyyMMddHHmmssSSS`` (COMPACT), ``HH:mm:ss,SSS`` (ABSOLUTE, with the date from the file's name),
+``MMM dd HH:mm:ss`` (syslog, with the year from there), ``AM`` and ``PM``, and epoch seconds,
+milliseconds, microseconds or nanoseconds. Where several stand in a prefix, the last one with a date
+is the logger's own; collectors add theirs in front.
 """
 
 from __future__ import annotations
@@ -20,24 +21,44 @@ _MONTHS: Final = {
     name: number
     for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
 }
+# Zones' names that tzdata knows, and those that only Java prints.
+_NAMES: Final = (
+    rb"UTC|GMT|A(?:CD|CS|D|ED|ES|KD|KS|S|WS)T|BST|CAT|C[DES]T|CEST|ChST|EAT|E[DES]T|EEST|GST|H[DKS]T"
+    rb"|I[DS]T|[JK]ST|MES?T|M[DS]T|MS[DK]|N[DS]T|NZ[DS]T|P[DKS]T|SA?ST|W[AE]T|WEST|WIB|WITA?"
+)
+_JAVAS: Final = (
+    rb"AFT|ALMT|AMT|ARS?T|AZO?S?T|BDT|BRS?T|BTT|CLS?T|COT|CVT|FJT|GFT|GYT|ICT|IR[DKS]T|IRKT|KGT"
+    rb"|KRAT|MAGT|MMT|MYT|NOVT|NPT|OMST|PET|PETT|PGT|PHT|PYS?T|QYZT|SAKT|SAMT|SGT|SRT|TJT|TMT|TRT"
+    rb"|ULAT|UYT|UZT|VET|VLAT|YAKT|YEKT"
+)
+_GAP: Final = rb"(?:[T_]|,? {1,2})"
 _STAMP: Final = re.compile(
     rb"(?<!\d)(?:"
-    rb"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T]"
-    rb"|(?P<d3>\d\d?)(?P<sep>[./-])(?P<mo3>\d\d?)(?P=sep)(?P<y3>\d{4})[ T]"
-    rb"|(?P<d2>\d\d?)[ /-](?P<mon>[A-Za-z]{3})[a-z]*[ /-](?P<y2>\d{4})[ T:]"
-    rb"|(?P<cy>(?:19|20)\d\d)(?P<cmo>\d\d)(?P<cd>\d\d)T?(?=\d{6})"
+    rb"(?P<y>\d{4})(?P<sep1>[-/.])(?P<mo>\d\d?)(?P=sep1)(?P<d>\d\d?)" + _GAP + rb"|"
+    rb"(?P<d3>\d\d?)(?P<sep>[./-])(?P<mo3>\d\d?)(?P=sep)(?P<y3>\d{4})" + _GAP + rb"|"
+    rb"(?P<d2>\d\d?)[ /-](?P<mon>[A-Za-z]{3})[a-z]*[ /-](?P<y2>\d{4})(?::|" + _GAP + rb")|"
+    rb"\b(?P<mon4>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.? {1,2}(?P<d4>\d\d?)"
+    rb"(?:,? (?P<y4>\d{4}))?" + _GAP + rb"|"
+    rb"(?P<cy>(?:19|20)\d\d)(?P<cmo>\d\d)(?P<cd>\d\d)T?(?=\d{6})"
     rb")?"
-    rb"(?P<h>[0-2]\d):?(?P<mi>[0-5]\d):?(?P<s>[0-6]\d)(?:[.,:]?(?P<f>\d{1,9}))?"
+    rb"(?P<h>[0-2]\d|\d(?=:)):?(?P<mi>[0-5]\d):?(?P<s>[0-6]\d)(?:[.,:]?(?P<f>\d{1,9}))?"
     rb"(?!\d)(?: ?(?P<half>[AaPp])[Mm]\b)?"
-    rb"(?: ?(?P<z>Z\b|[+-]\d\d:?\d\d(?!\d))|(?P<short>[+-]\d\d)(?![\d:])|"
-    rb" ?(?P<zone>UTC|GMT|[AECMP][DS]T|[CEW]ES?T|A[CEW][DS]T|NZ[DS]T|[BIJK]ST|SAST|HKT|MSK)\b)?"
+    rb"(?: ?(?P<z>Z\b|[+-]\d\d:?\d\d(?!\d))| ?(?P<short>[+-]\d\d)(?![\d:])|"
+    rb" ?(?:UTC|GMT)(?P<gmt>[+-]\d\d?(?::?\d\d)?)(?!\d)|"
+    rb" ?\[?(?P<id>[A-Z]\w+(?:/\w[\w+-]*){1,2})|"
+    rb" ?(?P<zone>" + _NAMES + rb"|" + _JAVAS + rb")\b)?"
+    rb"(?: (?P<y5>(?:19|20)\d\d)(?![\w/.-]))?"
 )
+_SHORT_YEAR: Final = re.compile(rb"(?<![\d./-])(\d\d)([/.-])(\d\d)\2(\d\d)" + _GAP + rb"\Z")
 _EPOCH: Final = re.compile(
     rb"(?<![\d.,:-])(?P<e>\d{10}|\d{13}|\d{16}|\d{19})(?:[.,](?P<f>\d{1,9}))?(?![\d:])"
 )
 _FILE_DATE: Final = re.compile(r"(?<!\d)(\d{4})[-_.]?(\d\d)[-_.]?(\d\d)(?!\d{3})")
 # A fraction this wide can only be nanoseconds: log4j2's `n` prints them unpadded (",7142551").
 _NANOS_WIDTH: Final = 7
+
+
+_JAVAS_NAME: Final = re.compile(_JAVAS)
 
 
 class StampError(ValueError):
@@ -113,10 +134,12 @@ class StampReader:
 
     def _read_any(self, prefix: bytes) -> float:
         found = None
+        best = 0
         for each in _STAMP.finditer(prefix):
             # A date counts for more; without one, a number of six digits isn't a time.
-            if _dated(each) or (b":" in each[0] and not (found and _dated(found))):
-                found = each
+            rank = 2 if _dated(each) else 1 if each["mon4"] else 0
+            if rank >= best and (rank or b":" in each[0]):
+                found, best = each, rank
         if found is None or not _dated(found):
             epoch = self._epoch(prefix)
             if epoch is not None:
@@ -150,11 +173,10 @@ class StampReader:
             date = _numeric_date(found)
         elif found["cy"]:
             date = (int(found["cy"]), int(found["cmo"]), int(found["cd"]))
-        elif self._file_date is not None:
-            date = self._file_date
+        elif found["mon4"]:
+            date = self._month_first(found)
         else:
-            msg = "the time stamp has no date, and neither has the file's name"
-            raise StampError(msg)
+            date = self._dateless(prefix[: found.start()])
         if found["half"]:
             if not 1 <= h <= 12:
                 raise ValueError
@@ -164,32 +186,81 @@ class StampReader:
         leap = s == 60
         moment = self._in_zone(datetime(*date, h, mi, 59 if leap else s, tzinfo=self._zone), found)
         ms = moment.timestamp() * 1000.0 + (1000.0 if leap else 0.0)
-        zoned = found["z"] or found["short"] or found["zone"] or found["half"]
-        if found.start() == 1 and found["y"] and not zoned and not leap:
+        plain = not any(found[name] for name in ("z", "short", "gmt", "id", "zone", "half"))
+        if found.start() == 1 and found.end("s") == 20 and found["y"] and plain and not leap:
             if len(self._seconds) > 8192:
                 self._seconds.clear()
             self._seconds[prefix[1:20]] = ms
         return ms
 
+    def _dateless(self, before: bytes) -> tuple[int, int, int]:
+        """Return the date of a time without one, or with one whose year has two digits."""
+        short = _SHORT_YEAR.search(before)
+        date = self._file_date
+        if short:
+            told = sorted(int(short[n]) for n in (1, 3, 4))
+            if date is None or told != sorted((date[0] % 100, date[1], date[2])):
+                text = short[0].rstrip(b" ,T_").decode("ascii")
+                msg = f"the year in {text!r} has two digits; let the layout print yyyy-MM-dd"
+                raise StampError(msg)
+        if date is None:
+            msg = "the time stamp has no date, and neither has the file's name"
+            raise StampError(msg)
+        return date
+
+    def _month_first(self, found: re.Match[bytes]) -> tuple[int, int, int]:
+        """Return the date of ``MMM dd yyyy``; without a year, the one nearest to the file's."""
+        month, day = _MONTHS[found["mon4"].lower()], int(found["d4"])
+        year = found["y4"] or found["y5"]
+        if year:
+            return (int(year), month, day)
+        if self._file_date is None:
+            msg = "the time stamp has no year, and neither has the file's name"
+            raise StampError(msg)
+        own = self._file_date[0]
+        turned = 12 * (own - 1) + month, 12 * own + month, 12 * (own + 1) + month
+        near = 12 * own + self._file_date[1]
+        year_of = min(turned, key=lambda months: abs(months - near))
+        return ((year_of - month) // 12, month, day)
+
     def _in_zone(self, moment: datetime, found: re.Match[bytes]) -> datetime:
         """Return a moment in the zone that its stamp prints; the broker's where it prints none."""
-        offset = found["z"] or found["short"]
+        offset = found["z"] or found["short"] or found["gmt"]
         if offset:
             text = offset.decode("ascii")
-            if found["short"]:
-                text += "00"
-            return moment.replace(tzinfo=UTC if text == "Z" else zone_of(text))
+            return moment.replace(tzinfo=UTC if text == "Z" else _offset(text))
+        if found["id"]:
+            try:
+                return moment.replace(tzinfo=ZoneInfo(found["id"].decode("ascii")))
+            except (KeyError, ValueError, OSError):  # two words with a slash between them
+                return self._existing(moment)
         if not found["zone"]:
-            return moment
+            return self._existing(moment)
         name = found["zone"].decode("ascii")
         if name in ("UTC", "GMT"):
             return moment.replace(tzinfo=UTC)
         for fold in (0, 1):  # the name tells the two passes of a repeated hour apart
             if moment.replace(fold=fold).tzname() == name:
                 return moment.replace(fold=fold)
+        own = moment.tzname() or ""
+        if _JAVAS_NAME.fullmatch(found["zone"]) and own[:1] in "+-":
+            return moment  # tzdata has only a number for the given zone, Java a name
         raise StampError(
-            f"the time stamp's zone is {name}, which the given zone ({self._zone}) doesn't use then"
+            f"the time stamp's zone is {name}, which the given zone ({self._zone}) doesn't use "
+            "then; give the brokers' with --time-zone"
         )
+
+    def _existing(self, moment: datetime) -> datetime:
+        """Return a moment of the given zone, unless its clocks skipped it."""
+        if moment.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None) != moment.replace(
+            tzinfo=None
+        ):
+            msg = (
+                f"{moment:%Y-%m-%d %H:%M} was skipped by the clocks of the given zone "
+                f"({self._zone}); is --time-zone the brokers'?"
+            )
+            raise StampError(msg)
+        return moment
 
     @staticmethod
     def _epoch(prefix: bytes) -> float | None:
@@ -203,8 +274,17 @@ class StampReader:
         return value
 
 
+def _offset(text: str) -> tzinfo:
+    """Return the zone of ``+2``, ``+02``, ``+0200`` or ``+02:00``."""
+    sign, digits = text[0], text[1:].replace(":", "")
+    if len(digits) <= 2:
+        digits = f"{digits:0>2}00"
+    return zone_of(f"{sign}{digits:0>4}")
+
+
 def _dated(found: re.Match[bytes]) -> bool:
-    return bool(found["y"] or found["y2"] or found["y3"] or found["cy"])
+    with_year = found["mon4"] and (found["y4"] or found["y5"])
+    return bool(found["y"] or found["y2"] or found["y3"] or found["cy"] or with_year)
 
 
 def _numeric_date(found: re.Match[bytes]) -> tuple[int, int, int]:

@@ -46,6 +46,22 @@ SECOND = 1_729_851_330_000.0  # 2024-10-25T10:15:30Z
         (b"[2024-10-25 10:15:30,123 UTC] DEBUG ", 123.0),
         (b"[2024-10-25 02:15:30,123-08] DEBUG ", 123.0),
         (b"[2024-10-25 10:15:30,123] AUDIT ", 123.0),
+        # zones as Java prints those without a name, and by region
+        (b"[2024-10-25 12:15:30,123 GMT+02:00] DEBUG ", 123.0),
+        (b"2024-10-25 02:15:30,123 UTC-08:00 DEBUG ", 123.0),
+        (b"2024-10-25 12:15:30,123 GMT+2 DEBUG ", 123.0),
+        (b"[2024-10-25 07:15:30,123 -03] DEBUG ", 123.0),
+        (b"[2024-10-25 12:15:30,123 Europe/Berlin] DEBUG ", 123.0),
+        (b"[2024-10-25T12:15:30,123+02:00[Europe/Berlin]] DEBUG ", 123.0),
+        (b"[2024-10-25 10:15:30,123 Kafka/request] DEBUG ", 123.0),
+        (b"2024.10.25 10:15:30,123 DEBUG ", 123.0),
+        (b"[2024-10-25  10:15:30,123] DEBUG ", 123.0),
+        (b"[2024-10-25_10:15:30,123] DEBUG ", 123.0),
+        (b"[2024-10-25, 10:15:30,123] DEBUG ", 123.0),
+        (b"Oct 25, 2024 10:15:30.123 AM DEBUG ", 123.0),
+        (b"Oct 25 2024 10:15:30,123 DEBUG ", 123.0),
+        (b"Fri Oct 25 10:15:30 UTC 2024 DEBUG ", 0.0),
+        (b"2024-10-25 11:15:30,123 2024-10-25 10:15:30,123 DEBUG ", 123.0),
     ],
 )
 def test_layouts(prefix: bytes, ms: float) -> None:
@@ -81,6 +97,35 @@ def test_times_without_a_date_take_it_from_the_files_name() -> None:
     assert reader.read(b"10:15:30,123 DEBUG ") == SECOND + 123
     with pytest.raises(StampError, match="no date"):
         StampReader(file="kafka-request.log").read(b"10:15:30,123 DEBUG ")
+
+
+@pytest.mark.parametrize("prefix", [b"2024-1-5 9:05:03,5 ", b"[5.1.2024 9:05:03,500] "])
+def test_numbers_without_their_zeros(prefix: bytes) -> None:
+    assert StampReader().read(prefix) == 1_704_445_503_500.0  # 2024-01-05T09:05:03.5Z
+
+
+def test_two_digits_of_a_year_are_believed_only_where_the_files_name_bears_them_out() -> None:
+    reader = StampReader(file="kafka-request.log.2024-10-25-10")
+    for prefix in (b"24/10/25 10:15:30 DEBUG ", b"25.10.24 10:15:30 DEBUG "):
+        assert reader.read(prefix) == SECOND
+        for other in ("kafka-request.log", "kafka-request.log.2024-10-26"):
+            with pytest.raises(StampError, match=r"has two digits; let the layout print yyyy-MM-d"):
+                StampReader(file=other).read(prefix)
+
+
+@pytest.mark.parametrize(
+    ("file", "prefix"),
+    [
+        ("messages-20241027.gz", b"Oct 25 10:15:30 host kafka[7]: DEBUG "),
+        ("messages-20250102", b"Oct 25 10:15:30 host kafka[7]: DEBUG "),
+        ("messages-20240201", b"Oct 25 10:15:30 2024 host kafka[7]: DEBUG "),
+    ],
+)
+def test_a_day_without_a_year_takes_the_one_nearest_to_the_files(file: str, prefix: bytes) -> None:
+    assert StampReader(file=file).read(prefix) == SECOND
+    if b"2024" not in prefix:
+        with pytest.raises(StampError, match="has no year, and neither has the file's name"):
+            StampReader(file="messages").read(prefix)
 
 
 @pytest.mark.parametrize("prefix", [b"", b"DEBUG ", b"[garbage] "])
@@ -128,3 +173,22 @@ def test_named_zones_are_the_given_ones_and_tell_a_repeated_hour_apart() -> None
         berlin.read(b"[2024-12-25 12:15:30,123 CEST] ")
     with pytest.raises(StampError, match="zone is PST"):
         StampReader().read(b"2024-12-25 12:15:30,123 PST DEBUG ")
+
+
+def test_zones_that_only_java_names_are_the_given_one() -> None:
+    prefix = b"[2024-10-25 18:15:30,123 SGT] DEBUG "
+    assert StampReader(zone_of("Asia/Singapore")).read(prefix) == SECOND + 123
+    assert StampReader(zone_of("+08:00")).read(b"[2024-10-25 18:15:30,123] ") == SECOND + 123
+    for name in (b"SGT", b"AKDT", b"WIB"):
+        with pytest.raises(StampError, match=r"zone is .* give the brokers' with --time-zone"):
+            StampReader().read(b"[2024-10-25 18:15:30,123 %s] DEBUG " % name)
+
+
+def test_an_hour_that_clocks_skipped_tells_that_the_zone_is_another() -> None:
+    berlin = StampReader(zone_of("Europe/Berlin"))
+    before = berlin.read(b"[2024-03-31 01:59:59,000] ")
+    assert berlin.read(b"[2024-03-31 03:00:00,000] ") == before + 1000
+    assert berlin.second(b"2024-03-31 02:30:00") is None
+    with pytest.raises(StampError, match=r"02:30 was skipped .* is --time-zone the brokers'"):
+        berlin.read(b"[2024-03-31 02:30:00,000] ")
+    assert berlin.read(b"[2024-03-31 02:30:00,000Z] ") == before + 5_401_000
