@@ -85,6 +85,7 @@ _BROKERS_OWN: Final = frozenset(
         "BEGIN_QUORUM_EPOCH",
         "END_QUORUM_EPOCH",
         "ALTER_PARTITION",
+        "ALTER_ISR",  # its name before Kafka 3.2
         "ENVELOPE",
         "FETCH_SNAPSHOT",
         "BROKER_REGISTRATION",
@@ -113,6 +114,7 @@ _KEY: Final = b'"requestApiKey":'
 _KEY_LEN: Final = len(_KEY)
 _ESCAPED: Final = re.compile(rb'Completed request:\s*\{\\"|\{\\"isForwarded\\"|\\"requestHeader\\"')
 _OLD: Final = re.compile(rb"Completed request:\s*(?:RequestHeader\(|[A-Za-z])")
+_JSON: Final = json.JSONDecoder()
 
 
 class LineParser:
@@ -166,7 +168,14 @@ class LineParser:
         decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
         end = body.rfind(b"}") + 1
         try:
-            line = decoder.decode(body[:end])
+            try:
+                line = decoder.decode(body[:end])
+            except msgspec.DecodeError as exc:
+                if isinstance(exc, msgspec.ValidationError):
+                    raise
+                body = _before_more(body[:end])
+                end = len(body)
+                line = decoder.decode(body)
             if decoder is PLAIN:  # a layout with spaces, or keys in another order
                 decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
                 if decoder is not PLAIN:
@@ -261,10 +270,20 @@ class LineParser:
         if b'"requestHeader"' not in body:
             raise BadLine(why(body, None))
         try:  # spaces after colons: put it into the form the fast way knows
-            value = json.loads(body[: body.rfind(b"}") + 1])
+            value = json.loads(_before_more(body[: body.rfind(b"}") + 1]))
         except ValueError as exc:
             raise BadLine(why(line[start:], exc)) from exc
         return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
+
+
+def _before_more(body: bytes) -> bytes:
+    """Return the JSON without what follows it that isn't a request: a layout's ``%X`` prints {}."""
+    try:
+        text = body.decode()
+        _, end = _JSON.raw_decode(text)
+    except ValueError:  # something else is wrong
+        return body
+    return body if '"requestHeader"' in text[end:] else text[:end].encode()
 
 
 def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
