@@ -4,6 +4,7 @@ Read the lines that a split owns, as chunks of whole lines in one buffer, or as 
 
 from __future__ import annotations
 
+import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -25,9 +26,12 @@ def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
     Yield the text of a compressed file.
 
     Raises:
-        OSError: where the stream ends early or is broken, after all that came before it (gzip),
-            or nearly all (others, whose streams give whole blocks).
+        OSError: where the stream ends early or is broken, after all that came before it (gzip,
+            xz), or nearly all (others, whose streams give whole blocks).
     """
+    if compression == "xz":
+        yield from _unxz(system, inner)
+        return
     if compression != "gzip":
         with system.open_input_stream(inner, compression=compression) as stream:
             while data := stream.read(65536):
@@ -49,6 +53,27 @@ def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
                 if not fed:
                     return
         msg = "the gzip stream ends early"
+        raise OSError(msg)
+
+
+def _unxz(system: Any, inner: str) -> Iterator[bytes]:
+    """Yield the text of an xz file, or an .lzma one."""
+    with system.open_input_stream(inner, compression=None) as stream:
+        unpack, fed = lzma.LZMADecompressor(), b""
+        while data := fed or stream.read(1 << 20):
+            try:
+                text = unpack.decompress(data)
+            except lzma.LZMAError as exc:
+                raise OSError(str(exc)) from exc
+            if text:
+                yield text
+            fed = unpack.unused_data.lstrip(b"\0")
+            if unpack.eof:  # another stream may follow
+                unpack = lzma.LZMADecompressor()
+                fed = fed or stream.read(1 << 20).lstrip(b"\0")
+                if not fed:
+                    return
+        msg = "the xz stream ends early"
         raise OSError(msg)
 
 

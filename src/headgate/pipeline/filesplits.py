@@ -8,6 +8,7 @@ owner whatever the cuts. Compressed files are one piece each. Paths are local, o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,18 @@ _COMPRESSION: Final = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"BZh", "bz2"),
     (b"\x04\x22\x4d\x18", "lz4"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x5d\0\0", "xz"),  # its elder form, .lzma
+    *((bytes((n,)) + b"\x2a\x4d\x18", "zstd") for n in range(0x50, 0x60)),  # as pzstd begins
 )
 # What isn't read, and would be millions of bad lines.
 _FOREIGN: Final = (
-    (b"\xfd7zXZ\0", "xz"),
     (b"PK\3\4", "zip"),
     (b"7z\xbc\xaf\x27\x1c", "7-zip"),
     (b"\x1f\x9d", "compress (.Z)"),
+    (b"\x02\x21\x4c\x18", "lz4's legacy format"),
+    (b"\xff\x06\0\0sNaPpY", "snappy"),
+    (b"\x89LZO", "lzop"),
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
@@ -75,14 +81,14 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
     List the files under ``paths``, each once, with their sizes in bytes, in order of name.
 
     Directories are walked; hidden files, ``_SUCCESS`` and the like are left out, and a pattern
-    with ``*`` is expanded for local paths.
+    with ``*`` is expanded for local paths. A file that only links lead to has the first one's name.
 
     Raises:
         ConfigError: for each path that doesn't exist or holds no file, all at once.
     """
     from pyarrow import fs
 
-    found: dict[str, int] = {}
+    found: dict[str, tuple[str, int]] = {}
     wrong: list[str] = []
     for given in paths:
         expanded = [given]
@@ -113,13 +119,14 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
             if not files:
                 wrong.append(f"--requests {path}: holds no file; give where logs or journals are")
             for i in files:
-                real = str(Path(i.path).resolve()) if not scheme else scheme + i.path
-                if scheme == "file://":
-                    real = str(Path(i.path).resolve())
-                found[real] = int(i.size)
+                name = real = scheme + i.path
+                if scheme in ("", "file://"):
+                    name, real = os.path.normpath(i.path), str(Path(i.path).resolve())
+                if real not in found or name == real:
+                    found[real] = name, int(i.size)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    return sorted(found.items())
+    return sorted(found.values())
 
 
 def _hidden(path: str, root: str) -> bool:
@@ -146,7 +153,8 @@ def cut(
         broker_id_pattern: regex on the path whose first group is the broker's id; wins over
             ``broker_id`` where it matches.
         split_bytes: size of a piece.
-        notes: gets a sentence about each other log that begins as one before it does.
+        notes: gets a sentence about each other log that begins as one before it does, and one
+            about logs of which nothing tells the broker.
 
     Raises:
         ConfigError: if the pattern isn't a regex with a group, or its group isn't a number.
@@ -160,17 +168,20 @@ def cut(
     journals = [path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]
     splits.extend(_journals([path for path in journals if not tables.get(path)]))
     begun: dict[bytes, str] = {}
+    unknown: list[str] = []
     for path, size in files:  # in order of name: x before x.gz
         if path.endswith(_JOURNAL_SUFFIXES):
             continue
         broker = -1 if broker_id is None else broker_id
-        match = pattern.search(path) if pattern else None
+        match = _match(pattern, path) if pattern else None
         if match:
             try:
                 broker = int(match[1])
             except ValueError as exc:
                 msg = f"--broker-id-pattern gives {match[1]!r} for {path}, which isn't a number"
                 raise ConfigError(msg) from exc
+        elif broker < 0:
+            unknown.append(path)
         head, compression, unread = _head(path)
         if _SET_ASIDE.search(path):
             unread = (
@@ -191,7 +202,28 @@ def cut(
             Split(path, start, min(start + split_bytes, size), "log", "", broker, nanos)
             for start in range(0, size, split_bytes)
         )
+    if notes is not None and (pattern or len(unknown) > 1):
+        notes.extend(_of_one_broker(unknown, by_pattern=pattern is not None))
     return splits
+
+
+def _of_one_broker(logs: Sequence[str], *, by_pattern: bool) -> Iterator[str]:
+    """Say of logs whose broker isn't known that they count as one's."""
+    if by_pattern and logs:
+        count, whose = ("1 log", "its") if len(logs) == 1 else (f"{len(logs)} logs", "their")
+        where = f"isn't in the path of {count} ({logs[0]})"
+        yield f"--broker-id-pattern {where}: {whose} broker is unknown"
+    elif logs:
+        hint = "give --broker-id-pattern if several wrote them"
+        yield f"{len(logs)} logs count as one broker's; {hint}"
+
+
+def _match(pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
+    """Return where a pattern is in a path, or in that of the file a link leads to."""
+    found = pattern.search(path)
+    if found is None and "://" not in path:
+        found = pattern.search(str(Path(path).resolve()))
+    return found
 
 
 # What `headgate journal compact` (``usage.reader``) calls damaged files.
@@ -279,6 +311,6 @@ def _head(path: str) -> tuple[bytes, str, str]:
                 return b"", name, ""
     for magic, name in _FOREIGN:
         if head.startswith(magic):
-            why = f"it is {name}; make it UTF-8 text, plain or as gzip, zstd, bzip2 or lz4"
+            why = f"it is {name}; make it UTF-8 text, plain or as gzip, zstd, bzip2, lz4 or xz"
             return b"", "", why
     return head, "", ""

@@ -37,7 +37,7 @@ INPUTS: Final = schema.Table(
 )
 # In place of a number: the file is a log.
 _LOG: Final = -1
-_COMPRESSED: Final = ("gz", "zst", "bz2", "lz4")
+_COMPRESSED: Final = ("gz", "zst", "bz2", "lz4", "xz", "lzma")
 # (broker, (seq, epoch ms)) of start events.
 Starts = dict[int, tuple[int, int]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,7 +60,15 @@ def zstd(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("name", "pack"),
-    [("a.gz", gzip.compress), ("a.zst", zstd), ("a.bz2", bz2.compress), ("a", gzip.compress)],
+    [
+        ("a.gz", gzip.compress),
+        ("a.zst", zstd),
+        ("a.bz2", bz2.compress),
+        ("a.xz", lzma.compress),
+        ("a.lzma", lambda data: lzma.compress(data, lzma.FORMAT_ALONE)),
+        ("a.pzst", lambda data: b"\x50\x2a\x4d\x18\4\0\0\0size" + zstd(data)),
+        ("a", gzip.compress),
+    ],
 )
 def test_compressed_files_are_one_piece(tmp_path: Path, name: str, pack: object) -> None:
     assert callable(pack)
@@ -69,13 +78,17 @@ def test_compressed_files_are_one_piece(tmp_path: Path, name: str, pack: object)
     assert lines_of(splits) == LOG.split(b"\n")[:-1]
 
 
-def test_gzip_of_several_members_is_read_to_the_end(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress(LOG[:5000]) + gzip.compress(LOG[5000:]))
+@pytest.mark.parametrize("pack", [gzip.compress, zstd, bz2.compress, lzma.compress])
+def test_streams_of_several_members_are_read_to_the_end(tmp_path: Path, pack: object) -> None:
+    assert callable(pack)
+    (tmp_path / "a.gz").write_bytes(pack(LOG[:5000]) + pack(LOG[5000:]))
     assert lines_of(cut(find_files([str(tmp_path)]))) == LOG.split(b"\n")[:-1]
 
 
-def test_a_truncated_gzip_gives_its_lines_and_then_fails(tmp_path: Path) -> None:
-    whole = gzip.compress(LOG * 200)
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_truncated_stream_gives_its_lines_and_then_fails(tmp_path: Path, pack: object) -> None:
+    assert callable(pack)
+    whole = pack(b"".join(b"%d %b" % (n, LOG) for n in range(200)))
     (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
     got = []
     with pytest.raises(OSError, match=r"."):
@@ -114,6 +127,39 @@ def test_broker_ids_come_from_the_path_or_the_flag(tmp_path: Path) -> None:
     splits = cut(find_files([str(tmp_path)]), broker_id=7, broker_id_pattern=r"broker-(\d+)/[^/]*$")
     assert [s.broker_id for s in splits] == [7, 1, 22]
     assert [s.broker_id for s in cut(find_files([str(tmp_path)]))] == [-1, -1, -1]
+
+
+def test_a_link_may_name_the_broker_and_so_may_what_it_leads_to(tmp_path: Path) -> None:
+    logs, pods = tmp_path / "logs", tmp_path / "pods" / "broker-9"
+    logs.mkdir()
+    pods.mkdir(parents=True)
+    for name in ("0.log", "1.log"):
+        (pods / name).write_bytes(b"a\n")
+    (logs / "kafka-3.log").symlink_to(pods / "0.log")
+    (logs / "other.log").symlink_to(pods / "1.log")
+    splits = cut(find_files([str(logs)]), broker_id_pattern=r"(?:kafka|broker)-(\d+)")
+    assert [(Path(s.path).name, s.broker_id) for s in splits] == [
+        ("kafka-3.log", 3),
+        ("other.log", 9),
+    ]
+    both = find_files([str(logs), str(pods)])
+    assert both == find_files([str(pods), str(logs)]) == find_files([str(pods)])
+
+
+def test_logs_of_unknown_brokers_are_told_of(tmp_path: Path) -> None:
+    for name in ("broker-1.log", "x.log", "y.log"):
+        (tmp_path / name).write_bytes(b"a\n")
+    notes: list[str] = []
+    files = find_files([str(tmp_path)])
+    cut(files, broker_id_pattern=r"broker-(\d+)", notes=notes)
+    cut(files, notes=notes)
+    cut(files, broker_id=1, notes=notes)
+    cut(files[:1], notes=notes)
+    assert notes == [
+        f"--broker-id-pattern isn't in the path of 2 logs ({tmp_path}/x.log): their broker is "
+        "unknown",
+        "3 logs count as one broker's; give --broker-id-pattern if several wrote them",
+    ]
 
 
 @pytest.mark.parametrize(
