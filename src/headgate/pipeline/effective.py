@@ -70,13 +70,31 @@ class Explain:
         }
 
 
+@dataclass(frozen=True)
+class Epochs:
+    """Number the table in force at each row's ``second_ms``. A ``mapInArrow``."""
+
+    starts_ms: tuple[float, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches with a column ``epoch`` more."""
+        import numpy as np
+        import pyarrow as pa
+
+        for batch in batches:
+            seconds = batch.column("second_ms").to_numpy(zero_copy_only=False)
+            epoch = np.searchsorted(self.starts_ms, seconds, side="right") - 1
+            yield batch.append_column("epoch", pa.array(epoch, pa.int32()))
+
+
 def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     """
     Explain every (principal, client-id) and find dead quotas: activity -> EFFECTIVE.
 
-    With a history of quotas, the table in force at each client's last request counts, and only
-    quotas of the last table can be dead. A Produce is bound by a user's byte rate, but also by what
-    is configured of cluster-wide rates, shares, producer ids and thread time: each is a row.
+    With a history of quotas, a client has a row for each limit that it had, with the requests under
+    it, and only quotas of the last table can be dead. A Produce is bound by a user's byte rate, but
+    also by what is configured of cluster-wide rates, shares, producer ids and thread time: each is
+    a row.
     """
     from pyspark.sql import functions as F
 
@@ -84,8 +102,9 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         spark = activity.sparkSession
         who = (
             activity.where(F.col("is_charged") & F.col("quota_type").isin(*KEY_OF_TYPE))
+            .transform(_with_epoch(quotas))
             .withColumn("quota_key", F.explode(_keys(quotas)))
-            .groupBy("principal", "client_id", "quota_key")
+            .groupBy("principal", "client_id", "quota_key", "epoch")
             .agg(
                 F.sum("requests").alias("requests"),
                 F.sum(F.when(_is_bytes(), F.col("bytes")).otherwise(0)).alias("bytes"),
@@ -93,6 +112,10 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
             )
         )
         applied = who.mapInArrow(Explain(quotas), schema.EFFECTIVE.struct)
+        if len(quotas.tables) > 1:
+            same = [n for n in schema.EFFECTIVE.names if n not in ("requests", "bytes")]
+            sums = applied.groupBy(*same).agg(*(F.sum(n).alias(n) for n in ("requests", "bytes")))
+            applied = schema.EFFECTIVE.select(sums)
         table = quotas.tables[-1]
         configured = [
             (str(key), str(entity), value, _dead_note(str(key), entity.shape))
@@ -119,6 +142,20 @@ def effective(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         )
         frame: DataFrame = applied.unionByName(schema.EFFECTIVE.select(rows))
         return frame
+
+    return transform
+
+
+def _with_epoch(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+    """Number the table in force: a column ``epoch``."""
+    from pyspark.sql import functions as F
+
+    def transform(activity: DataFrame) -> DataFrame:
+        if len(quotas.tables) == 1:
+            return activity.withColumn("epoch", F.lit(0))
+        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in activity.schema)
+        made: DataFrame = activity.mapInArrow(Epochs(quotas.starts_ms), f"{columns}, epoch int")
+        return made
 
     return transform
 

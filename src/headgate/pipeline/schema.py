@@ -375,8 +375,9 @@ STORMS: Final = _table(
 
 EFFECTIVE: Final = _table(
     "effective",
-    "One row per (kind, quota key, who). kind `applied`: the quota that applied to this principal "
-    "and client-id; kind `dead`: a configured quota that nobody in the data matched.",
+    "One row per (kind, quota key, who, and limit where `--quotas` has a history). kind `applied`: "
+    "the quota that applied to this principal and client-id; kind `dead`: a configured quota that "
+    "nobody in the data matched.",
     ("kind", "string", "applied or dead"),
     ("quota_key", "string", "key with its unit: producer_byte_rate:broker_bps"),
     ("principal", "string", "name part of the principal, raw; null for dead quotas"),

@@ -1,6 +1,7 @@
 """What the report computes: sums conserved, means and windows right, nothing dropped silently."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_tables import T0, everything, tenants, usage_row, write
@@ -10,6 +11,7 @@ from headgate.pipeline.report import build_report, read_tables
 from headgate.pipeline.report import tables as tables_module
 from headgate.pipeline.report.model import MOST_TENANTS
 from headgate.pipeline.report.tables import MOST_BINS, bin_length_ms
+from headgate.pipeline.schema import TABLES
 
 
 def test_sums_over_tenants_are_the_sums_over_the_usage_table(made: Path) -> None:
@@ -105,6 +107,24 @@ def test_plans_members_and_advice_find_their_tenant(made: Path) -> None:
     assert {m["principal"] for m in odd.members} == {"CN=a b,O=*"}
     assert len(odd.advice) == 1
     assert [p["plan"] for p in odd.plans] == ["double", "half", "logged"]
+
+
+def test_a_member_that_had_several_limits_stands_once(tmp_path: Path) -> None:
+    def row(unit: str, value: float, requests: int) -> dict[str, Any]:
+        fields = dict.fromkeys(TABLES["effective"].names)
+        return fields | {
+            "kind": "applied", "quota_key": f"producer_byte_rate:{unit}", "principal": "user1",
+            "client_id": "etl", "quota_id": "user1:", "value": value, "requests": requests,
+            "bytes": requests * 10,
+        }  # fmt: skip
+
+    rows = [row("broker_bps", 1.0, 3), row("broker_bps", 2.0, 4), row("bps", 5.0, 7)]
+    usage = [usage_row(0, amount=70, quota_id="user1:", quota_user="user1")]
+    report = build_report(read_tables(write(tmp_path, usage=usage, effective=rows)))
+    (tenant,) = report.tenants
+    assert tenant.members == [
+        {"principal": "user1", "client_id": "etl", "requests": 7, "bytes": 70}
+    ]
 
 
 def test_bad_lines_are_counted_by_reason(made: Path) -> None:

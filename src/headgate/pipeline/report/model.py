@@ -331,6 +331,7 @@ def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list
 def _attach(report: Report, tables: ReportTables) -> None:
     """Give each tenant its members, its plans and the advice about its entity."""
     by_key = {(t.quota_type, t.quota_id): t for t in report.tenants}
+    members: dict[tuple[int, Any, Any], tuple[str, dict[str, Any]]] = {}
     for row in tables.rows("effective"):
         if row["kind"] != "applied":
             continue
@@ -338,9 +339,19 @@ def _attach(report: Report, tables: ReportTables) -> None:
         if tenant is not None and (row["requests"] or row["bytes"]):
             # A journal's usage knows its limits, not where they come from.
             tenant.source = tenant.source or row["source"] or ""
-            tenant.members.append(
-                {name: row[name] for name in ("principal", "client_id", "requests", "bytes")}
+            # A client that had several limits has a row for each, and again for each unit's.
+            unit, member = members.setdefault(
+                (tenant.index, row["principal"], row["client_id"]),
+                (
+                    row["quota_key"],
+                    {n: row[n] for n in ("principal", "client_id")} | {"requests": 0, "bytes": 0},
+                ),
             )
+            if not member["requests"] and not member["bytes"]:
+                tenant.members.append(member)
+            if unit == row["quota_key"]:
+                member["requests"] += row["requests"]
+                member["bytes"] += row["bytes"]
     sums: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in tables.rows("what_if"):
         # A plan may give a client another quota-id; what its traffic would meet is shown there.
