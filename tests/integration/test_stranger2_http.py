@@ -1,0 +1,91 @@
+"""The HTTP listener under bad input: answered or closed, and whoever asks properly is served."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from headgate.gateway import GatewayThread
+from headgate.gateway.http import MOST_CONNECTIONS
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+
+from .scripted_upstream import Start, connect, produce, read_answer, start, upstream
+
+__all__ = ["start", "upstream"]
+
+
+def ask(gateway: GatewayThread, raw: bytes) -> bytes:
+    """Say something to the HTTP listener; return all it answers until it closes."""
+    http = gateway.gateway.http
+    assert http is not None
+    with socket.create_connection(http.address, 60) as client:
+        found = b""
+        try:
+            client.sendall(raw)
+            while piece := client.recv(65_536):
+                found += piece
+        except ConnectionError:  # it was closed before everything was said
+            pass
+    return found
+
+
+def get(path: str, *, method: str = "GET", more: str = "") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (get("/"), b"404"),
+        (get("/../../etc/passwd"), b"404"),
+        (get("/metrics/x"), b"404"),
+        (get("/metrics", method="POST", more="Content-Length: 3\r\n") + b"abc", b"405"),
+        (get("/healthz", method="DELETE"), b"405"),
+        (get("/readyz", method="BREW"), b"405"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n", b"400"),
+        (b"GET /healthz?\xff\x00 HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 300_000, b"400"),
+        (b"GET /" + b"a" * 300_000, b"400"),
+    ],
+    ids=lambda value: repr(value[:24]),
+)
+def test_bad_input_is_refused_and_the_next_is_served(
+    start: Start, raw: bytes, status: bytes
+) -> None:
+    gateway = start(headgate__http__listener="127.0.0.1:0")
+    answer = ask(gateway, raw)
+    assert answer.startswith(b"HTTP/1.1 " + status) or (status == b"400" and not answer)
+    assert ask(gateway, get("/healthz")).endswith(b"\r\n\r\nok\n")
+
+
+def test_questions_that_never_end_keep_nobody_else_out(start: Start) -> None:
+    gateway = start(headgate__http__listener="127.0.0.1:0")
+    http = gateway.gateway.http
+    assert http is not None
+    half = [socket.create_connection(http.address, 60) for _ in range(MOST_CONNECTIONS + 5)]
+    for client in half:
+        client.sendall(b"GET /heal")
+    assert ask(gateway, get("/readyz")).endswith(b"\r\n\r\nready\n")
+    for client in half:
+        client.close()
+
+
+def test_a_client_id_can_forge_no_series(start: Start) -> None:
+    forged = 'a"} 1\nheadgate_store_up{broker="1"} 0\n'
+    gateway = start(
+        {QuotaEntity.of(client_id=forged): {PRODUCER: 1_000.0}},
+        headgate__http__listener="127.0.0.1:0",
+    )
+    frame = produce(50_000)
+    name = forged.encode()
+    body = frame[4:12] + len(name).to_bytes(2, "big") + name + frame[17:]
+    with connect(gateway) as client:
+        client.sendall(len(body).to_bytes(4, "big") + body)
+        read_answer(client)
+    lines = ask(gateway, get("/metrics")).decode().splitlines()
+    assert 'headgate_store_up{broker="1"} 1.0' in lines
+    assert 'headgate_store_up{broker="1"} 0' not in lines
+    assert any(line.startswith("kafka_server_produce_byte_rate{") for line in lines)
