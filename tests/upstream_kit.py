@@ -83,11 +83,12 @@ class Upstream:
 
     def _metadata(self, correlation: int) -> bytes:
         """Metadata v8: throttle time, brokers, cluster id, controller, no topics, operations."""
-        body = struct.pack(">iii", correlation, 0, len(self.brokers))
-        for broker in self.brokers:
+        brokers = list(self.brokers)  # a test may add one meanwhile
+        body = struct.pack(">iii", correlation, 0, len(brokers))
+        for broker in brokers:
             body += struct.pack(">i", broker) + _string("127.0.0.1")
             body += struct.pack(">ih", self.port, -1)
-        body += _string("kit") + struct.pack(">iii", self.brokers[0], 0, 0)
+        body += _string("kit") + struct.pack(">iii", brokers[0], 0, 0)
         return struct.pack(">i", len(body)) + body
 
 

@@ -74,7 +74,9 @@ def settings(upstream: Upstream, folder: Path, **more: str) -> Settings:
             "headgate.broker.id.max": "1",
             "headgate.data.dir": str(folder),
             "headgate.usage": "none",
-            "headgate.lease.ttl.ms": "1000",
+            # Released leases are had within a fifth of it; one that stands still for all of it
+            # loses its own, as a busy machine may for a second.
+            "headgate.lease.ttl.ms": "10000",
             **{name.replace("__", "."): value for name, value in more.items()},
         }
     )

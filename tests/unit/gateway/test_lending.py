@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,6 +195,9 @@ def test_a_changed_certificate_or_trust_store_is_read_again(
     else:
         fresh = authority.issue_cert(common_name="alice")
         fresh.private_key_and_cert_chain_pem.write_to_path(tmp_path / changed)
+    # A file's time goes in ticks of some ms, and who is quick has written both within one.
+    written = (tmp_path / changed).stat().st_mtime_ns
+    os.utime(tmp_path / changed, ns=(written, written + 1_000_000_000))
     assert lent.ready_context(alice.ssl) is None
     after = lent.context(alice.ssl)
     assert after is not made
