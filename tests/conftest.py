@@ -47,6 +47,16 @@ if settings.get_current_profile_name() == "ci":
     # loaded: another module, or another order of tests, and every property test gets others.
     providers._get_local_constants = lambda: providers._local_constants  # none, as at its start
 
+# What a machine says of its terminal and its proxy: rich draws by the one whatever it is told, and
+# urllib asks the other even for what listens on loopback. Children see the same.
+for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
+os.environ["TERM"] = "xterm"
+for _name in ("no_proxy", "NO_PROXY"):
+    _others = os.environ.get(_name)
+    if _others != "*":
+        os.environ[_name] = ",".join(filter(None, ("127.0.0.1,localhost,::1", _others)))
+
 _numbers = itertools.count(1)
 _PLACES = {
     "kafka4": "integration",
