@@ -153,8 +153,8 @@ def cut(
         broker_id_pattern: regex on the path whose first group is the broker's id; wins over
             ``broker_id`` where it matches.
         split_bytes: size of a piece.
-        notes: gets a sentence about each other log that begins as one before it does, and one
-            about logs of which nothing tells the broker.
+        notes: gets a sentence about each other log that begins as one before it does, one about
+            logs of which nothing tells the broker, and one where all files are empty.
 
     Raises:
         ConfigError: if the pattern isn't a regex with a group, or its group isn't a number.
@@ -202,9 +202,16 @@ def cut(
             Split(path, start, min(start + split_bytes, size), "log", "", broker, nanos)
             for start in range(0, size, split_bytes)
         )
+    if notes is not None and files and not any(size for _, size in files):
+        notes.append(_NOTHING)
     if notes is not None and (pattern or len(unknown) > 1):
         notes.extend(_of_one_broker(unknown, by_pattern=pattern is not None))
     return splits
+
+
+_NOTHING: Final = (
+    "there is nothing in it; is kafka.request.logger at DEBUG? docs/howto/request-logs.md says how"
+)
 
 
 def _of_one_broker(logs: Sequence[str], *, by_pattern: bool) -> Iterator[str]:

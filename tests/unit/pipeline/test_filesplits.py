@@ -146,6 +146,18 @@ def test_a_link_may_name_the_broker_and_so_may_what_it_leads_to(tmp_path: Path) 
     assert both == find_files([str(pods), str(logs)]) == find_files([str(pods)])
 
 
+def test_where_there_is_nothing_the_way_out_is_told(tmp_path: Path) -> None:
+    notes: list[str] = []
+    (tmp_path / "a.log").touch()
+    cut(find_files([str(tmp_path)]), notes=notes)
+    assert len(notes) == 1
+    assert "is kafka.request.logger at DEBUG?" in notes[0]
+    (tmp_path / "b.log").write_bytes(b"a\n")
+    notes.clear()
+    cut(find_files([str(tmp_path)]), broker_id=1, notes=notes)
+    assert notes == []
+
+
 def test_logs_of_unknown_brokers_are_told_of(tmp_path: Path) -> None:
     for name in ("broker-1.log", "x.log", "y.log"):
         (tmp_path / name).write_bytes(b"a\n")
