@@ -181,7 +181,7 @@ def test_a_fetch_that_the_network_broke_is_tried_again(
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\necho '{says}'\nexit 1\n")
+    program.write_text(f"#!/bin/sh\necho run >> '{tmp_path}/runs'\necho '{says}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(room, "find_java", lambda: Java(tmp_path, 17, "PATH"))
     monkeypatch.setattr(room, "_AGAIN_S", (0.0, 0.0))

@@ -222,7 +222,7 @@ def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
     assert command("usage", fail, [], argparse.ArgumentParser()) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"headgate usage: Spark failed: {line}"
-    rest = Path(second.rpartition(" ")[2])
+    rest = Path(second.partition(" is in ")[2])
     assert "o1.save" in rest.read_text() or "Traceback" in rest.read_text()
     rest.unlink()
 
