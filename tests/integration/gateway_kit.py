@@ -133,7 +133,11 @@ def set_quota(
         version = store.snapshot().version
     finally:
         store.close()
-    wait_for(lambda: gateway.gateway.table.version >= version, "the gateway to see the quota")
+    # Asked on the loop's own thread: there a table that is seen is in force in every front.
+    wait_for(
+        lambda: gateway.call(lambda: gateway.gateway.table.version) >= version,
+        "the gateway to see the quota",
+    )
 
 
 def wait_for(happened: Any, what: str, seconds: float = 60) -> None:

@@ -31,7 +31,7 @@ from headgate.gateway import GatewayThread
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
 from headgate.wire.messages import draft
 
-from .gateway_kit import make_gateway
+from .gateway_kit import make_gateway, wait_for
 
 __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
@@ -43,6 +43,7 @@ class Places:
 
     def __init__(self, gateway: GatewayThread) -> None:
         assert gateway.gateway.admin_address is not None
+        self.gateway = gateway
         host, port = gateway.gateway.admin_address
         self.admin = f"{host}:{port}"
         self.data = gateway.bootstrap("PLAINTEXT")
@@ -187,6 +188,9 @@ async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: P
     asked = QuotaEntity.of(user="ANONYMOUS")
     with AdminClient(places.data) as client:
         client.alter_quotas([AlterQuotasEntry(asked, [Op(REQUEST, 0.000001)])]).all().result(120)
+    gateway = places.gateway
+    # Answered once it is stored; in force once the gateway has heard of it from its store.
+    wait_for(lambda: gateway.call(lambda: gateway.gateway.table.get(asked, REQUEST)), "the quota")
     host, _, port = places.admin.partition(":")
     connection = await Connection.open(host, int(port), Security())
     told = []
@@ -205,6 +209,7 @@ def test_broker_settings_through_a_gateway(
     argv = ["--bootstrap-server", places.data]
     rate = "max.connection.creation.rate"
     assert main([*argv, "--alter", "--broker", "1", "--add-config", f"{rate}=77"]) == 0
+    wait_for(lambda: places.gateway.gateway.broker_configs.get("1"), "the gateway to hear of it")
     assert main([*argv, "--describe", "--broker", "1"]) == 0
     done, head, line = capsys.readouterr().out.splitlines()
     assert done == "Completed updating config for broker 1."

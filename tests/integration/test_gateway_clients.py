@@ -73,7 +73,12 @@ def test_a_client_creates_a_topic(through: str, client: Client, unique: Unique) 
     client.create(through, name, 3)
     admin = AdminClient({"bootstrap.servers": through})
     wait_for(lambda: name in admin.list_topics(timeout=60).topics, "the topic")
-    assert sorted(admin.list_topics(name, timeout=60).topics[name].partitions) == [0, 1, 2]
+
+    def partitions() -> list[int]:
+        return sorted(admin.list_topics(name, timeout=60).topics[name].partitions)
+
+    # Another broker may be asked this time, which hears of the topic a while later.
+    wait_for(lambda: partitions() == [0, 1, 2], "its partitions")
 
 
 @tried(matrix.RECORDS)

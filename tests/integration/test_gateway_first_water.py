@@ -132,11 +132,13 @@ def test_a_consumer_over_quota_loses_nothing(
     gateway = make_gateway(quota__window__num="3")
     bootstrap = gateway.bootstrap("PLAINTEXT")
     name, client = topic(bootstrap, unique("slow"), 1), unique("reader")
-    send(bootstrap, name, 1_000)
+    # Small batches: a batch is given whole, and a last one that held nearly all would have nothing
+    # after it to wait for.
+    send(bootstrap, name, 1_500, **{"batch.num.messages": 50})
     set_quota(gateway, QuotaEntity.of(client_id=client), {CONSUMER: 200_000.0})
     started = time.monotonic()
-    found = receive(bootstrap, name, 1_000, unique("g"), **{"client.id": client})
-    assert [int(key) for key in found] == list(range(1_000))
+    found = receive(bootstrap, name, 1_500, unique("g"), **{"client.id": client})
+    assert [int(key) for key in found] == list(range(1_500))
     assert time.monotonic() - started > 2.0
 
 

@@ -30,6 +30,9 @@ from headgate.wire.messages import (
 )
 from headgate.wire.throttle import read_throttle
 
+from .gateway_kit import topic as make_topic
+from .gateway_kit import wait_for
+
 pytestmark = pytest.mark.kafka4
 
 
@@ -180,11 +183,9 @@ def test_client_quotas_of_a_real_broker(broker: Connection, version: int) -> Non
     wanted = quotas.DescribeClientQuotasRequest(
         (quotas.Component("user", quotas.MATCH_EXACT, user),), False
     )
-    for _ in range(100):
-        answer = broker.call(48, version, wanted)
-        if answer.entries:
-            break
-    [entry] = answer.entries
+    # The broker may be a while behind its controller.
+    wait_for(lambda: broker.call(48, version, wanted).entries, "the broker to hear of the quota")
+    [entry] = broker.call(48, version, wanted).entries
     assert set(entry.entity) == set(entity)
     assert {v.key: v.value for v in entry.values} == {
         "producer_byte_rate": 1234.0,
@@ -242,11 +243,16 @@ def test_broker_configs_altered_bit_by_bit(broker: Connection, version: int) -> 
 def test_producer_ids_are_given(broker: Connection, version: int) -> None:
     request = transactions.InitProducerIdRequest(None, 60_000)
     body = REQUESTS[22].encode(request, version, is_flexible(22, version))
-    for _ in range(100):
+
+    def given() -> bool:
+        nonlocal answer
         frame = broker.ask(22, version, body)
-        error, producer_id, epoch = transactions.init_producer_id_response(frame, version)
-        if error != 14:  # coordinator load in progress
-            break
+        answer = transactions.init_producer_id_response(frame, version)
+        return answer[0] != 14  # coordinator load in progress: it asks its controller for ids
+
+    answer = (14, -1, -1)
+    wait_for(given, "the broker to have ids to give")
+    error, producer_id, epoch = answer
     assert (error, epoch) == (0, 0)
     assert producer_id >= 0
 
@@ -267,12 +273,8 @@ def test_a_login_by_our_own_tokens(kafka4: EmbeddedKafka, version: int) -> None:
 
 
 def test_the_journal_in_a_topic_is_the_journal_in_files(kafka4: EmbeddedKafka) -> None:
-    topic = f"journal-{uuid.uuid4().hex[:8]}"
     config = {"bootstrap.servers": kafka4.bootstrap("PLAINTEXT")}
-    connection = Connection(kafka4.bootstrap("PLAINTEXT"))
-    request = mutation.CreateTopicsRequest((mutation.CreatableTopic(topic, 3, 1),), 10_000)
-    assert connection.call(19, 7, request).topics[0].error_code == 0
-    connection.close()
+    topic = make_topic(config["bootstrap.servers"], f"journal-{uuid.uuid4().hex[:8]}", 3)
     origin = Origin("record", "producer_byte_rate", 1, quota_user="alice")
     assert last_run(topic, "w-1", config) is None
     for worker in ("w-1", "w-2"):
