@@ -3,7 +3,8 @@ What a round of a growing directory reads: every file once, whatever form it tak
 
 A gateway's journal lies in a directory as `.open` while it is written, as `.arrow` when closed, as
 `.parquet` when compacted: three names of the same events. They count when the file is closed, once.
-A log `x` that is `x.gz` in a later round has been read. What a worker's events need of earlier
+A log `x` that is `x.gz` in a later round has been read. One that is written to after it was read
+is told of, once. What a worker's events need of earlier
 files (when it started) is remembered from round to round.
 """
 
@@ -29,14 +30,17 @@ INPUTS: Final = schema.Table(
     (
         schema.Column("folder", "string", "where the file lies; of a topic, its name"),
         schema.Column("worker_id", "string", "whose journal it is; of a log, its name"),
-        schema.Column("first_seq", "long", "number of a journal's first event; of a log, -1"),
+        schema.Column(
+            "first_seq", "long", "number of a journal's first event; of a log, -1; -2: it changed"
+        ),
         schema.Column("broker_id", "int", "of a start event; -1: of all brokers"),
-        schema.Column("seq", "long", "of a start event; null: the file has none"),
+        schema.Column("seq", "long", "of a start event; of a log, its size; null: it has none"),
         schema.Column("t_ms", "long", "of a start event, epoch ms"),
     ),
 )
 # In place of a number: the file is a log.
 _LOG: Final = -1
+_CHANGED: Final = -2  # a log that has changed since it was read, and was told of
 _COMPRESSED: Final = ("gz", "zst", "bz2", "lz4", "xz", "lzma")
 # (broker, (seq, epoch ms)) of start events.
 Starts = dict[int, tuple[int, int]]
@@ -103,6 +107,8 @@ class RolledFiles:
         # Start events by (folder, worker) and file; also of files that are still to be read.
         self._starts: dict[tuple[str, str], dict[int, Starts]] = defaultdict(dict)
         self._looked_at: dict[tuple[str, str], set[int]] = defaultdict(set)
+        # Logs' sizes when they were read, by folder and name.
+        self._sizes: dict[str, dict[str, int]] = defaultdict(dict)
 
     def remember(self, inputs: Iterable[Input]) -> None:
         """Take what earlier rounds (of a process that was killed, say) have read."""
@@ -110,6 +116,8 @@ class RolledFiles:
             key = (row.folder, row.worker_id)
             self._read[key].add(row.first_seq)
             self._looked_at[key].add(row.first_seq)
+            if row.first_seq == _LOG and row.seq is not None:
+                self._sizes[row.folder][row.worker_id] = row.seq
             if row.broker_id is not None and row.seq is not None and row.t_ms is not None:
                 starts = self._starts[key].setdefault(row.first_seq, {})
                 starts[row.broker_id] = (row.seq, row.t_ms)
@@ -133,6 +141,8 @@ class RolledFiles:
             else:
                 found.splits.append(Split(path, 0, -1, unread="it went before it was read"))
         there = [file for file in there if not self._is_twin(file[0], found)]
+        self._tell_of_changed(found)
+        sizes = dict(there)
         splits = cut(there, broker_id=self._broker_id, broker_id_pattern=self._pattern)
         for folder in {_folder(split.path) for split in splits if split.kind == "journal"}:
             self._look_at(folder)
@@ -141,8 +151,24 @@ class RolledFiles:
                 self._take_journal(split, found)
             else:
                 found.splits.append(split)
-                self._take_log(split.path, found)
+                self._take_log(split.path, sizes[split.path], found)
         return found
+
+    def _tell_of_changed(self, found: FilesOfRound) -> None:
+        """Say which logs have changed since an earlier round read them; nobody reads them again."""
+        for folder, sizes in self._sizes.items():
+            now = {file.rpartition("/")[2]: size for file, size in _sizes(folder).items()}
+            for name, size in sizes.items():
+                if now.get(name, size) == size or _CHANGED in self._read[folder, name]:
+                    continue
+                why = (
+                    f"it was, with {size} bytes, and has {now[name]} now; point --requests at "
+                    "files that are written no more, whose names stay"
+                )
+                found.splits.append(Split(f"{folder}/{name}", 0, -1, unread=why))
+                row = Input(folder, name, _CHANGED, None, None, None)
+                self._read[folder, name].add(_CHANGED)
+                found.inputs.append(row)
 
     def _is_twin(self, path: str, found: FilesOfRound) -> bool:
         """Say whether a file is what an earlier round has read, compressed."""
@@ -154,10 +180,10 @@ class RolledFiles:
         found.splits.append(Split(path, 0, -1, unread=why))
         return True
 
-    def _take_log(self, path: str, found: FilesOfRound) -> None:
+    def _take_log(self, path: str, size: int, found: FilesOfRound) -> None:
         folder, _, name = path.rpartition("/")
         if _LOG not in self._read[folder, name]:
-            row = Input(folder, name, _LOG, None, None, None)
+            row = Input(folder, name, _LOG, None, size, None)
             self.remember([row])
             found.inputs.append(row)
 
@@ -211,9 +237,14 @@ def _exists(path: str) -> bool:
 
 
 def _listed(folder: str) -> list[str]:
+    return sorted(_sizes(folder))
+
+
+def _sizes(folder: str) -> dict[str, int]:
+    """Return the sizes of a folder's files."""
     from pyarrow import fs
 
     system, inner = filesystem(folder)
     scheme = folder.partition("://")[0] + "://" if "://" in folder else ""
     infos: list[Any] = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
-    return sorted(scheme + i.path for i in infos if i.is_file)
+    return {scheme + i.path: int(i.size) for i in infos if i.is_file}

@@ -39,6 +39,30 @@ def test_a_log_that_was_compressed_since_it_was_read_is_not_read_again(
     assert [row.worker_id for row in inputs] == [new.name]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_log_that_is_written_to_after_it_was_read_is_told_of_once(
+    tmp_path: Path, killed: bool
+) -> None:
+    live, rolled_one = tmp_path / "kafka-request.log", tmp_path / "kafka-request.log.1"
+    live.write_text("a\n")
+    rolled_one.write_text("b\n")
+    rolled = RolledFiles()
+    remembered = take(rolled, live, rolled_one)[1]
+    with live.open("a") as file:
+        file.write("more\n")
+    for number, told in enumerate((True, False)):
+        if killed:
+            rolled = RolledFiles()
+            rolled.remember(remembered)
+        new = tmp_path / f"new.{number}"
+        new.write_text(f"{number}\n")
+        pieces, inputs = take(rolled, new)
+        remembered += inputs
+        why = "it was, with 2 bytes, and has 7 now; point --requests at files that are written no "
+        changed = [(live.name, why + "more, whose names stay")] if told else []
+        assert pieces == [*changed, (new.name, "")]
+
+
 def test_a_log_that_went_before_it_was_read_is_told_of(tmp_path: Path) -> None:
     assert take(RolledFiles(), tmp_path / "went.log") == (
         [("went.log", "it went before it was read")],
