@@ -53,8 +53,8 @@ def ends(client: socket.socket) -> bool:
 
 
 @pytest.fixture
-def secure(start: Start, tmp_path: Path) -> Iterator[GatewayThread]:
-    """A gateway whose TLS listener wants certificates and doesn't wait for long."""
+def secure(start: Start, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[GatewayThread]:
+    """A gateway whose TLS listener wants certificates; its parameter: how long it waits, ms."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     made = authority.issue_cert("localhost")
@@ -63,7 +63,7 @@ def secure(start: Start, tmp_path: Path) -> Iterator[GatewayThread]:
         listeners="TLS://127.0.0.1:0",
         listener__security__protocol__map="TLS:SSL",
         headgate__upstream__security__protocol="PLAINTEXT",
-        headgate__handshake__timeout__ms="300",
+        headgate__handshake__timeout__ms=getattr(request, "param", "60000"),
         ssl__client__auth="required",
         ssl__keystore__type="PEM",
         ssl__keystore__location=str(tmp_path / "server.pem"),
@@ -72,6 +72,7 @@ def secure(start: Start, tmp_path: Path) -> Iterator[GatewayThread]:
     )
 
 
+@pytest.mark.parametrize("secure", ["300"], indirect=True)
 def test_who_says_nothing_at_a_tls_port_is_closed(secure: GatewayThread) -> None:
     with connect(secure, "TLS") as client:
         assert ends(client)

@@ -14,6 +14,8 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
 from headgate.store import QuotaStore, open_store
 
+from .gateway_kit import wait_for
+
 pytestmark = pytest.mark.kafka3
 
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -141,13 +143,17 @@ def test_612_2_broker_settings_reach_a_running_broker(
         seen = Seen()
         store.watch_broker_configs(seen)
         brokers = ("--entity-type", "brokers", "--entity-name", "1")
-        described = kafka3.tool(CONFIGS, "--describe", *brokers)
-        assert "max.connection.creation.rate=5000" in described
+
+        def described(setting: str) -> bool:
+            return setting in kafka3.tool(CONFIGS, "--describe", *brokers)
+
+        # ZooKeeper tells the broker, a moment later.
+        wait_for(lambda: described("max.connection.creation.rate=5000"), "the broker's setting")
         more = "max.connection.creation.rate=6000,log.cleaner.threads=1"
         kafka3.tool(CONFIGS, "--alter", *brokers, "--add-config", more)
         wanted = {"1": {"max.connection.creation.rate": "6000"}}
         seen.until(lambda: {b: dict(c) for b, c in seen.events[-1][0].items()} == wanted)
     finally:
         store.alter_broker_configs("1", {"max.connection.creation.rate": None})
-    assert "log.cleaner.threads=1" in kafka3.tool(CONFIGS, "--describe", *brokers)
+    wait_for(lambda: described("log.cleaner.threads=1"), "the other setting to stay")
     kafka3.tool(CONFIGS, "--alter", *brokers, "--delete-config", "log.cleaner.threads")
