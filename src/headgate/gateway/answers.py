@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway import broker_settings, draft_answers, mutations
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import Kind
@@ -98,6 +98,8 @@ class Answers:
                 await broker_settings.split(self, front, link, ask)
         except asyncio.CancelledError:
             raise
+        except RemoteProtocolError as error:
+            link.close(error.reason, f"from the client: {ask.plan.name}: {error}")
         except Exception as error:
             log.exception("an answer failed", api=ask.plan.name)
             link.close("answer-failed", f"{ask.plan.name}: {error}")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _INT_MAX: Final = 2**31 - 1
 _TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
+_MOST_NAMED: Final = 1 << 24
+"""Characters of their names: a client id may have 32,767 bytes."""
 _MOST_CONTEXTS: Final = 1 << 16
 """Contexts remembered; a client that invents client ids costs a lookup, never memory."""
 
@@ -78,6 +80,7 @@ class EnforcementState(SessionRules):
         self._record_fetch = self.managers.fetch.record
         self._record_request = self.managers.request.record_ns
         self._contexts: dict[tuple[str, str], Context] = {}
+        self._named = 0  # characters of the contexts' names
         self._headrooms: dict[tuple[str, str], Headroom] = {}
         journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
@@ -127,6 +130,7 @@ class EnforcementState(SessionRules):
     def _ask_anew(self) -> None:
         """Have every session ask for its context anew; forget what none needs until then."""
         self._contexts.clear()
+        self._named = 0
         self._headrooms = {t: room for t, room in self._headrooms.items() if not room.idle}
         self.epoch += 1
 
@@ -134,7 +138,8 @@ class EnforcementState(SessionRules):
         """Return who is charged for a principal and client id, as the quotas are now."""
         found = self._contexts.get((principal, client_id))
         if found is None:
-            if len(self._contexts) >= _MOST_CONTEXTS:
+            self._named += len(principal) + len(client_id)
+            if len(self._contexts) >= _MOST_CONTEXTS or self._named > _MOST_NAMED:
                 self._ask_anew()
             exempt = principal in self._exempt
             limits = UNLIMITED if exempt else self.managers.limits(principal, client_id)

@@ -87,7 +87,8 @@ def set_up(
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops, we say
-    logging.getLogger(LIBRDKAFKA).filters[:] = [_Sparing(_PER_MINUTE)]
+    for name in (LIBRDKAFKA, "uvicorn.error"):  # a line for each request that can't be read
+        logging.getLogger(name).filters[:] = [_Sparing(_PER_MINUTE)]
     logging.getLogger("headgate").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(capture=True)
 

@@ -22,6 +22,9 @@ from headgate.wire.messages import fetch, produce
 MAX_IN_FLIGHT: Final = 10_000
 """Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
 have 5 to a few hundred, so this bounds a peer that never reads and slows nobody."""
+MAX_ASKED_BYTES: Final = 1 << 20
+"""Longest request that is decoded field by field, on the event loop: a million bytes may hold as
+many fields, which take a second and more."""
 RESUME_BYTES: Final = HELD_BYTES // 2
 """A client is read again when no more than this is held: not at every request."""
 REPLAYS: Final = 100
@@ -84,6 +87,7 @@ class Requests(Taken):
         inflight = self._inflight
         end = len(data)
         run = pos = 0
+        began_ms = self.partial_since_ms
         size: int
         key_version: int
         correlation_id: int
@@ -170,6 +174,14 @@ class Requests(Taken):
                     self._put_back(data[pos:], owned=owned)
                     return
                 if self._must_take(plan):
+                    if size > MAX_ASKED_BYTES and (
+                        kind is _KIND_ASK or kind is _KIND_MUTATION or kind >= _KIND_DRAFT
+                    ):
+                        # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
+                        raise RemoteProtocolError(
+                            f"{plan.name} of {size} bytes; at most {MAX_ASKED_BYTES} are read",
+                            reason="oversized",
+                        )
                     self.requests += 1
                     if run < pos:
                         out.append(data[run:pos])
@@ -247,7 +259,8 @@ class Requests(Taken):
             out.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             self._head = bytes(data[pos:])
-            self.partial_since_ms = now_ms
+            # A header that dribbles in began when its first byte came.
+            self.partial_since_ms = began_ms if began_ms and not pos else now_ms
 
     def _feed_token(self, data: memoryview, now_ms: int, *, owned: bool) -> None:
         """Take a bare SASL token: a length, then what only the mechanism understands."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HELD_BYTES: Final = 262_144
 """Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
+SMALL_BYTES: Final = 4_096
+"""What comes in smaller pieces than this is held in one."""
 INT: Final = struct.Struct(">i")
 INT_MAX: Final = 2**31 - 1
 
@@ -239,8 +241,13 @@ class SessionState:
 
     def _hold(self, data: memoryview) -> None:
         """Keep bytes that just came, behind what is held already: a copy."""
-        self._held.append(memoryview(bytearray(data)))
+        held = self._held
         self._held_size += len(data)
+        if held and len(held[-1]) + len(data) <= SMALL_BYTES:
+            # A piece costs some hundred bytes more: byte by byte that would be a hundred MB.
+            held.append(memoryview(bytearray(held.pop()) + data))
+        else:
+            held.append(memoryview(bytearray(data)))
         if self._held_size > HELD_BYTES and not self._paused:
             self._paused = True
             self.commands.append(PauseClient())

@@ -42,6 +42,7 @@ class Taking(FrontState):
 
     async def _open_link(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
+        accepted_ms = time.time_ns() // 1_000_000
         self._numbers += 1
         settings = face.settings
         link: Link | None = None
@@ -70,6 +71,7 @@ class Taking(FrontState):
                 self._closed,
                 self.refusals,
             )
+            made.opened_ms = accepted_ms  # the TLS handshake counts as well
             self.links[made] = (face.name, address)
             self.meters.listeners[face.name].connections += 1
             log.debug("connection opened", connection=session.connection, client=address)

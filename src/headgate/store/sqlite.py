@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
@@ -55,6 +56,10 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreError(
             f"the quota store {path}: {exc}; if it isn't a Headgate store, choose another file"
         ) from exc
+
+
+KEEP_AUDIT: Final = 10_000
+"""Audit lines kept, as in the other stores: who is refused may ask again and again."""
 
 
 class SqliteStore(WatchedStore):
@@ -367,6 +372,7 @@ def _audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
             event.detail,
         ),
     )
+    db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
 
 
 def _alterations(rows: Sequence[tuple[int, str, str, float | None]]) -> list[QuotaAlteration]:

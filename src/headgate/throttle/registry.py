@@ -23,6 +23,8 @@ EXPIRY_MS = 3_600_000
 would be compiled in, and a soak couldn't have generations of sensors in an hour."""
 EXPIRY_PERIOD_MS: Final = 30_000
 """How often it looks (Metrics: 30 s)."""
+_MOST_NAMED: Final = 1 << 24
+"""Characters of their names: a client-id may have 32,767 bytes."""
 _MOST_REMEMBERED: Final = 1 << 17
 """Pairs (user, client-id) remembered; many client-ids may share one quota-id, so it needs one."""
 
@@ -78,6 +80,7 @@ class SensorRegistry:
         self._overrides = Overrides(rules, static_default)
         self._sensors: dict[Tags, Any] = {}
         self._charged: dict[Tags, Any] = {}  # (user, client-id) of a request -> its sensor
+        self._named = 0  # characters of the names remembered
         self.generation = 0
         self._start_ms = start_ms
         self._period_ms = expiry_period_ms
@@ -195,7 +198,9 @@ class SensorRegistry:
         if not self._overrides.flags:
             return None
         sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
-        if len(self._charged) >= _MOST_REMEMBERED:
+        self._named += len(user) + len(client_id)
+        if len(self._charged) >= _MOST_REMEMBERED or self._named > _MOST_NAMED:
             self._charged.clear()
+            self._named = len(user) + len(client_id)
         self._charged[user, client_id] = sensor
         return sensor

@@ -1,0 +1,80 @@
+"""What a hostile peer may cost: bytes one by one, endless headers, names, large questions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from headgate.gateway import enforcement_state
+from headgate.gateway.session import HELD_BYTES
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.testing.playbook import START_MS
+
+from .conftest import Setup, heartbeat, request
+
+Make = Callable[..., Setup]
+
+
+def test_bytes_held_one_by_one_take_about_the_memory_they_are(gateway: Make) -> None:
+    session = gateway().session  # its upstream isn't there yet: everything is held
+    byte = memoryview(bytearray(1))
+    while not session.commands:
+        session.client_data(byte, START_MS)
+    assert session.held_bytes == HELD_BYTES + 1
+    assert len(session._held) <= HELD_BYTES // 1_024
+
+
+def test_what_was_held_one_by_one_goes_on_in_its_order(gateway: Make) -> None:
+    session = gateway().session
+    said = b"".join(heartbeat(n) for n in range(1, 2_000))
+    for n in range(len(said)):
+        session.client_data(memoryview(bytearray(said[n : n + 1])), START_MS)
+    session.upstream_ready(START_MS)
+    assert b"".join(map(bytes, session.to_broker)) == said
+
+
+def test_a_header_that_dribbles_in_began_with_its_first_byte(gateway: Make) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    head = struct.pack(">ihhih", 40_000, 12, 3, 1, 32_000) + bytes(1_000)
+    for n in range(len(head)):
+        session.client_data(memoryview(bytearray(head[n : n + 1])), START_MS + 1_000 * n)
+    assert session.partial_since_ms == START_MS
+
+
+def test_the_next_header_begins_anew(gateway: Make) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    frame = heartbeat(1)
+    session.client_data(memoryview(bytearray(frame[:5])), START_MS)
+    session.client_data(memoryview(bytearray(frame[5:] + frame[:5])), START_MS + 7_000)
+    assert session.partial_since_ms == START_MS + 7_000
+
+
+@pytest.mark.parametrize("quotas", [{}, {QuotaEntity.of(user="alice"): {PRODUCER: 1e9}}])
+def test_client_ids_of_32_kb_are_forgotten_before_they_are_many_mb(
+    gateway: Make, quotas: dict[QuotaEntity, dict[object, float]]
+) -> None:
+    setup = gateway(quotas)
+    for n in range(2_000):
+        name = f"{n:032000}"
+        setup.rules.context("alice", name)
+        setup.rules.managers.produce.record("alice", name, 1, START_MS)
+    known = setup.rules._contexts, setup.rules.managers.produce._charged
+    assert all(sum(len(name) for _, name in names) < 1 << 25 for names in known)
+    assert enforcement_state._MOST_CONTEXTS > 2_000
+
+
+@pytest.mark.parametrize("key_version", [(32, 4), (44, 1), (48, 1), (49, 1)])
+def test_a_question_that_is_too_large_to_read_is_refused(
+    gateway: Make, key_version: tuple[int, int]
+) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    frame = request(*key_version, 1, bytes(2_000_000))
+    session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
+    assert session.closed is not None
+    assert session.closed.reason == "oversized"
