@@ -164,7 +164,8 @@ def test_performance_tools_produce_in_transactions_and_consume(
     assert isinstance(client, PerformanceTools)
     name = topic(through, unique("perf"), 1)
     client.transact_many(through, name, unique("tx"), 500)
-    assert offsets(through, name) > 500  # a marker at least beside the records
+    # A marker at least beside the records; the last one is written after the commit's answer.
+    wait_for(lambda: offsets(through, name) > 500, "a transaction's marker")
     assert client.count(through, name, unique("g"), 500) == 500
 
 

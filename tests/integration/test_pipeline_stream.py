@@ -162,11 +162,11 @@ def killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> Non
 
 
 def test_a_kill_changes_nothing_in_usage(spark: SparkSession, tmp_path: Path) -> None:
-    killed_and_finished(tmp_path, 1, 3, 1)
+    killed_and_finished(tmp_path, 1, 6, 1)
 
 
 def test_a_kill_changes_nothing_in_a_replay(spark: SparkSession, tmp_path: Path) -> None:
-    replay_killed_and_finished(tmp_path, 1, 3, 1)
+    replay_killed_and_finished(tmp_path, 1, 6, 1)
 
 
 def replay_killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> None:
