@@ -96,6 +96,8 @@ def main(argv: Sequence[str]) -> int:
     from headgate.config import load_settings
 
     args = parser().parse_args(argv)
+    # Until it can be obeyed: it would end a process that has just read its file.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         settings = load_settings(args.config)
     except ConfigError as error:

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
 from headgate.cli.serve_exit import exit_limit_s
+from headgate.config import load_settings
+from headgate.config.reloading import take_over
+from headgate.errors import ConfigError
 from headgate.gateway.fleet import Fleet
 from headgate.gateway.gateway_state import GatewayError, now_ms
 from headgate.gateway.http import HttpListener
@@ -83,7 +86,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._signal_all, signal.SIGHUP)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         http = self._open_http()
         for broker in self.fleet.brokers:
             self._front(broker)
@@ -136,6 +139,12 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping.set()
         self._signal_all(signal.SIGTERM)
+
+    def _reload(self) -> None:
+        """Have all read the file again, and go by it here too: workers may take longer to drain."""
+        with contextlib.suppress(ConfigError, OSError):  # the workers say what is wrong with it
+            self._settings, _ = take_over(self._settings, load_settings(self._config))
+        self._signal_all(signal.SIGHUP)
 
     def _signal_all(self, number: int) -> None:
         for process in self._running.values():
@@ -210,7 +219,10 @@ class Supervisor:
         timeout_ms = self._settings.worker_hang_timeout_ms
         if not timeout_ms:
             return
-        exit_s = exit_limit_s(self._settings) + _OWN_END_S
+
+        def exit_s() -> float:  # as of then: SIGHUP may have changed it
+            return exit_limit_s(self._settings) + _OWN_END_S
+
         why = await self.fleet.until_stuck(broker, timeout_ms / 1000, self._stopping, exit_s)
         killed.append(why)
         if why == HUNG:
@@ -218,7 +230,7 @@ class Supervisor:
                       silent_ms=timeout_ms)  # fmt: skip
         else:
             log.error("a worker doesn't end; it is killed", broker=broker, worker_pid=process.pid,
-                      waited_ms=round(exit_s * 1000))  # fmt: skip
+                      waited_ms=round(exit_s() * 1000))  # fmt: skip
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 

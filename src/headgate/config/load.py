@@ -348,6 +348,12 @@ class _Loader:
                 self._line("headgate.splits"),
                 "headgate.splits=stream needs a fleet's own cluster; embedded is local",
             )
+        usage = values["headgate.usage"]
+        if usage is not None and usage.kind == "kafka" and values["headgate.upstream"] is None:
+            self._problem(
+                self._line("headgate.usage"),
+                f"headgate.usage={usage} needs a cluster of its own; with embedded give files:DIR",
+            )
 
     def _check_credentials(self, prefix: str, values: dict[str, Any]) -> None:
         sasl = values[f"{prefix}security.protocol"].sasl

@@ -34,7 +34,7 @@ class BadEscape(ValueError):
     r"""A ``\u`` without four hexadecimal digits; carries the line."""
 
     def __init__(self, line: int, text: str) -> None:
-        super().__init__(f"\\u{text[:4]} isn't an escape: \\u takes four hexadecimal digits")
+        super().__init__("a \\u that isn't an escape: \\u takes four hexadecimal digits")
         self.line = line
 
 

@@ -223,7 +223,8 @@ GROUPS: tuple[Group, ...] = (
             Setting("producer.id.quota.window.size.seconds", k.integer(1), 1,
                     "Length of each of those samples.", "KIP-936"),
             Setting("producer.id.quota.cache.cleanup.scheduler.interval.ms", k.integer(1), 10,
-                    "How often users without live producer ids are dropped from the cache.", "KIP-936"),
+                    "How often users without live producer ids are dropped from the cache; the gateway does it once a "
+                    "second at most.", "KIP-936"),
             Setting("producer.id.quota.cache.window.seconds", k.integer(1), None,
                     "How long a producer id counts as seen. 1 gives KIP-936's literal rule, which counts every active "
                     "id again each second.", "Headgate (KIP-936 leaves it open)",
@@ -280,7 +281,7 @@ GROUPS: tuple[Group, ...] = (
     ),
     Group(
         "Connections",
-        "Limits on connections (KIP-402, KIP-612). All but the two last also change while the gateway runs, through "
+        "Limits on connections (KIP-402, KIP-612). All but the three last also change while it runs, through "
         "`kafka-configs --entity-type brokers`. Like Kafka, a broker-wide value is also the limit of every listener "
         "without its own.",
         (

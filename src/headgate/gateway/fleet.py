@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -71,7 +71,11 @@ class Fleet:
         return await until_hung(self._pipes[broker], timeout_s)
 
     async def until_stuck(
-        self, broker: int, timeout_s: float, stopping: asyncio.Event, exit_s: float
+        self,
+        broker: int,
+        timeout_s: float,
+        stopping: asyncio.Event,
+        exit_s: float | Callable[[], float],
     ) -> str:
         """
         Wait until a worker has to be killed; cancelled when it ends by itself.

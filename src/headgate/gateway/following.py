@@ -37,6 +37,7 @@ _LOOK_AGAIN_S: Final = 1.0
 _SAVE_AFTER_S: Final = 0.2
 _STORE_AGAIN_S: Final = 2.0
 _TIDY_S: Final = 60.0
+_FORGET_S: Final = 1.0  # no decision hangs on it
 _MOST_SAID: Final = 20
 """Changes of quotas that come together and are logged one by one."""
 
@@ -173,6 +174,15 @@ class Following(Opening):
                     self._fell("idle connections are closed, shares divided", error)
             if self._streamed is not None and self.has_splits:
                 self._streamed.watch(now)
+
+    async def _forget_producer_ids(self) -> None:
+        """Drop users without live producer ids (KIP-936's ``cleanup-keys``)."""
+        every_ms = self.settings.producer_id_quota_cache_cleanup_scheduler_interval_ms
+        while True:
+            await asyncio.sleep(max(every_ms / 1000, _FORGET_S))
+            now = now_ms()
+            for front in self.fronts.values():
+                front.rules.managers.producer_ids.cleanup(now)
 
     async def _divide(self) -> None:
         """Divide cluster-wide quotas over the brokers, period by period, unless others do."""

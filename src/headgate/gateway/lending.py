@@ -172,9 +172,12 @@ class Lending:
                 continue
             unknown = sorted(set(row) - {"principal", *_SASL, *_SSL})
             if unknown:
+                # What follows a comma in a password without quotes looks like a name without value.
+                told = [name for name in unknown if row[name]]
                 problems.append(
-                    f"{path}: entry {number} ({principal}): unknown {', '.join(unknown)}; there "
-                    f"are {', '.join((*_SASL, *_SSL))}"
+                    f"{path}: entry {number} ({principal}): unknown "
+                    f"{', '.join(told) or 'names, not shown here'}; there are "
+                    f"{', '.join((*_SASL, *_SSL))}; {_QUOTE}"
                 )
                 continue
             security = self._security(row)

@@ -368,4 +368,7 @@ def jwt_claim(token: str, claim: str) -> str | None:
     except (binascii.Error, ValueError):
         return None
     value = claims.get(claim) if isinstance(claims, dict) else None
-    return value if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    # JSON may name half a surrogate pair, which no UTF-8 can hold: neither journal nor Java's.
+    return value.encode("utf-8", "replace").decode()

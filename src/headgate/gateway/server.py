@@ -93,6 +93,7 @@ class Gateway(Following):
         self._spawn(self._refresh())
         self._spawn(self._sweep())
         self._spawn(self._divide())
+        self._spawn(self._forget_producer_ids())
         self._spawn(self._tidy())
         if self._leases is not None:
             self._spawn(self._leases.keep())

@@ -370,17 +370,11 @@ def open_journal(settings: Settings, worker_id: str) -> Journal:
 
 def topic_config(settings: Settings) -> dict[str, Any]:
     """Return confluent-kafka's settings for the gateway's own connections upstream."""
-    admin = settings.upstream_admin
-    config: dict[str, Any] = {
-        "bootstrap.servers": ",".join(str(a) for a in settings.upstream or ()),
-        "security.protocol": str(admin.security_protocol),
+    from headgate.store.kafka_security import librdkafka_config
+
+    servers = ",".join(str(a) for a in settings.upstream or ())
+    return {
+        **librdkafka_config(servers, settings.upstream_admin),
         "client.id": "headgate",
         "logger": logging.getLogger(LIBRDKAFKA),  # else it writes to stderr past all logging
     }
-    if admin.security_protocol.sasl:
-        config["sasl.mechanism"] = admin.sasl_mechanism
-        config["sasl.username"] = admin.sasl_username
-        config["sasl.password"] = None if admin.sasl_password is None else admin.sasl_password.value
-    if admin.ssl.truststore_location:
-        config["ssl.ca.location"] = admin.ssl.truststore_location
-    return config

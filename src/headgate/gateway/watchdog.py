@@ -71,14 +71,17 @@ async def until_hung(
     return False
 
 
-async def until_stuck(silent: Awaitable[bool], stopping: asyncio.Event, exit_s: float) -> str:
+async def until_stuck(
+    silent: Awaitable[bool], stopping: asyncio.Event, exit_s: float | Callable[[], float]
+) -> str:
     """
     Wait until a worker has to be killed; whoever sees its process end cancels this.
 
     Args:
         silent: says True when the worker hangs, False when its line has ended (``until_hung``).
         stopping: set when all workers were told to end.
-        exit_s: how long one may take to end, from then on or from the end of its line; seconds.
+        exit_s: how long one may take to end, from then on or from the end of its line; seconds, or
+            what says them then.
 
     Returns:
         Why, of ``KILLS``.
@@ -88,12 +91,12 @@ async def until_stuck(silent: Awaitable[bool], stopping: asyncio.Event, exit_s: 
     try:
         await asyncio.wait((hung, told), return_when=asyncio.FIRST_COMPLETED)
         if not hung.done():
-            await asyncio.wait((hung,), timeout=exit_s)
+            await asyncio.wait((hung,), timeout=exit_s() if callable(exit_s) else exit_s)
             if not hung.done():
                 return EXITING
         if hung.result():
             return HUNG
-        await asyncio.sleep(exit_s)
+        await asyncio.sleep(exit_s() if callable(exit_s) else exit_s)
         return EXITING
     finally:
         hung.cancel()

@@ -51,7 +51,7 @@ def test_every_mistake_is_reported_at_once_in_the_files_order(tmp_path: Path) ->
         "4: unknown setting quota.windw.num; did you mean quota.window.num?",
         "5: quota.window.num: 0 is below 1, the least allowed",
         "6: headgate.enforce: 'sometimes' isn't one of all, missing, observe",
-        "7: \\u00z1 isn't an escape: \\u takes four hexadecimal digits",
+        "7: a \\u that isn't an escape: \\u takes four hexadecimal digits",
         "8: max.connections: 'many' isn't a whole number",
         "9: quota.window.num is given twice (first on line 5)",
         "10: listener.name.intrenal.max.connections: no listener is named INTRENAL",
@@ -163,6 +163,7 @@ def test_a_listeners_prefix_overrides_for_that_listener_alone() -> None:
         ("headgate.upstream.admin.security.protocol", "SASL_SSL", "needs headgate.upstream.admin."),
         ("listeners", "SSL://h:9092", "has no certificate; set ssl.keystore.location"),
         ("headgate.splits", "stream", "embedded is local"),
+        ("headgate.usage", "kafka:usage", "with embedded give files:DIR"),
     ],
 )
 def test_a_wrong_value_says_what_is_wrong(name: str, value: str, expected: str) -> None:

@@ -55,7 +55,7 @@ def test_a_broken_escape_is_reported_with_its_line_and_the_rest_is_read() -> Non
     found, bad = parse_properties("a=1\nb=\\u12G4\nc=3")
     assert [item.key for item in found] == ["a", "c"]
     assert [(error.line, str(error)) for error in bad] == [
-        (2, "\\u12G4 isn't an escape: \\u takes four hexadecimal digits")
+        (2, "a \\u that isn't an escape: \\u takes four hexadecimal digits")
     ]
 
 

@@ -1,0 +1,82 @@
+"""Settings that do what they say, and secrets that no message holds."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from headgate.config import Settings, load_settings
+from headgate.config.listeners import SecurityProtocol
+from headgate.errors import ConfigError
+from headgate.gateway.lending import Lending
+from headgate.gateway.sasl import jwt_claim
+from headgate.gateway.usage_journal import topic_config
+from headgate.store import open_store
+from headgate.store.base import AuditEvent
+
+NEEDED = {
+    "headgate.upstream": "broker:9093",
+    "headgate.broker.id.min": "1",
+    "headgate.broker.id.max": "1",
+}
+ADMIN = "headgate.upstream.admin."
+
+
+def test_the_journals_topic_goes_by_all_of_the_gateways_own_tls(tmp_path: Path) -> None:
+    (tmp_path / "own.pem").write_text("-----BEGIN CERTIFICATE-----\nown\n")
+    config = topic_config(
+        Settings.from_properties(
+            {
+                **NEEDED,
+                f"{ADMIN}security.protocol": "SSL",
+                f"{ADMIN}ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
+                f"{ADMIN}ssl.keystore.type": "PEM",
+                f"{ADMIN}ssl.keystore.location": str(tmp_path / "own.pem"),
+                f"{ADMIN}ssl.key.password": "x",
+                f"{ADMIN}ssl.endpoint.identification.algorithm": "",
+            }
+        )
+    )
+    assert config["ssl.ca.pem"] == "-----BEGIN CERTIFICATE-----"
+    assert "own" in config["ssl.certificate.pem"]
+    assert config["ssl.key.password"] == "x"
+    assert config["ssl.endpoint.identification.algorithm"] == "none"
+
+
+def test_a_password_with_a_comma_is_no_name_in_a_message(tmp_path: Path) -> None:
+    file = tmp_path / "credentials.yaml"
+    file.write_text(
+        "credentials: [{principal: alice, sasl.username: alice, sasl.password: ab,hunter2}]"
+    )
+    settings = Settings.from_properties({**NEEDED, "headgate.upstream.credentials.file": str(file)})
+    with pytest.raises(ConfigError) as raised:
+        Lending(settings, SecurityProtocol.SASL_PLAINTEXT)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_broken_escape_in_a_password_is_said_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.properties"
+    file.write_text(rf"{ADMIN}sasl.password=abc\uter2")
+    with pytest.raises(ConfigError) as raised:
+        load_settings(file)
+    assert "ter2" not in str(raised.value)
+
+
+def test_a_name_of_half_a_surrogate_pair_can_be_written_down() -> None:
+    claims = base64.urlsafe_b64encode(rb'{"sub":"a\ud800b"}').decode().rstrip("=")
+    name = jwt_claim(f"e30.{claims}.", "sub")
+    assert name is not None
+    assert name.encode()
+
+
+def test_refusals_dont_fill_the_disk(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+    try:
+        store._writer.execute("PRAGMA synchronous=OFF")  # type: ignore[attr-defined]
+        for _ in range(10_005):
+            store.audit(AuditEvent("User:mallory", "x", "AlterClientQuotas", "refused"))
+        assert len(store.audit_log()) == 10_000
+    finally:
+        store.close()
