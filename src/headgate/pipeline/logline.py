@@ -173,9 +173,9 @@ class LineParser:
             except msgspec.DecodeError as exc:
                 if isinstance(exc, msgspec.ValidationError):
                     raise
-                body = _before_more(body[:end])
-                end = len(body)
-                line = decoder.decode(body)
+                whole = _before_more(body[:end])
+                end = len(whole)
+                line = decoder.decode(whole)
             if decoder is PLAIN:  # a layout with spaces, or keys in another order
                 decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
                 if decoder is not PLAIN:
