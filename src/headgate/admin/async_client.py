@@ -324,8 +324,10 @@ class AsyncAdminClient:
 
     async def close(self) -> None:
         """Wait for calls under way, then close the connections."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
+        # A call that has ended stays in `_tasks` until the loop comes round to forget it, and to
+        # gather only such calls doesn't let the loop come round (since Python 3.12).
+        while under_way := [task for task in self._tasks if not task.done()]:
+            await asyncio.gather(*under_way)
         await self.calls.close()
 
     async def __aenter__(self) -> AsyncAdminClient:
