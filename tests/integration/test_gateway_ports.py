@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headgate.config import HostPort
 from headgate.gateway import GatewayThread
 from headgate.gateway.hosts import Hosts
 from headgate.gateway.identity import AuthenticationContext
@@ -37,6 +38,11 @@ __all__ = ["start", "upstream"]
 
 def meters(gateway: GatewayThread) -> Any:
     return gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"]
+
+
+def waits(gateway: GatewayThread) -> bool:
+    """Whether nothing is accepted for now, for want of a slot or because of a rate."""
+    return bool(gateway.gateway.fronts[1].acceptors["PLAINTEXT"]._blocked_since_ms)
 
 
 def at(port: int) -> socket.socket:
@@ -307,3 +313,45 @@ def test_what_the_one_journal_wrote_is_counted_once_over_its_brokers(
     wait_for(lambda: sum(counted()) > 0, "the journal to be written")
     assert len(counted()) == 2
     assert counted()[1] == 0
+
+
+def test_ready_means_that_every_port_accepts(start: Start, free_port: int) -> None:
+    gateway = start(
+        headgate__admin__listener=f"ADMIN://127.0.0.1:{free_port}",
+        listener__security__protocol__map="PLAINTEXT:PLAINTEXT,ADMIN:PLAINTEXT",
+    )
+    assert gateway.call(gateway.gateway.not_ready) is None
+    for port in (free_port, gateway.gateway.addresses("PLAINTEXT")[1][1]):
+        with at(port) as client:
+            assert served(client)
+    front = gateway.gateway.fronts[1]
+    for name in ("ADMIN", "PLAINTEXT"):
+        gateway.call(front.acceptors[name].close)
+        said = gateway.call(gateway.gateway.not_ready)
+        assert said is not None
+        assert f"listener {name} of broker 1 doesn't accept connections" in said.splitlines()
+
+
+def test_a_port_that_waits_for_a_slot_is_ready(start: Start) -> None:
+    gateway = start(max__connections="1")
+    with connect(gateway) as first, connect(gateway):
+        assert served(first)
+        wait_for(
+            lambda: gateway.call(lambda: waits(gateway)),
+            "the acceptor to wait for a slot",
+        )
+        assert gateway.call(gateway.gateway.not_ready) is None
+
+
+def test_a_listener_of_a_name_that_is_open_is_not_opened_over_it(start: Start) -> None:
+    gateway = start()
+    front = gateway.gateway.fronts[1]
+
+    def again() -> None:
+        bind = HostPort("127.0.0.1", 0)
+        front.open(front.faces["PLAINTEXT"], bind, time.time_ns() // 1_000_000)
+
+    with pytest.raises(ValueError, match="listener PLAINTEXT of broker 1 is open already"):
+        gateway.call(again)
+    with connect(gateway) as client:
+        assert served(client)

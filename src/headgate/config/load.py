@@ -323,7 +323,14 @@ class _Loader:
                     "it takes the settings of the listener it is named after",
                 )
         admin = values["headgate.admin.listener"]
-        if admin and admin.name not in values["listener.security.protocol.map"]:
+        if admin and admin.name in {endpoint.name for endpoint in values["listeners"]}:
+            self._problem(
+                self._line("headgate.admin.listener"),
+                f"headgate.admin.listener: {admin.name} is among listeners too, and each needs a "
+                "name of its own; call it ADMIN, say, and add ADMIN:PLAINTEXT (or SSL, "
+                "SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
+            )
+        elif admin and admin.name not in values["listener.security.protocol.map"]:
             self._no_protocol("headgate.admin.listener", admin)
         for listener in listeners.values():
             own = {**values, **self.prefixed.get(listener.name.lower(), {})}

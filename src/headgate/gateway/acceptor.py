@@ -93,6 +93,15 @@ class Acceptor:
         """Whether connections are, or were, accepted."""
         return self._listening or self._reserved or bool(self._blocked_since_ms)
 
+    @property
+    def accepting(self) -> bool:
+        """Whether who connects gets in, at once or when a delay is over or a slot is free."""
+        return (
+            self.started
+            and self._sock.fileno() >= 0
+            and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        )
+
     def start(self) -> None:
         """Begin to accept."""
         if not self._listening and self._sock.fileno() >= 0:

@@ -52,8 +52,11 @@ class BrokerFront(Taking):
             Where it listens.
 
         Raises:
+            ValueError: a listener of this name is open already.
             OSError: the port can't be had.
         """
+        if face.name in self.acceptors:
+            raise ValueError(f"listener {face.name} of broker {self.broker_id} is open already")
         sock = listen(bind.host, bind.port, face.settings.socket_listen_backlog_size)
         self.faces[face.name] = face
         self.quotas.add_listener(face.name, now_ms)

@@ -176,7 +176,23 @@ class GatewayState:
             return "not started, or draining"
         if not self.fronts:
             return "standing by" if self.standing_by else "no broker is fronted"
-        return None
+        return "\n".join(self._closed_ports()) or None
+
+    def _closed_ports(self) -> Iterator[str]:
+        """Say of each port of ours, and each that clients are told of, that it doesn't accept."""
+        for broker_id, front in self.fronts.items():
+            told = (name for name, book in self._books.items() if broker_id in book)
+            for name in dict.fromkeys((*told, *front.acceptors)):
+                acceptor = front.acceptors.get(name)
+                bind = None
+                if name in self._books:
+                    bind = self.settings.ports.bind(name, broker_id)
+                if (
+                    acceptor is None
+                    or not acceptor.accepting
+                    or (bind is not None and bind.port not in (0, acceptor.address[1]))
+                ):
+                    yield f"listener {name} of broker {broker_id} doesn't accept connections"
 
     @property
     def has_splits(self) -> bool:

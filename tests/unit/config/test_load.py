@@ -198,3 +198,16 @@ def test_places_follow_the_data_folder() -> None:
     assert settings.usage == UsageTarget("files", "/var/hg/usage")
     assert settings.embedded_dir == "/var/hg/kafka"
     assert settings.quota_consumer_default == LONG_MAX
+
+
+def test_an_admin_listener_named_as_a_data_listener_is_refused(tmp_path: Path) -> None:
+    # It took the data listener's place, and the broker's port was closed without a word.
+    file = tmp_path / "headgate.properties"
+    file.write_text("listeners=PLAINTEXT://:9092\nheadgate.admin.listener=plaintext://:9099\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert caught.value.problems == (
+        f"{file}:2: headgate.admin.listener: PLAINTEXT is among listeners too, and each needs a "
+        "name of its own; call it ADMIN, say, and add ADMIN:PLAINTEXT (or SSL, SASL_PLAINTEXT, "
+        "SASL_SSL) to listener.security.protocol.map",
+    )
