@@ -1,5 +1,5 @@
-# `make demo` and `make test` do everything on a machine with Python 3.11+ (with venv), make and a
-# C compiler; both start with `make setup`, which does its work once. docs/howto/setup.md says more.
+# `make demo` and `make test` do everything on a machine with Python 3.11+ (with venv) and make;
+# both start with `make setup`, which does its work once. docs/howto/setup.md says more.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh

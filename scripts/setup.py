@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,7 +116,9 @@ def hint(text: str) -> str:
     if "Temporary failure" in text or "NewConnectionError" in text or "timed out" in text:
         return "The package index is out of reach: set HTTPS_PROXY or PIP_INDEX_URL; run it again."
     if "gcc" in text or "command 'cc' failed" in text:
-        return "A C compiler is missing: install gcc and Python's headers."
+        return (
+            "A package has no wheel for this Python: install gcc and Python's headers, or use 3.11."
+        )
     return "Run `make setup` again; what is done stays done."
 
 
@@ -165,24 +166,6 @@ def fetch_jars() -> None:
         fail("Kafka's jars aren't there (see above); run `make setup` again when that is mended")
 
 
-def compile_core() -> None:
-    """Compile the hot core, unless that is done; without it everything works, more slowly."""
-    sources = sorted((ROOT / "src" / "headgate").rglob("*.py"))
-    made_by = [REQUIREMENTS / "dev.txt", ROOT / "scripts" / "compile_core.py"]
-    failed = False
-
-    def work() -> None:
-        nonlocal failed
-        say("the gateway's core, compiled by mypyc (half a minute to a minute)")
-        script = str(ROOT / "scripts" / "compile_core.py")
-        failed = subprocess.run([PYTHON, script], cwd=ROOT, check=False).returncode != 0
-
-    step("core", hash_of(*sources, *made_by), work)
-    if failed:
-        (STAMPS / "core").unlink()
-        say("everything works without the compiled core; the gateway takes more CPU per request")
-
-
 def warm_up() -> None:
     """Make what Spark and its workers load, where it isn't there: half a minute, the first time."""
     done = subprocess.run([PYTHON, "-m", "headgate.pipeline.warm"], check=False)
@@ -199,11 +182,8 @@ def main() -> int:
         changed = [install("build"), install("runtime"), install("dev"), install_project()]
         if any(changed):
             check_packages()
-        with ThreadPoolExecutor(1) as beside:  # the network's time is the compiler's
-            compiled = beside.submit(compile_core)
-            fetch_jars()
-            warm_up()
-            compiled.result()
+        fetch_jars()
+        warm_up()
     say("ready" if any(changed) else "ready (nothing to do)")
     return 0
 

@@ -6,7 +6,7 @@ process that takes its connections in turn, each with quota-ids of its own; besi
 bare byte pipe costs then. All counts are measured by turns, in one run. Of the session's own part,
 in this process, sessions and quota-ids are counted apart, and beside them stands what memory alone
 costs: reading one attribute each of 25 objects that belong together, of 10 or of 10,000 such groups
-in turn. HEADGATE_COMPILED=0 measures without the compiled core.
+in turn.
 
 ``python bench/gateway/scale.py [--connections N] [--json FILE]``; run it alone on the machine. The
 gateway needs two descriptors for each connection.
@@ -270,9 +270,6 @@ def main() -> None:
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 65_536)), hard))
-    from headgate import _compiled
-
-    print(f"core: {_compiled.status().text}", flush=True)
     rows: list[dict[str, Any]] = []
     plans: list[tuple[Any, tuple[Any, ...]]] = [(quota_ids, (count, count)) for count in QUOTA_IDS]
     plans.append((quota_ids, (10, QUOTA_IDS[-1])))

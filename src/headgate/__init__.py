@@ -9,7 +9,3 @@ messages), ``throttle`` (how long to wait), ``kernel`` (the same over whole arra
 ``metrics``, ``admin`` (a Python Admin client), ``gateway`` (stands before brokers), ``pipeline``
 (PySpark over request logs), ``cli``.
 """
-
-from headgate import _compiled
-
-_compiled.install()

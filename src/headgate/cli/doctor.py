@@ -9,9 +9,8 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from headgate import _compiled
 from headgate.cli import exit_codes
-from headgate.cli.output import complain, printable, say
+from headgate.cli.output import printable, say
 from headgate.cli.plan_text import entity_path
 from headgate.cli.quotas_as_code import connect, entities, parser, run, table_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -30,7 +29,6 @@ def main(argv: Sequence[str]) -> int:
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        complain(f"core: {_compiled.status().text}")
         with connect(arguments, "doctor") as client:
             table = table_of(client)
         found = [*older_layout(arguments.store), *findings(table)]

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate import _compiled
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable
 from headgate.cli.serve_exit import end_process, exit_limit_s
@@ -344,7 +343,6 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
     await gateway.start()
     loop.add_signal_handler(signal.SIGHUP, gateway.reload, config)
     settle_memory()
-    log.info("core", state=_compiled.status().text)
     announcer = Announcer(gateway, log)
     gateway.fronting_changed = announcer.say
     announcer.say()

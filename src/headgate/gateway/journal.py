@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mypy_extensions import mypyc_attr
-
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.context import Context
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from headgate.throttle.registry import Throttle
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Journal:
     """Keep nothing (``headgate.usage=none``); the interface of those that do."""
 

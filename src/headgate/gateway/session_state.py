@@ -142,8 +142,6 @@ class SessionState:
         listener: str = "",
         connection: str = "",
     ) -> None:
-        # What every request reads comes first: a compiled session has its attributes side by side
-        # in this order, and a session that rested has left the processor's caches.
         self.rules = rules
         self._plans = plans
         self.context: Context = rules.context(identity.principal, "")

@@ -68,16 +68,12 @@ class ReadBuffer:
         lent.clear()
 
 
-class _Side:
+class _Side(asyncio.BufferedProtocol):
     """
-    What both sides have in common.
-
-    A buffered protocol by its methods, which is all that uvloop looks at: a compiled class has no
-    base that isn't. Other loops look for the base, and give what they have read.
+    What both sides have in common: a buffered protocol that reads into the loop's one buffer.
     """
 
     __slots__ = ("buffer", "full", "lent", "link", "tls", "transport")
-    __deletable__ = ("link",)
 
     def __init__(self, link: Link, buffer: ReadBuffer) -> None:
         self.link = link
@@ -97,13 +93,6 @@ class _Side:
     def get_buffer(self, sizehint: int) -> bytearray:
         """Read into the loop's buffer."""
         return self.buffer.memory
-
-    def data_received(self, data: bytes) -> None:
-        """Take what a loop that isn't uvloop has read."""
-        for start in range(0, len(data), READ_BUFFER_BYTES):
-            piece = data[start : start + READ_BUFFER_BYTES]
-            self.buffer.memory[: len(piece)] = piece
-            self.buffer_updated(len(piece))
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what is in the loop's buffer."""

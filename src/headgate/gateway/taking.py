@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.gateway.face import ListenerFace
     from headgate.gateway.lending import Lending
-    from headgate.gateway.sides import BrokerSide, ClientSide
 
 
 class Taking(FrontState):
@@ -81,7 +80,7 @@ class Taking(FrontState):
             if face.server_tls is None:
                 link = make_link(None)
                 client = link.client
-                await loop.connect_accepted_socket(lambda: _protocol(client), sock)
+                await loop.connect_accepted_socket(lambda: client, sock)
             else:
                 # The principal is in the certificate: the link is made after the handshake.
                 holder = _Waiting()
@@ -92,7 +91,7 @@ class Taking(FrontState):
                     ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
                 )
                 link = make_link(transport.get_extra_info("ssl_object"))
-                transport.set_protocol(_protocol(link.client))
+                transport.set_protocol(link.client)
                 link.client.connection_made(transport)
                 transport.resume_reading()
                 if holder.lost or transport.is_closing():  # nobody else would tell the link
@@ -137,7 +136,7 @@ class Taking(FrontState):
         try:
             async with asyncio.timeout(face.settings.upstream_connect_timeout_ms / 1000):
                 await loop.create_connection(
-                    lambda: _protocol(link.broker),
+                    lambda: link.broker,
                     where.host,
                     where.port,
                     ssl=face.upstream_tls,
@@ -184,7 +183,7 @@ class Taking(FrontState):
         if link.closed is not None:
             transport.abort()
             return
-        transport.set_protocol(_protocol(link.broker))
+        transport.set_protocol(link.broker)
         link.broker.connection_made(transport)
         link.upstream_ready()
 
@@ -213,11 +212,6 @@ class Taking(FrontState):
 
 class FrontEnds(Exception):
     """Nobody is taken any more: this gateway ends, or another fronts the broker now."""
-
-
-def _protocol(side: ClientSide | BrokerSide) -> asyncio.BufferedProtocol:
-    """A side as what it is to the loop: compiled classes have no base that isn't."""
-    return cast("asyncio.BufferedProtocol", side)
 
 
 def _has_certificate(link: Link) -> bool:

@@ -56,8 +56,7 @@ class SensorRegistry:
     Quotas and sensors of one manager. Not thread-safe.
 
     What a sensor is, its subclass says (``_make_sensor``); all have ``user_tag``, ``client_tag``,
-    ``last_record_ms`` and ``set_bound(bound, now_ms)``. Neither ``Generic`` nor ``ABC``: compiled
-    classes with such a base take weak references and never clear them (mypyc 2.4).
+    ``last_record_ms`` and ``set_bound(bound, now_ms)``.
 
     Args:
         rules: :data:`KAFKA_4` or :data:`KAFKA_3_9`.

@@ -48,4 +48,4 @@ def test_the_table_imports_no_command() -> None:
         "print([m for m in sys.modules if m.startswith('headgate.') and 'cli' not in m])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['headgate._compiled']"
+    assert done.stdout.strip() == "[]"

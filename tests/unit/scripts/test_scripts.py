@@ -110,7 +110,7 @@ def test_a_step_that_fails_leaves_no_stamp(monkeypatch: pytest.MonkeyPatch, tmp_
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "who serves"),
         ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", "PIP_CERT"),
         ("NewConnectionError: [Errno -3] Temporary failure in name resolution", "HTTPS_PROXY"),
-        ("error: command 'cc' failed: No such file", "C compiler"),
+        ("error: command 'cc' failed: No such file", "install gcc"),
     ],
 )
 def test_what_pip_complains_about_has_a_way_out(said: str, way_out: str) -> None:
