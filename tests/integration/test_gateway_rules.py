@@ -291,7 +291,18 @@ def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
     wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections > 77, "its removal")
     broker = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    assert admin.describe_configs([broker])[broker].result(60)["max.connections"].value != "77"
+    found = admin.describe_configs([broker])[broker].result(60)
+    assert found["max.connections"].value != "77"
+    # Where brokers and controllers listen is nobody's business, an administrator's neither.
+    upstream = [where for cluster in gateway.gateway.clusters.values() for where in
+                cluster.brokers.values()]  # fmt: skip
+    assert upstream
+    for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
+        assert found[name].value is None
+        assert found[name].is_sensitive
+    told = [v for c in found.values() for v in (c.value, *(s.value for s in c.synonyms.values()))]
+    for where in upstream:
+        assert not [value for value in told if value and f":{where.port}" in value]
 
     # What the broker refuses of an alteration keeps our part of it from being made.
     store = gateway.gateway.store

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from headgate.config.tls_limits import limit
 from headgate.errors import ConfigError
 from headgate.wire.sasl_client import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
 
@@ -134,10 +135,12 @@ def _tls(config: Mapping[str, str], check_hostname: bool) -> ssl.SSLContext:
     context.check_hostname = check_hostname
     _trust(context, config)
     _identify(context, config)
-    ciphers = config.get("ssl.cipher.suites", "").strip()
-    if ciphers:
-        context.set_ciphers(":".join(c.strip() for c in ciphers.split(",")))
+    limit(context, _words(config, "ssl.enabled.protocols"), _words(config, "ssl.cipher.suites"))
     return context
+
+
+def _words(config: Mapping[str, str], name: str) -> list[str]:
+    return [word.strip() for word in config.get(name, "").split(",") if word.strip()]
 
 
 def _trust(context: ssl.SSLContext, config: Mapping[str, str]) -> None:

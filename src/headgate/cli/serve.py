@@ -308,9 +308,7 @@ def _run(
     try:
         import uvloop
     except ImportError:  # pragma: no cover - the gateway extra isn't installed
-        raise HeadgateError(
-            "the gateway needs uvloop and kio: pip install 'headgate[gateway]'"
-        ) from None
+        raise HeadgateError("the gateway needs uvloop: pip install 'headgate[gateway]'") from None
     from headgate.gateway import Gateway
 
     status: int = uvloop.run(

@@ -96,8 +96,13 @@ def _tls(prefix: str, field: str, whose: str, *, server: bool) -> Iterator[Setti
     yield row("ssl.truststore.type", k.one_of("PKCS12", "PEM", fold=str.upper), "PKCS12", "Form of the trust store.")  # fmt: skip
     yield row("ssl.truststore.password", k.PASSWORD, None, "Password of the trust store.")
     yield row("ssl.truststore.certificates", k.TEXT, None, "Trusted certificates as PEM text, instead of a trust store.")  # fmt: skip
-    yield row("ssl.enabled.protocols", k.WORDS, ("TLSv1.2", "TLSv1.3"), "TLS versions offered.")
-    yield row("ssl.cipher.suites", k.WORDS, (), "TLS 1.2 cipher suites allowed.", "the system's")
+    yield row(
+        "ssl.enabled.protocols",
+        k.WORDS,
+        ("TLSv1.2", "TLSv1.3"),
+        "TLS versions offered: `TLSv1.2`, `TLSv1.3`. Older names are skipped.",
+    )
+    yield row("ssl.cipher.suites", k.WORDS, (), "TLS 1.2 cipher suites allowed; those of TLS 1.3 always are. Only ones of TLS 1.3: nothing older is spoken.", "the system's")  # fmt: skip
     if not server:
         yield row("ssl.endpoint.identification.algorithm", k.one_of("https", "", fold=str.lower), "https",
                   "`https` checks that the broker's certificate bears its host name; empty doesn't.")  # fmt: skip

@@ -4,8 +4,9 @@ Broker settings through the gateway: some are ours, the rest is the broker's (SE
 DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of BROKER resources are split:
 ``max.connection.creation.rate``, ``max.connections``, ``max.connections.per.ip`` and
 ``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here; the
-rest goes upstream with the client's own connection, and the two answers are joined. An alteration
-that has both is made on both sides or on none: ours is looked at first and made last.
+rest goes upstream with the client's own connection, and the two answers are joined, without the
+addresses that brokers and controllers listen on. An alteration that has both is made on both sides
+or on none: ours is looked at first and made last.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
 
 log = get_logger("headgate.gateway")
 
+_ADDRESSES: Final = frozenset(
+    {
+        "advertised.host.name",
+        "advertised.listeners",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "host.name",
+        "listeners",
+        "zookeeper.connect",
+    }
+)
+"""Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
 _TWICE: Final = "Each resource must appear at most once."
 _INT: Final = 3
 _STRING: Final = 2
@@ -62,28 +75,51 @@ async def split(answers: Answers, front: BrokerFront, link: Link, ask: Ask) -> N
 
 
 async def _describe(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
-    if not answers.may_administer(ask.principal):
-        link.forward(ask, ask.frame)
-        return
     asked = {
         r.resource_name: r.keys for r in request.resources if r.resource_type == configs.BROKER
     }
+    ours = answers.may_administer(ask.principal)
     dynamic = answers.gateway.broker_configs
     static = static_limits(answers.gateway.settings)
 
+    def shown(result: Any) -> Any:
+        if result.resource_type != configs.BROKER or result.resource_name not in asked:
+            return result
+        result = _without_addresses(result)
+        return _with_ours(result, asked[result.resource_name], static, dynamic) if ours else result
+
     def merge(frame: bytes) -> bytes:
         response = decode_response(ask.plan.key, ask.plan.version, frame)
-        results = tuple(
-            _with_ours(result, asked[result.resource_name], static, dynamic)
-            if result.resource_type == configs.BROKER and result.resource_name in asked
-            else result
-            for result in response.results
-        )
+        results = tuple(shown(result) for result in response.results)
         return encode_response(
             ask.plan.key, ask.plan.version, ask.correlation_id, replace(response, results=results)
         )
 
     link.forward(ask, ask.frame, merge)
+
+
+def _without_addresses(result: Any) -> Any:
+    """
+    Return a broker's answer without where brokers and controllers listen, as without passwords.
+
+    Not rewritten: some can be altered while the broker runs, and a tool that writes back what it
+    read would put our addresses into the broker.
+    """
+    return replace(
+        result,
+        # Differs: brokers' and controllers' addresses are shown as passwords are, without a value.
+        configs=tuple(
+            replace(
+                c,
+                value=None,
+                is_sensitive=True,
+                synonyms=tuple(replace(synonym, value=None) for synonym in c.synonyms),
+            )
+            if c.name in _ADDRESSES
+            else c
+            for c in result.configs
+        ),
+    )
 
 
 def _with_ours(

@@ -10,9 +10,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
     from headgate.store.base import QuotaStore
 
 log = get_logger("headgate.gateway")
+
+_SAID_OF_TLS: Final = (
+    "enabled_protocols",
+    "cipher_suites",
+    "endpoint_identification_algorithm",
+)
 
 
 def now_ms() -> int:
@@ -238,13 +245,26 @@ class GatewayState:
 
     def _admin_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
+        if not protocol.tls:
+            return None
+        from headgate.gateway.tls import client_context
+
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
-        if protocol.tls and (given or own.truststore_certificates):
-            from headgate.gateway.tls import client_context
-
+        if given or own.truststore_certificates:
             return client_context(own)
-        return self._upstream_tls(listener, protocol)
+        # Without stores of its own it has the clients'; what else is said of it counts.
+        said = {
+            field: getattr(own, field)
+            for field in _SAID_OF_TLS
+            if f"headgate.upstream.admin.ssl.{field.replace('_', '.')}" in self.settings.given
+        }
+        if not said:
+            return self._upstream_tls(listener, protocol)
+        with _of_listener(listener, "headgate.upstream.admin."):
+            return client_context(
+                replace(self.settings.for_listener(listener).upstream_ssl, **said)
+            )
 
     def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:

@@ -54,6 +54,8 @@ _CLIENT_FIRST: Final = re.compile(
 _CLIENT_INITIAL: Final = re.compile(
     rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
 )
+_JAVA_BLANK: Final = "".join(map(chr, range(0x21)))
+"""What Java's ``String.trim`` takes away at both ends."""
 _BEARER: Final = re.compile(r"bearer +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE)
 
 
@@ -355,7 +357,8 @@ def jwt_claim(token: str, claim: str) -> str | None:
         claim: the claim's name.
 
     Returns:
-        The claim; None if the token isn't a JWT or hasn't the claim as a text that isn't empty.
+        The claim as the broker will have it; None if the token isn't a JWT or hasn't the claim as
+        a text that isn't blank.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -370,5 +373,10 @@ def jwt_claim(token: str, claim: str) -> str | None:
     value = claims.get(claim) if isinstance(claims, dict) else None
     if not isinstance(value, str) or not value:
         return None
+    # A broker trims what is signed (ClaimValidationUtils.validateString), as String.trim does; what
+    # isn't (OAuthBearerUnsecuredJws) only mustn't be blank.
+    trimmed = value.strip(_JAVA_BLANK)
+    if not trimmed:
+        return None
     # JSON may name half a surrogate pair, which no UTF-8 can hold: neither journal nor Java's.
-    return value.encode("utf-8", "replace").decode()
+    return (trimmed if parts[2] else value).encode("utf-8", "replace").decode()

@@ -15,23 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.config.tls_limits import limit
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.config.settings import Tls
 
-_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_TLS_1_3: Final = frozenset(
-    {
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_AES_128_CCM_SHA256",
-        "TLS_AES_128_CCM_8_SHA256",
-    }
-)
-"""Always allowed where TLS 1.3 is: Python's ssl chooses them itself."""
-_CHACHA: Final = "CHACHA20_POLY1305"
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -80,31 +69,10 @@ def client_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _common(context: ssl.SSLContext, tls: Tls) -> None:
-    versions = [_VERSIONS[name] for name in tls.enabled_protocols if name in _VERSIONS]
-    if versions:
-        context.minimum_version = min(versions)
-        context.maximum_version = max(versions)
-    named = {name: _openssl_name(name) for name in tls.cipher_suites if name not in _TLS_1_3}
-    for name, suite in named.items():
-        try:
-            context.set_ciphers(suite)
-        except ssl.SSLError:
-            raise ConfigError(
-                f"ssl.cipher.suites: {name} isn't known here; "
-                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is one"
-            ) from None
-    if named:
-        context.set_ciphers(":".join(named.values()))
-
-
-def _openssl_name(suite: str) -> str:
-    """Return what OpenSSL calls a suite of TLS 1.2 that has its standard name, as Java's have."""
-    keys, with_, cipher = suite.removeprefix("TLS_").partition("_WITH_")
-    if not with_:
-        return suite
-    for one, other in (("AES_", "AES"), ("_CBC", ""), ("CHACHA20_POLY1305_SHA256", _CHACHA)):
-        cipher = cipher.replace(one, other)
-    return "-".join([*([] if keys == "RSA" else [keys]), cipher]).replace("_", "-")
+    try:
+        limit(context, tls.enabled_protocols, tls.cipher_suites)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:

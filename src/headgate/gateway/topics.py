@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kio.serial.errors import SerialError
-
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.log import get_logger
@@ -37,7 +35,6 @@ _DEFAULT_FOR_S: Final = 60.0
 """How long the cluster's ``num.partitions`` is believed."""
 _FAILURES: Final = (
     HeadgateError,
-    SerialError,
     OSError,
     EOFError,
     TimeoutError,

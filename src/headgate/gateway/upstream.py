@@ -2,34 +2,34 @@
 The gateway's own questions to the upstream cluster: which brokers there are, topics' partitions.
 
 One short-lived connection per question, with ``headgate.upstream.admin.*``; these credentials are
-never lent to a client. Off the hot path: asyncio streams and kio's codec are good enough here.
+never lent to a client. Off the hot path: asyncio streams are good enough here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import ssl
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Final
-
-from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v8.response import MetadataResponse
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from typing import Final
 
 from headgate.config.listeners import HostPort
 from headgate.config.settings import ClientSecurity
 from headgate.errors import HeadgateError, RemoteProtocolError
 from headgate.wire import apis
-from headgate.wire.header import build_request, response_body_offset
+from headgate.wire.header import build_request
 from headgate.wire.messages import api_versions as versions_message
 from headgate.wire.messages import configs, decode_response, encode_request, sasl
 from headgate.wire.messages.delegation import DescribeDelegationTokenRequest, DescribedToken
+from headgate.wire.messages.metadata import (
+    NO_ID,
+    AskedTopic,
+    Metadata,
+    build_metadata_request,
+    read_metadata_response,
+)
 from headgate.wire.sasl_client import HASHES, plain, scram
 
 CLIENT_ID: Final = "headgate"
@@ -193,28 +193,19 @@ async def connect(
         raise UpstreamError(f"{where} doesn't answer like a Kafka broker: {error}") from error
 
 
-async def metadata(connection: AdminConnection, topics: Sequence[str] | None) -> Any:
+async def metadata(
+    connection: AdminConnection, asked: Sequence[AskedTopic] | None, version: int
+) -> Metadata:
     """
     Ask for brokers, and for some topics' partitions.
 
     Args:
         connection: to any broker.
-        topics: names; empty: brokers only; None: every topic.
-
-    Returns:
-        kio's MetadataResponse v8.
+        asked: the topics; empty: brokers only; None: every topic.
+        version: of the question.
     """
-    request = MetadataRequest(
-        topics=None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    buffer = io.BytesIO()
-    entity_writer(MetadataRequest)(buffer, request)
-    frame = await connection.ask(apis.METADATA, _METADATA_VERSION, buffer.getvalue())
-    response, _ = entity_reader(MetadataResponse)(frame, 8)
-    return response
+    frame = build_metadata_request(version, 1, CLIENT_ID, asked)
+    return read_metadata_response(version, await connection.send(frame))
 
 
 TopicRef = str | uuid.UUID
@@ -245,46 +236,23 @@ async def topic_partitions(
     )
     if version is None:
         raise UpstreamError(f"Metadata up to version {newest} knows no topic ids")
-    schema = import_module(f"kio.schema.metadata.v{version}.request")
-    answers = import_module(f"kio.schema.metadata.v{version}.response")
-    request = _topics_request(schema, version, None if by_id and version < _ASKS_IDS else refs)
-    buffer = io.BytesIO()
-    entity_writer(schema.MetadataRequest)(buffer, request)
-    frame = await connection.ask(apis.METADATA, version, buffer.getvalue())
-    at = response_body_offset(apis.METADATA, version, frame)
-    response, _ = entity_reader(answers.MetadataResponse)(frame, at)
+    asked = None if by_id and version < _ASKS_IDS else [_asked(ref) for ref in refs]
+    response = await metadata(connection, asked, version)
     counts: dict[TopicRef, int] = {}
     for topic in response.topics:
-        names = [topic.name, getattr(topic, "topic_id", None)]
-        code = int(topic.error_code)
-        for ref in names:
-            if ref is None:
+        refs_of: tuple[TopicRef | None, ...] = (topic.name, topic.topic_id)
+        for ref in refs_of:
+            if ref is None or ref == NO_ID:
                 continue
-            if not code:
-                counts[ref] = len(topic.partitions)
-            elif code in _ABSENT:
+            if not topic.error_code:
+                counts[ref] = topic.partitions
+            elif topic.error_code in _ABSENT:
                 counts[ref] = 0
     return counts
 
 
-def _topics_request(schema: Any, version: int, refs: Collection[TopicRef] | None) -> Any:
-    """Build a Metadata request for these topics; None: for all."""
-    topics = None
-    if refs is not None:
-        made = schema.MetadataRequestTopic
-        topics = tuple(
-            (made(name=ref, topic_id=None) if version >= _HAS_IDS else made(name=ref))
-            if isinstance(ref, str)
-            else made(name=None, topic_id=ref)
-            for ref in refs
-        )
-    cluster = {"include_cluster_authorized_operations": False} if version < _ASKS_IDS else {}
-    return schema.MetadataRequest(
-        topics=topics,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-        **cluster,
-    )
+def _asked(ref: TopicRef) -> AskedTopic:
+    return AskedTopic(ref) if isinstance(ref, str) else AskedTopic(None, ref)
 
 
 async def api_versions(connection: AdminConnection) -> Mapping[int, tuple[int, int]]:
@@ -347,10 +315,10 @@ async def discover(
             continue
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await metadata(connection, ())
+                answer = await metadata(connection, (), _METADATA_VERSION)
                 while not answer.brokers:  # it has just started, and will know itself soon
                     await asyncio.sleep(_ASK_AGAIN_S)
-                    answer = await metadata(connection, ())
+                    answer = await metadata(connection, (), _METADATA_VERSION)
                 kraft = apis.DESCRIBE_QUORUM in await api_versions(connection)
         except TimeoutError:
             problems.append(f"{where} doesn't say within {timeout_ms} ms which brokers there are")
@@ -358,11 +326,11 @@ async def discover(
         except UpstreamError as error:
             problems.append(str(error))
             continue
-        except (OSError, asyncio.IncompleteReadError, ValueError, SerialError, HeadgateError) as no:
+        except (OSError, asyncio.IncompleteReadError, ValueError, HeadgateError) as no:
             problems.append(f"{where} doesn't answer like a Kafka broker ({no!r})")
             continue
         finally:
             await connection.close()
-        brokers = {int(b.node_id): HostPort(b.host, int(b.port)) for b in answer.brokers}
-        return Cluster(answer.cluster_id or "", brokers, int(answer.controller_id), kraft)
+        brokers = {b.node_id: HostPort(b.host, b.port) for b in answer.brokers}
+        return Cluster(answer.cluster_id or "", brokers, answer.controller_id, kraft)
     raise UpstreamError("; ".join(problems) or "no upstream is given")

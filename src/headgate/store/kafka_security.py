@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.config.settings import ClientSecurity, Tls
+from headgate.config.tls_limits import librdkafka_limits, limit
 from headgate.errors import StoreError
 from headgate.wire.sasl_client import HASHES, Exchange, plain, scram
-
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class Pems(NamedTuple):
@@ -102,10 +101,8 @@ def tls_context(security: ClientSecurity | None) -> ssl.SSLContext | None:
     held = pems(tls)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.endpoint_identification_algorithm.lower() == "https"
-    versions = [_VERSIONS[name] for name in tls.enabled_protocols if name in _VERSIONS]
-    if versions:
-        context.minimum_version, context.maximum_version = min(versions), max(versions)
     try:
+        limit(context, tls.enabled_protocols, tls.cipher_suites)
         if held.trusted:
             context.load_verify_locations(cadata=held.trusted)
         else:
@@ -122,7 +119,12 @@ def tls_context(security: ClientSecurity | None) -> ssl.SSLContext | None:
 
 
 def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[str, str]:
-    """Return a confluent-kafka client's settings for the same connection."""
+    """
+    Return a confluent-kafka client's settings for the same connection.
+
+    Raises:
+        StoreError: a file can't be read, or librdkafka lacks what is set.
+    """
     config = {"bootstrap.servers": bootstrap}
     if security is None:
         return config
@@ -144,6 +146,10 @@ def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[s
         config["ssl.endpoint.identification.algorithm"] = (
             security.ssl.endpoint_identification_algorithm or "none"
         )
+        try:
+            config |= librdkafka_limits(security.ssl.enabled_protocols, security.ssl.cipher_suites)
+        except ValueError as error:
+            raise StoreError(str(error)) from None
     return config
 
 

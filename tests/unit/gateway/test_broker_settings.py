@@ -19,7 +19,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.store import open_store
 from headgate.testing.playbook import START_MS
-from headgate.wire.apis import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from headgate.wire.messages import (
     configs,
     decode_request,
@@ -268,4 +268,48 @@ async def test_an_alteration_is_charged_once_and_mutes_when_it_is_answered(
     assert [c.t_ms - START_MS for c in talk.session.commands if isinstance(c, WakeAt)] == [1_000]
     talk.session.wake(START_MS + 1_000)
     assert talk.session.mute.state is MuteState.NOT_MUTED
+    talk.store.close()
+
+
+@pytest.mark.parametrize("principal", ["alice", "bob"])
+@pytest.mark.parametrize("version", range(5))
+async def test_nobody_is_shown_where_brokers_and_controllers_listen(
+    gateway: Callable[..., Setup], tmp_path: Path, version: int, principal: str
+) -> None:
+    setup = gateway({}, {"super.users": f"User:{principal}" if principal == "alice" else ""})
+    talk = Talk(setup, tmp_path)
+    asked = configs.DescribeConfigsRequest(
+        (
+            configs.DescribeResource(configs.BROKER, "1", None),
+            configs.DescribeResource(configs.TOPIC, "listeners", None),
+        ),
+        include_synonyms=True,
+    )
+    request = encode_request(DESCRIBE_CONFIGS, version, 7, "tool", asked)
+    talk.session.client_data(memoryview(bytearray(request)), START_MS)
+    [ask] = [c for c in talk.session.commands if isinstance(c, Ask)]
+    await split(talk.answers, None, talk.link, ask)  # type: ignore[arg-type]
+    where = "CONTROLLER://secret:9093"
+    static = configs.SOURCE_STATIC_BROKER
+    values = tuple(
+        configs.ConfigValue(name, where, True, static,
+                            synonyms=(configs.Synonym(name, where, static),))
+        for name in ("listeners", "controller.quorum.voters", "zookeeper.connect")
+    )  # fmt: skip
+    plain = configs.ConfigValue("log.cleaner.threads", "2", False, static)
+    response = configs.DescribeConfigsResponse(
+        (
+            configs.DescribeResult(configs.BROKER, "1", (*values, plain)),
+            configs.DescribeResult(configs.TOPIC, "listeners", (plain,)),
+        )
+    )
+    frame = encode_response(DESCRIBE_CONFIGS, version, 7, response)
+    talk.session.broker_data(memoryview(bytearray(frame)), START_MS)
+    told = b"".join(talk.session.to_client)
+    assert b"secret" not in told
+    broker, topic = decode_response(DESCRIBE_CONFIGS, version, told).results
+    shown = {c.name: (c.value, c.is_sensitive) for c in broker.configs}
+    assert shown["log.cleaner.threads"] == ("2", False)
+    assert {shown[v.name] for v in values} == {(None, True)}
+    assert [c.value for c in topic.configs] == ["2"]
     talk.store.close()

@@ -249,6 +249,29 @@ def test_a_token_without_a_name_is_opaque(token: str) -> None:
         assert caught.value.reason == "opaque-token"
 
 
+@pytest.mark.parametrize(
+    ("sub", "name"),
+    [
+        # What ClaimValidationUtils.validateSubject of kafka-clients 4.3.1 makes of them.
+        (" \x01\t\x1falice x\u00a0\u3000 \n", "alice x\u00a0\u3000"),
+        ("\u00a0", "\u00a0"),
+        ("bob ", "bob"),
+        ("  ", None),
+    ],
+)
+def test_a_signed_tokens_name_is_trimmed_as_java_trims(sub: str, name: str | None) -> None:
+    assert jwt_claim(jwt(sub=sub), "sub") == name
+    unsigned = jwt(sub=sub).rpartition(".")[0] + "."
+    assert jwt_claim(unsigned, "sub") == (None if name is None else sub)
+
+
+def test_an_authzid_is_compared_with_the_trimmed_name() -> None:
+    observer = chosen("OAUTHBEARER")
+    observer.token(bearer(jwt(sub=" alice "), "a=alice"))
+    observer.answered(0, b"")
+    assert observer.name == "alice"
+
+
 def test_a_deeply_nested_claim_does_not_exhaust_the_stack() -> None:
     payload = base64.urlsafe_b64encode(b"[" * 200_000 + b"]" * 200_000).decode()
     assert jwt_claim(f"a.{payload}.c", "sub") is None

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+from confluent_kafka import Producer
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization as made
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from headgate.config import Settings
+from headgate.admin.security import Security
+from headgate.config import SecurityProtocol, Settings
+from headgate.config.tls_limits import librdkafka_limits, limit
 from headgate.errors import ConfigError
+from headgate.gateway import Gateway
+from headgate.gateway.lending import Lending
 from headgate.gateway.tls import client_context, server_context
+from headgate.store.kafka_security import librdkafka_config, tls_context
 
 PASSWORD = "changeit"
 
@@ -230,3 +239,112 @@ def test_a_suite_that_isnt_there_is_named(stores: Stores) -> None:
     )
     with pytest.raises(ConfigError, match=r"ssl\.cipher\.suites: TLS_RSA_WITH_ROT13 isn't known"):
         server_context(read.ssl, "none")
+
+
+def kept(context: ssl.SSLContext) -> list[str]:
+    return [c["name"] for c in context.get_ciphers() if c["protocol"] != "TLSv1.3"]
+
+
+SUITE, NAMED = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"
+
+
+def test_versions_and_suites_hold_for_every_connection_that_the_gateway_opens(
+    stores: Stores,
+) -> None:
+    read = settings(
+        stores,
+        ssl__keystore__type="PEM",
+        ssl__keystore__location="plain.pem",
+        headgate__upstream__security__protocol="SSL",
+        headgate__upstream__ssl__truststore__type="PEM",
+        headgate__upstream__ssl__truststore__location="ca.pem",
+        headgate__upstream__ssl__enabled__protocols="TLSv1.2",
+        headgate__upstream__ssl__cipher__suites=SUITE,
+        headgate__upstream__admin__ssl__enabled__protocols="TLSv1.2,TLSv1.3",
+        headgate__upstream__admin__ssl__cipher__suites="TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        headgate__store__kafka__security__protocol="SSL",
+        headgate__store__kafka__ssl__enabled__protocols="TLSv1.2",
+        headgate__store__kafka__ssl__cipher__suites=SUITE,
+    )
+    gateway = Gateway(read)
+    relayed = gateway._upstream_tls("TLS", SecurityProtocol.SSL)
+    assert relayed.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert kept(relayed) == [NAMED]
+    # Without stores of their own, our own questions trust whom the clients' connections trust.
+    own = gateway._admin_tls("TLS", SecurityProtocol.SSL)
+    assert own.maximum_version is ssl.TLSVersion.TLSv1_3
+    assert kept(own) == ["ECDHE-RSA-AES256-GCM-SHA384"]
+    assert own.get_ca_certs(binary_form=True) == relayed.get_ca_certs(binary_form=True)
+    store = tls_context(read.store_kafka)
+    assert store is not None
+    assert store.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert kept(store) == [NAMED]
+    lent = client_context(Lending(read, SecurityProtocol.SSL)._security({}).ssl)
+    assert kept(lent) == [NAMED]
+    tool = Security.of(
+        {
+            "security.protocol": "SSL",
+            "ssl.enabled.protocols": "TLSv1.2",
+            "ssl.cipher.suites": SUITE,
+        }
+    )
+    assert tool.tls is not None
+    assert tool.tls.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert kept(tool.tls) == [NAMED]
+
+
+def test_suites_of_tls_1_3_alone_leave_nothing_older() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    limit(context, (), ("TLS_AES_128_GCM_SHA256",))
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    with pytest.raises(ValueError, match=r"ssl\.cipher\.suites.*ssl\.enabled\.protocols leaves"):
+        limit(context, ("TLSv1.2",), ("TLS_AES_128_GCM_SHA256",))
+
+
+@pytest.mark.parametrize("protocols", [("TLSv1",), ("SSLv3", "TLSv1.3"), ("TLS1.3",)])
+def test_versions_that_nobody_speaks_are_refused(protocols: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"ssl\.enabled\.protocols.*TLSv1\.2"):
+        limit(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), protocols, ())
+
+
+@pytest.mark.parametrize(
+    ("protocols", "suites", "named"),
+    [(("TLSv1.3",), (), "ssl.enabled.protocols"), ((), ("TLS_AES_128_GCM_SHA256",), "ssl.cipher")],
+)
+def test_what_librdkafka_cant_be_held_to_is_refused_and_not_forgotten(
+    protocols: tuple[str, ...], suites: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{named}.*allow both here"):
+        librdkafka_limits(protocols, suites)
+
+
+def test_librdkafka_offers_the_suites_that_are_set(stores: Stores) -> None:
+    """A real handshake: a server that has no other older suite is shown this one only."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(stores.folder / "plain.pem")
+    server.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
+        read = settings(
+            stores,
+            ssl__keystore__type="PEM",
+            ssl__keystore__location="plain.pem",
+            headgate__upstream__admin__security__protocol="SSL",
+            headgate__upstream__admin__ssl__truststore__type="PEM",
+            headgate__upstream__admin__ssl__truststore__location="ca.pem",
+            headgate__upstream__admin__ssl__cipher__suites=SUITE,
+        )
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
+        config = librdkafka_config(where, read.upstream_admin)
+        asking = Producer({**config, "logger": logging.getLogger("headgate.librdkafka.test")})
+        asking.poll(0)
+        taken, _ = listening.accept()
+        taken.settimeout(30)
+        with contextlib.suppress(ssl.SSLError), taken:
+            talking = server.wrap_socket(taken, server_side=True, do_handshake_on_connect=False)
+            with contextlib.suppress(ssl.SSLError, OSError):
+                talking.do_handshake()
+            shared = talking.shared_ciphers() or ()
+            offered = {name for name, version, _ in shared if version != "TLSv1.3"}
+            talking.close()
+    assert offered == {NAMED}
