@@ -28,7 +28,7 @@ from headgate.cli import history, kafka_quotas, quotas_as_code
 from headgate.cli.kafka_configs import main
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway import GatewayThread
-from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
 from headgate.wire.messages import draft
 
 from .gateway_kit import make_gateway, wait_for
@@ -182,6 +182,22 @@ def test_kafka_quotas_in_full_through_either_door(
     assert history.main(["--store", places.store]) == 0
     told = capsys.readouterr().out
     assert "User:ANONYMOUS  kafka-quotas  users/user-two/clients/my-client" in told
+
+
+def test_546_36_both_dialects_change_one_store_and_neither_is_called_old(
+    places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    erin, rate = QuotaEntity.of(user="erin"), "consumer_byte_rate"
+    released = ["--bootstrap-server", places.data, "--user", "erin"]
+    with AdminClient(places.admin) as draft_client, AdminClient(places.data) as client:
+        assert main([*released, "--alter", "--add-config", f"{rate}=1024"]) == 0
+        assert draft_client.describe_quotas().entities().result(120) == {erin: {CONSUMER: 1_024.0}}
+        draft_client.alter_quotas([AlterQuotasEntry(erin, [Op(CONSUMER, 7)])]).all().result(120)
+        assert client.describe_quotas().entities().result(120) == {erin: {CONSUMER: 7.0}}
+        assert main([*released, "--describe"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1] == f"Quota configs for user-principal 'erin' are {rate}=7.0"
+    assert "deprecat" not in (printed.out + printed.err).lower()
 
 
 async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: Places) -> None:

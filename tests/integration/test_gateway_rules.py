@@ -25,14 +25,15 @@ from confluent_kafka.admin import (
 
 from headgate.admin import AdminClient as QuotaAdmin
 from headgate.admin import AlterQuotasEntry, Op
+from headgate.cli import kafka_quotas
 from headgate.embedded import run_tool
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import CONNECTION, MUTATION, PRODUCER, PRODUCER_IDS
+from headgate.quota.key import CONNECTION, CONSUMER, MUTATION, PRODUCER, PRODUCER_IDS
 from headgate.wire.apis import CREATE_TOPICS
 from headgate.wire.messages import decode_response, encode_request, mutation
 
-from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
+from .gateway_kit import make_gateway, receive, send, set_quota, topic, wait_for
 
 __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
@@ -349,6 +350,34 @@ def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Mak
         "the quota set by the draft's call",
     )
     assert config[PRODUCER].entry.value == 8_192
+
+
+def test_55_3_the_last_resort_is_in_force_and_explained_on_the_data_listener(
+    make_gateway: Make, unique: Unique, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = make_gateway(
+        quota__producer__default="20000", quota__consumer__default="25000", quota__window__num="2"
+    )
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("plain")
+    name = topic(bootstrap, unique("last"), 1)
+    assert max(send(bootstrap, name, 60, **{"client.id": client})) > 0
+    told: list[float] = []
+    throttled = {"client.id": client, "throttle_cb": lambda e: told.append(e.throttle_time)}
+    assert len(receive(bootstrap, name, 60, unique("group"), **throttled)) == 60
+    assert max(told, default=0) > 0
+    asked = QuotaEntity.of(user="bob", client_id=client)
+    with QuotaAdmin(bootstrap) as admin:
+        values = admin.describe_effective_quotas([asked]).config()[asked].result(120)
+    assert {key: (str(v.entry.source), v.entry.value) for key, v in values.items()} == {
+        PRODUCER: ("server.properties", 20_000.0),
+        CONSUMER: ("server.properties", 25_000.0),
+    }
+    argv = ["--bootstrap-server", bootstrap]
+    assert kafka_quotas.main([*argv, "--describe", f"--names=user=bob,client-id={client}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "consumer_byte_rate:broker_bps=25000 server.properties",
+        "producer_byte_rate:broker_bps=20000 server.properties",
+    ]
 
 
 def test_health_and_metrics_over_http(make_gateway: Make, unique: Unique) -> None:

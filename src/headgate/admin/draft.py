@@ -21,7 +21,7 @@ from headgate.admin.api import (
     Values,
     unsupported,
 )
-from headgate.admin.backend import Query, effective_values
+from headgate.admin.backend import Query
 from headgate.admin.connection import Connection
 from headgate.admin.nodes import Address, Nodes
 from headgate.admin.released import ReleasedBackend, api_error, cut
@@ -31,7 +31,7 @@ from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import QuotaKey, canonical_type, canonical_units
-from headgate.quota.table import QuotaTable
+from headgate.quota.precedence import STATIC_DEFAULT, Source
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire.apis import METADATA
 from headgate.wire.messages import draft as d
@@ -93,8 +93,7 @@ class DraftBackend:
                 if error is not None and _is_fraction(error):
                     released = await self._other()
                     if released is not None:
-                        table = QuotaTable(await released.describe(Query(())))
-                        results[entity] = effective_values(table, entity, omit_overridden)
+                        results |= await released.effective([entity], omit_overridden)
         return results
 
     async def alter(
@@ -226,11 +225,16 @@ def _filter(component: FilterComponent) -> d.Filter:
 def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values:
     found: Values = {}
     for value in values:
-        entries = [Entry(entity_from_draft(e.entity), float(e.value)) for e in value.entries]
+        entries = [Entry(_source(e.entity), float(e.value)) for e in value.entries]
         if entries:
             overridden = None if omit_overridden else tuple(entries[1:])
             found[_key(value.type, value.units)] = Value(entries[0], overridden)
     return found
+
+
+def _source(parts: Sequence[d.EntityPart]) -> Source:
+    """Read whose a value is; no entity is KIP-55's last resort."""
+    return entity_from_draft(parts) if parts else STATIC_DEFAULT
 
 
 def _alter_entry(alteration: QuotaAlteration) -> d.AlterEntry:
@@ -266,4 +270,4 @@ def _fraction_error(alteration: QuotaAlteration) -> ApiError:
 
 
 def _is_fraction(error: ApiError) -> bool:
-    return error.code == KafkaError.INVALID_REQUEST
+    return error.code == KafkaError.INVALID_REQUEST and str(error).endswith(d.NO_FRACTIONS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from headgate.admin.api import (
@@ -18,9 +18,9 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query, effective_values
-from headgate.errors import ApiError, KafkaError
-from headgate.quota.alteration import AlterResult, QuotaAlteration, entity_error
-from headgate.quota.entity import Default, QuotaEntity
+from headgate.errors import ApiError
+from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import matches, validate_filter
 from headgate.store.base import BrokerConfigs, QuotaStore, base_setting
 
@@ -53,7 +53,7 @@ class LocalBackend:
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match, with their quotas."""
         if query.draft:
-            _check_types(component.entity_type for component in query.components)
+            check_types(component.entity_type for component in query.components)
         else:
             validate_filter(query.components)
         table = await asyncio.to_thread(self.store.snapshot)
@@ -157,17 +157,6 @@ def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
     return entries
 
 
-def request_error(entity: QuotaEntity) -> ApiError | None:
-    """
-    Return what is wrong with an entity that is asked about, or None.
-
-    Unlike one that is to carry quotas, a request's may have an empty name (a client that sends no
-    client-id) and an address that doesn't resolve.
-    """
-    named = {kind: name if isinstance(name, Default) else name or "x" for kind, name in entity}
-    return entity_error(QuotaEntity(named), resolvable=lambda _: True)
-
-
 def principal() -> str:
     """Return who runs this process, for the history: ``alice@host``."""
     import getpass
@@ -177,12 +166,6 @@ def principal() -> str:
     except (KeyError, OSError):
         name = "unknown"
     return f"{name}@{socket.gethostname()}"
-
-
-def _check_types(types: Iterable[str]) -> None:
-    for entity_type in types:
-        if entity_type not in ("user", "client-id", "ip"):
-            raise ApiError(KafkaError.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
 
 
 def _only_brokers(resource: str, url: str) -> None:

@@ -20,11 +20,11 @@ from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsert
 from headgate.admin.backend import Query, effective_values
 from headgate.admin.connection import Connection
 from headgate.admin.nodes import Nodes
-from headgate.errors import ApiError, KafkaError
-from headgate.quota.alteration import AlterResult, QuotaAlteration
+from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
-from headgate.quota.key import QuotaKey
+from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire import apis
@@ -57,6 +57,11 @@ _MATCH_NUMBERS: Final[Mapping[MatchType | int, int]] = {
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
 _RESOURCE_NOT_FOUND: Final = 91
+_QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
+    "quota.producer.default": PRODUCER,
+    "quota.consumer.default": CONSUMER,
+}
+_NO_LIMIT: Final = 2**63 - 1
 
 
 class ReleasedBackend:
@@ -84,8 +89,28 @@ class ReleasedBackend:
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Compute what applies to each entity from everything there is."""
-        table = QuotaTable(await describe_quotas(await self._nodes.any(), (), False))
-        return {e: effective_values(table, e, omit_overridden) for e in entities}
+        quotas = await describe_quotas(await self._nodes.any(), (), False)
+        table = QuotaTable(quotas, static_defaults=await self._static_defaults())
+        return {
+            e: request_error(e) or effective_values(table, e, omit_overridden) for e in entities
+        }
+
+    async def _static_defaults(self) -> dict[QuotaKey, float]:
+        """Ask a broker for KIP-55's last resorts: a gateway has them, and a Kafka before 3.0."""
+        try:
+            brokers = await self._nodes.brokers()
+            here = (await self._nodes.any()).address
+            here_too = (b for b, (host, port) in brokers.items() if f"{host}:{port}" == here)
+            broker = next(here_too, min(brokers))
+            names = tuple(_QUOTA_DEFAULTS)
+            entries = await self._configs("brokers", str(broker), names)
+        except (ApiError, StoreError, ValueError):
+            return {}  # who may not ask, or can't: what quotas say is told nevertheless
+        return {
+            _QUOTA_DEFAULTS[entry.name]: float(entry.value)
+            for entry in entries
+            if entry.name in names and entry.value and int(entry.value) < _NO_LIMIT
+        }
 
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
@@ -112,9 +137,14 @@ class ReleasedBackend:
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
         """Return a resource's settings with synonyms, by name."""
+        return await self._configs(resource, name)
+
+    async def _configs(
+        self, resource: str, name: str, keys: tuple[str, ...] | None = None
+    ) -> list[ConfigEntry]:
         connection = await self._for_resource(resource, name)
         number = _RESOURCES[resource]
-        request = c.DescribeConfigsRequest((c.DescribeResource(number, name, None),), True)
+        request = c.DescribeConfigsRequest((c.DescribeResource(number, name, keys),), True)
         answer: c.DescribeConfigsResponse = await _ask(
             connection,
             apis.DESCRIBE_CONFIGS,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from headgate.cli.output import printable
 from headgate.cli.quota_text import entity_json, number, value_text
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import Plan
 from headgate.quota.precedence import EffectiveQuota, Source, resolve_entity
@@ -133,7 +133,7 @@ def plan_lines(plan: Plan, clients: Sequence[QuotaEntity], place: str) -> Iterat
 
 def entity_path(entity: QuotaEntity) -> str:
     """Return ``users/alice/clients/<default>``, sanitised; other types as ``{…}``."""
-    known = all(kind in ("user", "client-id", "ip") for kind in entity.types)
+    known = KNOWN_TYPES.issuperset(entity.types)
     return entity.path if known and len(entity) else str(entity)
 
 

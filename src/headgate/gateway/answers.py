@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway import broker_settings, draft_answers, mutations
+from headgate.gateway.limits import static_defaults
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import Kind
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
@@ -130,6 +131,10 @@ class Answers:
             return await self.on_thread(store.snapshot)
         except StoreError:
             return self.gateway.table
+
+    async def explained(self) -> QuotaTable:
+        """Return the store's quotas and the last resorts of the settings file: what is in force."""
+        return (await self.table()).with_static_defaults(static_defaults(self.gateway.settings))
 
     # --- 49 ---------------------------------------------------------------------------------
 

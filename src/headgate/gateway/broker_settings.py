@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ApiError, KafkaError, StoreError
-from headgate.gateway.limits import static_limits
+from headgate.gateway.limits import QUOTA_DEFAULTS, static_defaults, static_limits
 from headgate.gateway.log import get_logger
+from headgate.quota.key import format_value
 from headgate.store.base import BROKER_SETTINGS, base_setting
 from headgate.wire import apis
 from headgate.wire.messages import (
@@ -30,6 +31,7 @@ from headgate.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from headgate.config.settings import Settings
     from headgate.gateway.answers import Answers
     from headgate.gateway.commands import Ask
     from headgate.gateway.front import BrokerFront
@@ -51,6 +53,7 @@ _ADDRESSES: Final = frozenset(
 """Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
 _TWICE: Final = "Each resource must appear at most once."
 _INT: Final = 3
+_LONG: Final = 5
 _STRING: Final = 2
 """ConfigDef types as DescribeConfigs tells them (ConfigType in DescribeConfigsResponse)."""
 
@@ -81,12 +84,15 @@ async def _describe(answers: Answers, link: Link, ask: Ask, request: Any) -> Non
     ours = answers.may_administer(ask.principal)
     dynamic = answers.gateway.broker_configs
     static = static_limits(answers.gateway.settings)
+    defaults = _quota_defaults(answers.gateway.settings)
 
     def shown(result: Any) -> Any:
         if result.resource_type != configs.BROKER or result.resource_name not in asked:
             return result
         result = _without_addresses(result)
-        return _with_ours(result, asked[result.resource_name], static, dynamic) if ours else result
+        if not ours:
+            return result
+        return _with_ours(result, asked[result.resource_name], static, dynamic, defaults)
 
     def merge(frame: bytes) -> bytes:
         response = decode_response(ask.plan.key, ask.plan.version, frame)
@@ -127,12 +133,15 @@ def _with_ours(
     keys: tuple[str, ...] | None,
     static: Mapping[str, str],
     dynamic: Mapping[str, Mapping[str, str]],
+    defaults: tuple[configs.ConfigValue, ...],
 ) -> Any:
     """Return a broker's answer with our settings in place of its own of those names."""
     if result.error_code:
         return result
-    theirs = tuple(c for c in result.configs if not is_ours(c.name))
+    names = {c.name for c in defaults}
+    theirs = tuple(c for c in result.configs if not is_ours(c.name) and c.name not in names)
     ours = our_values(result.resource_name, static, dynamic)
+    ours += defaults if result.resource_name else ()
     return replace(
         result,
         configs=theirs + tuple(c for c in ours if keys is None or c.name in keys),
@@ -174,6 +183,24 @@ def our_values(
             )
         )
     return tuple(found)
+
+
+def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
+    """Return KIP-55's last resorts of the file: who computes what applies asks for them here."""
+    values = static_defaults(settings)
+    return tuple(
+        configs.ConfigValue(
+            name,
+            text,
+            read_only=True,
+            config_source=configs.SOURCE_STATIC_BROKER,
+            synonyms=(configs.Synonym(name, text, configs.SOURCE_STATIC_BROKER),),
+            config_type=_LONG,
+        )
+        for name, key in QUOTA_DEFAULTS.items()
+        if key in values
+        for text in [format_value(values[key])]
+    )
 
 
 # --- 33 and 44 ------------------------------------------------------------------------------

@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError, KafkaError
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
+from headgate.quota.alteration import (
+    AlterResult,
+    Op,
+    QuotaAlteration,
+    check_types,
+    request_error,
+)
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter, matches
 from headgate.quota.key import QuotaKey, canonical_type, canonical_units, format_value
@@ -61,7 +67,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         )
     elif key == draft.DESCRIBE_EFFECTIVE_QUOTAS:
         response = draft.DescribeEffectiveQuotasResponse(
-            (effective(await answers.table(), request),)
+            (effective(await answers.explained(), request),)
             if allowed
             else (draft.EffectiveEntry(request.entity, (), int(_DENIED.code), _DENIED.message),)
         )
@@ -96,6 +102,7 @@ def describe(table: QuotaTable, request: Any) -> tuple[draft.DescribedQuota, ...
     """Return the quotas of the entities that pass every filter; a bad filter is one entry."""
     try:
         components = [_filter(item).component() for item in request.filters]
+        check_types(component.entity_type for component in components)
     except ApiError as error:
         return (_described_error(error),)
     found = []
@@ -120,6 +127,9 @@ def describe(table: QuotaTable, request: Any) -> tuple[draft.DescribedQuota, ...
 def effective(table: QuotaTable, request: Any) -> draft.EffectiveEntry:
     """Return what applies to an entity, per key, with what it overrides unless left out."""
     entity = entity_of(request.entity)
+    fault = request_error(entity)
+    if fault is not None:
+        return draft.EffectiveEntry(request.entity, (), int(fault.code), fault.message)
     values = []
     for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
         found: EffectiveQuota = resolve_entity(table, entity, key)
@@ -137,6 +147,7 @@ def effective(table: QuotaTable, request: Any) -> draft.EffectiveEntry:
                 str(key.type),
                 str(key.units),
                 tuple(
+                    # No entity: KIP-55's last resort, of server.properties.
                     draft.ValueEntry(
                         parts_of(source) if isinstance(source, QuotaEntity) else (), _int64(value)
                     )
@@ -184,7 +195,7 @@ def _int64(value: float) -> int:
 def _fraction(key: QuotaKey, value: float) -> ApiError:
     return ApiError(
         KafkaError.INVALID_REQUEST,
-        f"{key} is {format_value(value)}, which this version can't tell; use the released API.",
+        f"{key} is {format_value(value)}, {draft.NO_FRACTIONS}",
     )
 
 

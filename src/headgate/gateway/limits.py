@@ -8,9 +8,10 @@ within each a listener's own value is kept apart (``throttle.connection`` falls 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headgate.quota.key import CONNECTION
+from headgate.config import LONG_MAX
+from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, QuotaKey
 from headgate.throttle.connection import (
     COUNT_CONFIG,
     PER_IP_CONFIG,
@@ -42,6 +43,23 @@ def static_limits(settings: Settings) -> dict[str, str]:
         if settings.limit_given(COUNT_CONFIG, listener.name):
             limits[prefix + COUNT_CONFIG] = str(own.max_connections)
     return limits
+
+
+QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
+    "quota.producer.default": PRODUCER,
+    "quota.consumer.default": CONSUMER,
+}
+"""KIP-55's last resorts, by the names of Kafka's settings."""
+
+
+def static_defaults(settings: Settings) -> dict[QuotaKey, float]:
+    """Return the file's last resorts; none where Kafka's quotas are the upstream's to enforce."""
+    values = (settings.quota_producer_default, settings.quota_consumer_default)
+    return {
+        key: float(value)
+        for key, value in zip(QUOTA_DEFAULTS.values(), values, strict=True)
+        if value < LONG_MAX and settings.enforce != "missing"
+    }
 
 
 def connection_limits(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from headgate.errors import ApiError, KafkaError
-from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.entity import KNOWN_TYPES, Default, QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey
 
 
@@ -134,8 +134,8 @@ def entity_error(
     if not len(entity):
         return _invalid("Invalid empty client quota entity")
     for entity_type, name in entity:
-        if entity_type not in ("user", "client-id", "ip"):
-            return _invalid(f"Unhandled client quota entity type: {entity_type}")
+        if entity_type not in KNOWN_TYPES:
+            return _unknown_type(entity_type)
         if name == "":
             return _invalid(f"Empty {entity_type} not supported")
     ip = entity.ip
@@ -148,6 +148,17 @@ def entity_error(
         if not isinstance(ip, Default) and not resolvable(ip):
             return _invalid(f"{ip} is not a valid IP or resolvable host.")
     return None
+
+
+def request_error(entity: QuotaEntity) -> ApiError | None:
+    """
+    Return what is wrong with an entity that is asked about, or None.
+
+    Unlike one that is to carry quotas, a request's may have an empty name (a client that sends no
+    client-id) and an address that doesn't resolve.
+    """
+    named = {kind: name if isinstance(name, Default) else name or "x" for kind, name in entity}
+    return entity_error(QuotaEntity(named), lambda _: True)
 
 
 def ops_error(entity: QuotaEntity, ops: Iterable[Op]) -> ApiError | None:
@@ -180,6 +191,22 @@ def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | 
     if abs(math.fmod(value, 1.0)) > 1e-6:
         return _invalid(f"{key.name} cannot be a fractional value.")
     return None
+
+
+def check_types(entity_types: Iterable[str]) -> None:
+    """
+    Refuse types that no entity here has (SEEDS 546-38).
+
+    Raises:
+        ApiError: INVALID_REQUEST, with the type's name.
+    """
+    for entity_type in entity_types:
+        if entity_type not in KNOWN_TYPES:
+            raise _unknown_type(entity_type)
+
+
+def _unknown_type(entity_type: str) -> ApiError:
+    return _invalid(f"Unhandled client quota entity type: {entity_type}")
 
 
 def _invalid(message: str) -> ApiError:

@@ -43,6 +43,9 @@ class EntityType(StrEnum):
     IP = "ip"
 
 
+KNOWN_TYPES: Final = frozenset(map(str, EntityType))
+"""What servers and stores here know; others they refuse by name."""
+
 _JAVA_SPELLINGS = {"USER": "user", "CLIENT_ID": "client-id", "IP": "ip"}
 _ORDER = {"user": 0, "client-id": 1, "ip": 2}
 _PATH_WORDS = {"user": "users", "client-id": "clients", "ip": "ips"}

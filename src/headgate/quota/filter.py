@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headgate.errors import ApiError, KafkaError
-from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.entity import DEFAULT, KNOWN_TYPES, Default, EntityName, QuotaEntity
 
 
 class MatchType(StrEnum):
@@ -138,7 +138,7 @@ def validate_filter(components: Sequence[FilterComponent]) -> None:
                 f"Entity type {entity_type} cannot appear more than once in the filter.",
             )
         seen.add(entity_type)
-        if entity_type not in ("user", "client-id", "ip"):
+        if entity_type not in KNOWN_TYPES:
             raise ApiError(KafkaError.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
         if match_type in (MatchType.EXACT, MatchType.PREFIX):
             if match is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli import kafka_configs
 from headgate.cli.connecting import with_way_out
 from headgate.cli.kafka_quotas import main, split_list
 from headgate.cli.quota_text import list_order, value_text
@@ -272,3 +273,26 @@ def test_a_plain_kafkas_refusal_gets_the_way_out(key: QuotaKey) -> None:
 def test_other_refusals_stay_as_they_are() -> None:
     refusal = ApiError(KafkaError.INVALID_REQUEST, "Invalid configuration key producer_byte_rate")
     assert with_way_out(refusal, [PRODUCER]) is refusal
+
+
+def test_546_36_the_released_tool_is_neither_hidden_nor_called_old(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", f"sqlite:{tmp_path / 'quotas.db'}"]
+    released = [*store, "--entity-type", "users", "--entity-name", "alice"]
+    rate = "producer_byte_rate"
+    assert kafka_configs.main([*released, "--alter", "--add-config", f"{rate}=1024"]) == 0
+    assert main([*store, "--list"]) == 0
+    assert main([*store, "--alter", "--names=user=alice", f"--add={rate}=2048"]) == 0
+    assert kafka_configs.main([*released, "--describe"]) == 0
+    assert kafka_configs.main([*released, "--alter", "--delete-config", rate]) == 0
+    assert main([*store, "--list"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        "Completed updating config for user alice.",
+        "{user=alice}",
+        "producer_byte_rate:broker_bps=1024",
+        "Quota configs for user-principal 'alice' are producer_byte_rate=2048.0",
+        "Completed updating config for user alice.",
+    ]
+    assert printed.err == ""

@@ -29,6 +29,8 @@ from headgate.wire.schema import (
     Struct,
 )
 
+NO_FRACTIONS: Final = "which this version can't tell; use the released API."
+"""How the answer about a stored fraction ends (SEEDS 546-32); the admin client goes by it."""
 DESCRIBE_QUOTAS: Final = 48
 DESCRIBE_EFFECTIVE_QUOTAS: Final = 49
 ALTER_QUOTAS: Final = 50

@@ -1,0 +1,271 @@
+"""
+The draft's calls 48, 49 and 50 on the wire, through a gateway's admin listener: what is refused,
+how fractions, Java's spellings and KIP-55's last resort are answered. No Kafka is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.admin import AdminClient, QuotaEntity
+from headgate.admin.connection import Connection
+from headgate.admin.security import Security
+from headgate.errors import ApiError, KafkaError
+from headgate.gateway import GatewayThread
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
+from headgate.store import open_store
+from headgate.store.base import QuotaStore
+from headgate.wire.messages import draft as d
+
+from .scripted_upstream import Start, connect, produce, read_answer, start, upstream
+
+__all__ = ["start", "upstream"]
+
+ALICE = QuotaEntity.of(user="alice")
+ETL = QuotaEntity.of(user="alice", client_id="etl")
+DENIED = (int(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "Cluster authorization failed.")
+INVALID = int(KafkaError.INVALID_REQUEST)
+
+
+class Place:
+    """A gateway with an admin listener, its store, and who asks it."""
+
+    def __init__(self, gateway: GatewayThread, store: QuotaStore) -> None:
+        assert gateway.gateway.admin_address is not None
+        self.host, self.port = gateway.gateway.admin_address
+        self.store = store
+
+    def ask(self, key: int, request: object) -> Any:
+        """Send one request as it is, and return the answer."""
+
+        async def exchange() -> bytes:
+            connection = await Connection.open(self.host, self.port, Security())
+            try:
+                return await connection.exchange(
+                    lambda cid: d.encode_request(key, 0, cid, "test", request)
+                )
+            finally:
+                await connection.close()
+
+        return d.decode_response(key, 0, asyncio.run(exchange()))
+
+    def describe(self, *filters: tuple[str, str, str]) -> tuple[d.DescribedQuota, ...]:
+        request = d.DescribeQuotasRequest(tuple(d.Filter(*item) for item in filters))
+        entries: tuple[d.DescribedQuota, ...] = self.ask(d.DESCRIBE_QUOTAS, request).entries
+        return entries
+
+    def effective(self, **entity: str) -> d.EffectiveEntry:
+        parts = tuple(
+            d.EntityPart(k if k.isupper() else k.replace("_", "-"), n) for k, n in entity.items()
+        )
+        request = d.DescribeEffectiveQuotasRequest(parts, False)
+        [entry] = self.ask(d.DESCRIBE_EFFECTIVE_QUOTAS, request).entries
+        assert isinstance(entry, d.EffectiveEntry)
+        return entry
+
+    def alter(self, parts: tuple[d.EntityPart, ...], *ops: d.AlterOp) -> d.AlteredEntry:
+        request = d.AlterQuotasRequest((d.AlterEntry(parts, ops),), False)
+        [entry] = self.ask(d.ALTER_QUOTAS, request).entries
+        assert isinstance(entry, d.AlteredEntry)
+        return entry
+
+
+Make = Callable[..., Place]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[QuotaStore]:
+    opened = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def place(store: QuotaStore, start: Start) -> Make:
+    """``place(**properties)``: a gateway whose store has some quotas."""
+    quotas = {
+        ALICE: {PRODUCER: 1_000.0, REQUEST: 12.75},
+        QuotaEntity.of(client_id=DEFAULT): {PRODUCER_BPS: 5_000.0},
+        QuotaEntity.of(client_id="<default>"): {PRODUCER: 7.0},
+    }
+    results = store.alter(
+        [
+            QuotaAlteration.of(entity, (Op(key, value) for key, value in values.items()))
+            for entity, values in quotas.items()
+        ]
+    )
+    assert [result.error for result in results] == [None] * 3
+
+    def make(**named: str) -> Place:
+        named.setdefault("super__users", "User:ANONYMOUS")
+        return Place(
+            start(
+                store=store,
+                headgate__admin__listener="ADMIN://127.0.0.1:0",
+                listener__security__protocol__map="PLAINTEXT:PLAINTEXT,ADMIN:PLAINTEXT",
+                **named,
+            ),
+            store,
+        )
+
+    return make
+
+
+def test_546_33_everyone_but_administrators_is_refused_entry_by_entry(place: Make) -> None:
+    asked = place(super__users="User:root")
+    [entry] = asked.describe()
+    assert (entry.error_code, entry.error_message) == DENIED
+    assert (entry.entity, entry.type, entry.units, entry.value) == ((), "", "", 0)
+    told = asked.effective(user="alice", client_id="etl")
+    assert (told.error_code, told.error_message) == DENIED
+    assert told.entity == (d.EntityPart("user", "alice"), d.EntityPart("client-id", "etl"))
+    assert told.values == ()
+    parts = (d.EntityPart("user", "alice"),)
+    changed = asked.alter(parts, d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    assert (changed.error_code, changed.error_message) == DENIED
+    assert changed.entity == parts
+    assert asked.store.snapshot().get(ALICE, PRODUCER) == 1_000.0
+
+
+def test_546_38_unknown_entity_types_are_refused_by_name(place: Make) -> None:
+    asked = place()
+    refused = (INVALID, "Unhandled client quota entity type: GROUP")
+    for filters in ([("GROUP", "EXACT", "g")], [("user", "PREFIX", "a"), ("GROUP", "PREFIX", "")]):
+        [entry] = asked.describe(*filters)
+        assert (entry.error_code, entry.error_message) == refused
+    for entity in ({"GROUP": "g"}, {"user": "alice", "GROUP": "g"}):
+        told = asked.effective(**entity)
+        assert (told.error_code, told.error_message) == refused
+        assert told.values == ()
+    part = d.EntityPart("GROUP", "g")
+    changed = asked.alter((part,), d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    assert (changed.error_code, changed.error_message) == refused
+
+
+def test_546_38_the_client_passes_unknown_types_on_and_shows_the_refusal(place: Make) -> None:
+    asked, group = place(), QuotaEntity({"GROUP": "internal-group"})
+    with AdminClient(f"{asked.host}:{asked.port}") as client:
+        future = client.describe_effective_quotas([group]).config()[group]
+        with pytest.raises(ApiError, match="Unhandled client quota entity type: GROUP") as caught:
+            future.result(60)
+    assert caught.value.code == KafkaError.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({"user": "a", "ip": "127.0.0.1"}, "Invalid quota entity combination"),
+        ({"ip": "127.0.0.1", "client-id": "c"}, "Invalid quota entity combination"),
+        ({"GROUP": "g", "user": "a"}, "Unhandled client quota entity type: GROUP"),
+        ({}, "Invalid empty client quota entity"),
+    ],
+)
+def test_546_37_types_that_dont_go_together_are_refused_and_none_is_guessed(
+    place: Make, parts: dict[str, str], text: str
+) -> None:
+    asked = place()
+    entity = tuple(d.EntityPart(kind, name) for kind, name in parts.items())
+    before = asked.store.snapshot()
+    changed = asked.alter(entity, d.AlterOp("producer_byte_rate", "broker_bps", 9, False))
+    assert changed.error_code == INVALID
+    assert (changed.error_message or "").startswith(text)
+    assert asked.store.snapshot() == before
+
+
+def test_546_37_known_types_are_entities_of_their_own(place: Make) -> None:
+    asked = place()
+    rate = d.AlterOp("consumer_byte_rate", "broker_bps", 9, False)
+    address = d.AlterOp("connection_creation_rate", "per_s", 9, False)
+    user, client = d.EntityPart("user", "bob"), d.EntityPart("client-id", "etl")
+    for parts, op in (
+        ((user,), rate),
+        ((client,), rate),
+        ((user, client), rate),
+        ((d.EntityPart("ip", "127.0.0.1"),), address),
+    ):
+        assert asked.alter(parts, op).error_code == 0
+    held = asked.store.snapshot().for_key(CONSUMER)
+    assert set(held) == {
+        QuotaEntity.of(user="bob"),
+        QuotaEntity.of(client_id="etl"),
+        QuotaEntity.of(user="bob", client_id="etl"),
+    }
+
+
+def test_546_33_an_unknown_rule_is_one_entry_with_the_reason(place: Make) -> None:
+    [entry] = place().describe(("user", "SUFFIX", "ce"))
+    assert entry.error_code == INVALID
+    assert entry.error_message == "Unknown rule SUFFIX; there are EXACT and PREFIX."
+
+
+def test_546_32_a_fraction_spoils_its_own_entry_only(place: Make) -> None:
+    asked = place()
+    text = "request_percentage:percent is 12.75, which this version can't tell; use the released"
+    by_key = {(e.entity, e.type): e for e in asked.describe()}
+    alice = (d.EntityPart("user", "alice"),)
+    assert by_key[alice, "producer_byte_rate"].value == 1_000
+    broken = by_key[alice, "request_percentage"]
+    assert (broken.error_code, broken.value) == (INVALID, 0)
+    assert (broken.error_message or "").startswith(text)
+    told = asked.effective(user="alice")
+    assert (told.error_code, told.values) == (INVALID, ())
+    assert (told.error_message or "").startswith(text)
+    assert asked.effective(user="bob").error_code == 0
+
+
+def test_546_31_javas_spellings_mean_the_same(place: Make) -> None:
+    asked = place()
+    java = (d.EntityPart("USER", "dora"), d.EntityPart("CLIENT_ID", ""))
+    changed = asked.alter(java, d.AlterOp("CONSUMER_BYTE_RATE", "RATE_BPS", 64, False))
+    assert (changed.error_code, changed.error_message) == (0, None)
+    [entry] = asked.describe(("USER", "exact", "dora"))
+    assert entry.entity == (d.EntityPart("user", "dora"), d.EntityPart("client-id", ""))
+    assert (entry.type, entry.units, entry.value) == ("consumer_byte_rate", "bps", 64)
+    told = asked.effective(USER="dora", CLIENT_ID="etl")
+    [value] = [v for v in told.values if v.type == "consumer_byte_rate"]
+    assert value.entries == (d.ValueEntry(entry.entity, 64),)
+
+
+@pytest.mark.parametrize("setting", ["producer", "consumer"])
+def test_55_3_the_last_resort_is_not_told_where_the_upstream_enforces(
+    place: Make, setting: str
+) -> None:
+    asked = place(
+        headgate__enforce="missing",
+        **{f"quota__{setting}__default": "4096"},
+    )
+    told = asked.effective(client_id="etl")
+    assert f"{setting}_byte_rate" not in {v.type for v in told.values if v.units == "broker_bps"}
+
+
+@pytest.mark.parametrize(
+    ("size", "quota", "throttled"), [(4_000, "1000", True), (4_000, "1000000", False)]
+)
+def test_55_3_the_last_resort_throttles_who_has_no_other_quota(
+    start: Start, size: int, quota: str, throttled: bool
+) -> None:
+    gateway = start(quota__producer__default=quota, quota__window__num="2")
+    with connect(gateway) as client:
+        client.sendall(produce(size))
+        answer = read_answer(client)
+    told_ms = int.from_bytes(answer[-4:], "big")  # Produce 7: throttle_time_ms comes last
+    assert (told_ms > 0) == throttled
+
+
+def test_55_3_the_gateways_own_last_resort_is_explained(place: Make) -> None:
+    asked = place(quota__producer__default="4096", quota__consumer__default="8192")
+    found = {value.type: value for value in asked.effective(client_id="etl").values}
+    assert found["consumer_byte_rate"].entries == (d.ValueEntry((), 8_192),)
+    with AdminClient(f"{asked.host}:{asked.port}") as client:
+        entities = [ETL, QuotaEntity.of(user="bob", client_id="etl")]
+        config = client.describe_effective_quotas(entities).config()
+        bob = config[entities[1]].result(60)
+    assert str(bob[CONSUMER].entry.source) == "server.properties"
+    assert (bob[PRODUCER].entry.value, bob[CONSUMER].entry.value) == (4_096, 8_192)
