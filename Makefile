@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz lint pins browser clean
+.PHONY: help setup demo test test-all bench fuzz package lint pins browser clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -36,6 +36,9 @@ bench: setup  ## measure; results go to bench/
 
 fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=60 for each target
 	@$(VENV)/python scripts/run_each.py fuzz
+
+package: setup  ## build the wheel; install it with each extra, run what that is for
+	@$(VENV)/python scripts/package.py
 
 lint: setup  ## style, format, strict types, import rules, spelling
 	@$(VENV)/python scripts/lint.py

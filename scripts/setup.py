@@ -141,6 +141,9 @@ def install_project() -> bool:
 
     def work() -> None:
         say("headgate itself (editable)")
+        # Its first name is another project's; one environment can't hold both.
+        old = [PYTHON, "-m", "pip", "--disable-pip-version-check", "uninstall", "-qqy", "headgate"]
+        subprocess.run(old, stderr=subprocess.DEVNULL, check=False)
         pip_install("headgate", "--no-build-isolation", "--editable", ".")
 
     return step("project", hash_of(ROOT / "pyproject.toml"), work)

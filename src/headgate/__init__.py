@@ -9,3 +9,5 @@ messages), ``throttle`` (how long to wait), ``kernel`` (the same over whole arra
 ``metrics``, ``admin`` (a Python Admin client), ``gateway`` (stands before brokers), ``pipeline``
 (PySpark over request logs), ``cli``.
 """
+
+__version__ = "0.1.0"

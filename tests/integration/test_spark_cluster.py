@@ -118,8 +118,8 @@ def commands(heading: str) -> list[str]:
 
 
 def copy_installed(site: Path, *, headgate: bool) -> None:
-    """Copy what `pip install headgate[pipeline]` brings, pyspark left out; there's no network."""
-    names, wanted = {"headgate"}, [("headgate", ("pipeline",))]
+    """Copy what `pip install .[pipeline]` brings, pyspark left out; there's no network."""
+    names, wanted = {"kafka-headgate"}, [("kafka-headgate", ("pipeline",))]
     while wanted:
         name, extras = wanted.pop()
         for text in distribution(name).requires or ():
@@ -130,7 +130,7 @@ def copy_installed(site: Path, *, headgate: bool) -> None:
             if need.name not in {*names, "pyspark"}:
                 names.add(need.name)
                 wanted.append((need.name, tuple(need.extras)))
-    for name in names - {"headgate"}:
+    for name in names - {"kafka-headgate"}:
         for file in distribution(name).files or ():
             source = Path(str(file.locate()))
             if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
@@ -149,7 +149,7 @@ def test_what_the_recipe_ships_is_all_that_workers_need(
 ) -> None:
     master, page = cluster
     make, pip, pack = commands("What the workers need")
-    assert pip == "pipeline-env/bin/pip install 'headgate[pipeline]'"
+    assert pip == "pipeline-env/bin/pip install '.[pipeline]'"
     env = {n: v for n, v in (os.environ | spark_env()).items() if not n.startswith("PYTHON")}
     # What is the cluster's, not the recipe's.
     conf = tmp_path / "conf"

@@ -24,7 +24,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from headgate.cli import demo_plan as plan
-from headgate.cli import exit_codes
+from headgate.cli import exit_codes, extras
 from headgate.cli.demo_lines import lines_of, scaled, take
 from headgate.cli.demo_view import Line, View
 from headgate.cli.output import complain
@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
     if options.seconds < 30:
         complain("headgate demo: --seconds must be at least 30, for whole cycles to fit in")
         return exit_codes.USAGE
+    extras.require_all()
     view = View(Console(highlight=False, width=None if sys.stdout.isatty() else 132))
     try:
         with contextlib.ExitStack() as stack:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from headgate import __version__
 from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
 from headgate.admin.client import AdminClient
 from headgate.cli import exit_codes
@@ -129,9 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(usage(OPTIONS))
             return exit_codes.DONE
         if options.has("version"):
-            from importlib.metadata import version
-
-            say(version("headgate"))
+            say(__version__)
             return exit_codes.DONE
         action = check(options)
         _ACTIONS_BY_NAME[action](options)

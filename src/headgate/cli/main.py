@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from headgate.cli import exit_codes
+from headgate import __version__
+from headgate.cli import exit_codes, extras
 
 
 class Command(NamedTuple):
@@ -109,9 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage())
         return exit_codes.DONE if arguments else exit_codes.USAGE
     if arguments[0] in ("-V", "--version"):
-        from importlib.metadata import version
-
-        print(f"headgate {version('headgate')}")
+        print(f"headgate {__version__}")
         return exit_codes.DONE
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
@@ -126,12 +125,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_codes.USAGE
     try:
         return load(name)(rest)
+    except ModuleNotFoundError as problem:
+        shown = name if name.startswith("kafka-") else f"headgate {name}"
+        line = extras.missing(shown, problem.name or "")
+        if line is None:
+            raise
+        print(line, file=sys.stderr)
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # `headgate … | head`: the reader has had enough. Keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.DONE
+
+
+def kafka_quotas() -> int:
+    """Run the program kafka-quotas."""
+    return main(["kafka-quotas", *sys.argv[1:]])
+
+
+def kafka_configs() -> int:
+    """Run the program kafka-configs."""
+    return main(["kafka-configs", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

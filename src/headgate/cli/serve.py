@@ -305,10 +305,8 @@ def _run(
     config: Path,
     supervisor_fd: int | None,
 ) -> int:
-    try:
-        import uvloop
-    except ImportError:  # pragma: no cover - the gateway extra isn't installed
-        raise HeadgateError("the gateway needs uvloop: pip install 'headgate[gateway]'") from None
+    import uvloop
+
     from headgate.gateway import Gateway
 
     status: int = uvloop.run(

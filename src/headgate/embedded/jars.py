@@ -301,7 +301,9 @@ def _explain(java: Java, lines: list[str]) -> str:
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise EmbeddedError("PySpark isn't installed, and it brings Ivy: run `make setup`")
+        raise EmbeddedError(
+            "PySpark isn't installed, and it brings Ivy: pip install 'kafka-headgate[embedded]'"
+        )
     found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not found:
         raise EmbeddedError("this PySpark holds no Ivy (jars/ivy-*.jar); reinstall it")

