@@ -4,7 +4,7 @@ Who a request is charged to, and what a session needs to know of the rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from headgate.gateway.headroom import Headroom
@@ -33,9 +33,6 @@ class Limits(NamedTuple):
     fetches: bool
 
 
-UNLIMITED: Final = Limits(False, False, False, False)
-
-
 class Context:
     """
     One principal with one client id, as the rules see it in one epoch.
@@ -45,27 +42,28 @@ class Context:
         client_id: as the client claims it, raw.
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
         limits: what may throttle it.
-        headroom: of its produce quota, if nothing else throttles what it produces.
+        headroom: of what throttles its time and what it produces; None: nothing does.
+        epoch: of the rules.
 
     Attributes:
         limited: some finite quota applies.
-        alone: any request may be throttled by its time: one in flight, as in Kafka.
-        fetches_alone: so may a fetch by the size of its answer, which nobody knows before.
-        produces_alone: so may a produce request, and its headroom isn't known.
+        timed: any request may be throttled by its time.
+        fetches_alone: a fetch may be by the size of its answer, which nobody knows before: one in
+            flight, as in Kafka.
         sensor: what it was charged for producing last, good in ``generation`` of the manager.
     """
 
     __slots__ = (
-        "alone",
         "client_id",
+        "epoch",
         "exempt",
         "fetches_alone",
         "generation",
         "headroom",
         "limited",
         "principal",
-        "produces_alone",
         "sensor",
+        "timed",
     )
 
     def __init__(
@@ -75,15 +73,16 @@ class Context:
         exempt: bool,
         limits: Limits,
         headroom: Headroom | None = None,
+        epoch: int = 0,
     ) -> None:
         self.principal = principal
         self.client_id = client_id
         self.exempt = exempt
         self.limited = limits.any
-        self.alone = limits.requests
-        self.fetches_alone = limits.requests or limits.fetches
-        self.produces_alone = headroom is None and (limits.requests or limits.produces)
+        self.timed = limits.requests
+        self.fetches_alone = limits.fetches
         self.headroom = headroom
+        self.epoch = epoch
         self.sensor: RateSensor | None = None
         self.generation = -1
 

@@ -79,6 +79,8 @@ class Enforcement(EnforcementState):
         user, client_id = context.principal, context.client_id
         spent_ns = session.spent_ns
         session.spent_ns = 0
+        if context.epoch != self.epoch:
+            self._make_way(context, size, now_ms)
         if self._only_bytes:
             by_bytes: Throttle | None = None
             rates, sensor = self._rates, context.sensor
@@ -113,7 +115,7 @@ class Enforcement(EnforcementState):
         by_request = UNCHARGED
         if self.counts_requests:
             if answered:
-                by_request = self._record_request(user, client_id, spent_ns, now_ms)
+                by_request = self._charge_time(context, spent_ns, now_ms)
             else:
                 managers.request.record_exempt_ns(spent_ns, now_ms)
         ours = 0
@@ -155,7 +157,7 @@ class Enforcement(EnforcementState):
             charged = share_message.charged_bytes(answer_bytes)
         by_request = UNCHARGED
         if self.counts_requests:
-            by_request = self._record_request(user, client_id, spent_ns, now_ms)
+            by_request = self._charge_time(context, spent_ns, now_ms)
         by_bytes = self._record_fetch(user, client_id, charged, now_ms)
         others: list[tuple[str, Throttle, float]] = []
         for name, manager in self.managers.fetch_active:
@@ -229,7 +231,7 @@ class Enforcement(EnforcementState):
             spent_ns += self._service_ns(session, plan, now_ms)
         decision = UNCHARGED
         if self.counts_requests:
-            decision = self._record_request(context.principal, context.client_id, spent_ns, now_ms)
+            decision = self._charge_time(context, spent_ns, now_ms)
         ours = 0
         if decision.throttle_time_ms > 0 or mutations.throttle_time_ms > 0:
             ours = self._decide(
@@ -241,6 +243,12 @@ class Enforcement(EnforcementState):
                 max(ours, upstream_ms), upstream_ms, size, spent_ns, None,
             )  # fmt: skip
         return ours
+
+    def _charge_time(self, context: Context, spent_ns: int, now_ms: int) -> Throttle:
+        decision = self._record_request(context.principal, context.client_id, spent_ns, now_ms)
+        if context.headroom is not None and context.headroom.time is not None:
+            context.headroom.time.spent(spent_ns, now_ms)
+        return decision
 
     def _service_ns(self, session: SessionState, plan: Plan, now_ms: int) -> int:
         """Estimate the broker's thread time by how long its answer took; long polls count 0."""
@@ -254,6 +262,8 @@ class Enforcement(EnforcementState):
             decision = self.managers.request.record_network_ns(
                 context.principal, context.client_id, nanos, now_ms
             )
+            if context.headroom is not None and context.headroom.time is not None:
+                context.headroom.time.spent(nanos, now_ms)
             if decision is not UNCHARGED:
                 self.journal.unchecked(
                     session, context, _REQUEST, now_ms, nanos * PERCENT_PER_NS, decision

@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.context import UNLIMITED, Context, SessionRules
-from headgate.gateway.headroom import Headroom
+from headgate.gateway.context import Context, SessionRules
+from headgate.gateway.headroom import Headroom, IdRoom, Room, TimeRoom, settle
 from headgate.gateway.journal import NO_JOURNAL, Journal
-from headgate.gateway.managers import Managers, sensors_of
+from headgate.gateway.managers import PRODUCING, Managers, limits_of, sensors_of
 from headgate.metrics.meters import Meters
-from headgate.quota.key import (
-    KEYS,
-    QuotaKey,
-    QuotaType,
-)
+from headgate.quota.key import KEYS, PRODUCER_IDS, REQUEST, QuotaKey, QuotaType
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.pacing import PacedQuotaManager
+from headgate.throttle.pacing import AssignedQuotaManager, PacedQuotaManager
 from headgate.throttle.registry import Throttle
 
 if TYPE_CHECKING:
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.gateway.session_state import SessionState
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.throttle.overrides import Tags
 
 _INT_MAX: Final = 2**31 - 1
 _TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
@@ -81,11 +78,15 @@ class EnforcementState(SessionRules):
         self._record_request = self.managers.request.record_ns
         self._contexts: dict[tuple[str, str], Context] = {}
         self._named = 0  # characters of the contexts' names
-        self._headrooms: dict[tuple[str, str], Headroom] = {}
+        self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
+        self._rooms: dict[tuple[QuotaKey, Tags], Room] = {}
         journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(journal.bound, broker_id, key)
+            if isinstance(manager, AssignedQuotaManager):
+                manager.moving = self.settle
+        self.managers.set_exempt(self._exempt)
 
     # --- quotas -----------------------------------------------------------------------------
 
@@ -102,13 +103,22 @@ class EnforcementState(SessionRules):
     def _apply(
         self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
     ) -> None:
+        self.settle(now_ms)
         for entity, key, value in self.managers.apply(changes, now_ms):
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
         self._changed()
 
+    def settle(self, now_ms: int) -> None:
+        """Charge all that went early, by the quotas it went by: they are about to change."""
+        for room in self._rooms.values():
+            settle(room, now_ms)
+            room.left = 0.0
+
     def reload(self, settings: Settings) -> None:
         """Take over what may change while running: who is exempt, what is enforced."""
+        self.settle(self.clock())
         self._exempt = settings.exempt_principals
+        self.managers.set_exempt(self._exempt)
         self.managers.set_enforce(settings.enforce)
         self._changed()
 
@@ -124,14 +134,13 @@ class EnforcementState(SessionRules):
             or self._upstream_time
         )
         self._ask_anew()
-        for headroom in self._headrooms.values():
-            headroom.quota_changed()
 
     def _ask_anew(self) -> None:
         """Have every session ask for its context anew; forget what none needs until then."""
         self._contexts.clear()
         self._named = 0
-        self._headrooms = {t: room for t, room in self._headrooms.items() if not room.idle}
+        self._headrooms = {k: found for k, found in self._headrooms.items() if not found.idle}
+        self._rooms = {k: room for k, room in self._rooms.items() if not room.idle}
         self.epoch += 1
 
     def context(self, principal: str, client_id: str) -> Context:
@@ -142,22 +151,58 @@ class EnforcementState(SessionRules):
             if len(self._contexts) >= _MOST_CONTEXTS or self._named > _MOST_NAMED:
                 self._ask_anew()
             exempt = principal in self._exempt
-            limits = UNLIMITED if exempt else self.managers.limits(principal, client_id)
-            headroom = self._headroom(principal, client_id) if limits.produces else None
-            found = Context(principal, client_id, exempt, limits, headroom)
+            finite = {} if exempt else self.managers.finite(principal, client_id)
+            limits = limits_of(finite)
+            headroom = self._headroom(finite)
+            found = Context(principal, client_id, exempt, limits, headroom, self.epoch)
             self._contexts[principal, client_id] = found
         return found
 
-    def _headroom(self, principal: str, client_id: str) -> Headroom | None:
-        """Return the headroom of a quota-id, one for all that share it."""
-        tags = self.managers.headroom_tags(principal, client_id)
-        if tags is None or (self._exempt and not tags[0]):
-            return None  # what exempt principals produce under a client id counts, unannounced
-        headroom = self._headrooms.get(tags)
+    def _headroom(self, finite: Mapping[QuotaKey, Tags]) -> Headroom | None:
+        """Return the headroom of a client, the same for all under the same quotas."""
+        quotas = tuple((k, tags) for k, tags in finite.items() if k in PRODUCING or k is REQUEST)
+        if not quotas:
+            return None
+        headroom = self._headrooms.get(quotas)
         if headroom is None:
-            headroom = Headroom(partial(self.managers.spare, tags))
-            self._headrooms[tags] = headroom
+            timeless = self._upstream_time and REQUEST in finite
+            rooms = {key: self._room(key, tags) for key, tags in quotas}
+            ids, timed = rooms.pop(PRODUCER_IDS, None), rooms.pop(REQUEST, None)
+            headroom = Headroom(
+                tuple(rooms.values()),
+                ids if isinstance(ids, IdRoom) else None,
+                timed if isinstance(timed, TimeRoom) else None,
+                timeless=timeless,
+            )
+            self._headrooms[quotas] = headroom
         return headroom
+
+    def _room(self, key: QuotaKey, tags: Tags) -> Room:
+        """Return the room of a quota-id under one quota, the same for all who share it."""
+        room = self._rooms.get((key, tags))
+        if room is None:
+            manager = self.managers.by_key[key]
+            if key is REQUEST:
+                window_ms = manager.num_samples * manager.window_ms
+                room = TimeRoom(partial(manager.spare_ns, tags), window_ms)
+            else:
+                made = IdRoom if key is PRODUCER_IDS else Room
+                room = made(partial(manager.spare, tags))
+            self._rooms[key, tags] = room
+        return room
+
+    def _make_way(self, context: Context, size: int, now_ms: int) -> None:
+        """
+        Have others charged before a charge that wasn't claimed, if they might be throttled after.
+
+        Args:
+            context: whose charge it is.
+            size: bytes produced that weren't claimed of its headroom.
+            now_ms: milliseconds of the epoch.
+        """
+        current = self.context(context.principal, context.client_id)
+        if current.headroom is not None and current.headroom is not context.headroom:
+            current.headroom.make_way(size, now_ms)
 
     # --- decisions --------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ class Link:
         if self.closed is None and session.closed is None:
             session.closed = Close(reason, detail)
             session.commands.append(session.closed)
-            session.abandon()
+            session.abandon(_wall_ns() // 1_000_000)
             self.settle()
 
     def answer(self, ask: Ask, frame: bytes) -> None:
@@ -203,6 +203,14 @@ class Link:
         else:
             transport.pause_reading()
 
+    def stalled(self, on: bool) -> None:
+        """The client's side is full, or was: no answers are read meanwhile."""
+        session = self.session
+        if session.closed is None:
+            session.stalled(on, _wall_ns() // 1_000_000)
+            if session.commands:
+                asyncio.get_running_loop().call_soon(self.settle)
+
     def _wake_at(self, t_ms: int) -> None:
         delay_ms = t_ms - _wall_ns() // 1_000_000
         # The loop's timers have whole milliseconds and may be early by one; the session asks again.
@@ -237,7 +245,7 @@ class Link:
         self.closed = reason
         if self.session.closed is None:
             self.session.closed = Close(reason, detail)
-            self.session.abandon()
+            self.session.abandon(_wall_ns() // 1_000_000)
         self._hangup.forget(self)
         for task in self.tasks:
             task.cancel()

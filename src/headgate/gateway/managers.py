@@ -4,7 +4,7 @@ The managers of one broker, by quota key: made from the settings, fed from the q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.context import Limits
@@ -44,7 +44,8 @@ _BEYOND_KAFKA: Final = frozenset(
 """What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
 
 
-_PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
+PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
+"""What a produce request is charged, besides its time."""
 _FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
@@ -169,33 +170,20 @@ class Managers:
         """Whether there is a cluster-wide quota to be split."""
         return self.produce_bps.enabled or self.fetch_bps.enabled
 
-    def limits(self, principal: str, client_id: str) -> Limits:
-        """Return what finite limits are in force for a principal and client id."""
-        finite = {
-            key
-            for key, manager in self.by_key.items()
-            if key in self.active
-            and manager.enabled
-            and manager.bound(manager.tags(principal, client_id)) < UNLIMITED
-        }
-        return Limits(
-            bool(finite), REQUEST in finite, bool(finite & _PRODUCING), bool(finite & _FETCHING)
-        )
+    def set_exempt(self, principals: frozenset[str]) -> None:
+        """Name the principals who are measured, on sensors of their own, and never throttled."""
+        for manager in self.by_key.values():
+            manager.set_exempt(principals)
 
-    def headroom_tags(self, principal: str, client_id: str) -> Tags | None:
-        """
-        Return the quota-id that alone decides whether a produce request is throttled.
-
-        None where something else may.
-        """
-        if self.produce_active or self.producer_ids.enabled or PRODUCER not in self.active:
-            return None
-        tags = self.produce.tags(principal, client_id)
-        return tags if self.produce.bound(tags) < UNLIMITED else None
-
-    def spare(self, tags: Tags) -> int:
-        """Return what a quota-id may still produce before anything of it is throttled."""
-        return self.produce.spare(tags)
+    def finite(self, principal: str, client_id: str) -> dict[QuotaKey, Tags]:
+        """Return the finite quotas in force for a principal and client id, with their quota-ids."""
+        found: dict[QuotaKey, Tags] = {}
+        for key, manager in self.by_key.items():
+            if key in self.active and manager.enabled:
+                tags = manager.tags(principal, client_id)
+                if manager.bound(tags) < UNLIMITED:
+                    found[key] = tags
+        return found
 
     def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
         """Return the most bytes a fetch may ask for; infinite where nothing limits it."""
@@ -206,6 +194,16 @@ class Managers:
             return manager.max_in_window(principal, client_id, now_ms)
         # Differs: smooth pacing caps a fetch to the burst, where Kafka caps it to the window.
         return manager.bound(manager.tags(principal, client_id)) * self._burst_s
+
+
+def limits_of(finite: Collection[QuotaKey]) -> Limits:
+    """Return what the finite quotas of a client limit."""
+    return Limits(
+        bool(finite),
+        REQUEST in finite,
+        not PRODUCING.isdisjoint(finite),
+        not _FETCHING.isdisjoint(finite),
+    )
 
 
 def sensors_of(managers: Mapping[QuotaKey, Any]) -> dict[str, dict[str, Any]]:

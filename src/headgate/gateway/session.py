@@ -10,11 +10,14 @@ need nothing in between leave as one slice. A frame is collected only when its p
 (``plans.py``). Slices in ``to_broker`` and ``to_client`` are good until the next call; what is
 kept longer is copied.
 
-When the client waits. A request that may be throttled is alone in flight, as in Kafka, and after
-a throttled answer the connection stays muted (``mute.py``). What arrives meanwhile is held, up to
-``HELD_BYTES``; then the shell is told to read no more. What no quota can throttle, whenever it is
-charged, is pipelined freely: requests that are charged nothing, all of a connection without any
-finite quota, and as much of what is produced as there is ``headroom`` for.
+When the client waits. After a request that may be throttled nothing of its connection follows
+until it is answered, as in Kafka, and after a throttled answer the connection stays muted
+(``mute.py``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
+no more. What no quota can throttle, whenever it is charged, is pipelined freely: requests that are
+charged nothing, all of a connection without any finite quota, and what there is ``headroom`` for.
+
+What is charged. All that was passed on, once: at its answer, or before where others depend on it,
+or when the conversation ends.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Session(Replies):
         try:
             self._feed_client(data, now_ms, owned=False)
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the client: {error}")
+            self._close(error.reason, f"from the client: {error}", now_ms)
 
     def broker_data(self, data: memoryview, now_ms: int) -> None:
         """Take bytes from the broker; arguments as for ``client_data``."""
@@ -76,7 +79,7 @@ class Session(Replies):
         try:
             self._feed_broker(data, now_ms)
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the broker: {error}")
+            self._close(error.reason, f"from the broker: {error}", now_ms)
 
     def wake(self, now_ms: int, due_ms: int = 0) -> None:
         """
@@ -90,8 +93,6 @@ class Session(Replies):
         if self.closed is not None:
             return
         if not self.throttled_until_ms:
-            if self._awaited is not None:
-                self._maybe_go_on(now_ms)
             return
         if max(now_ms, due_ms) < self.throttled_until_ms:
             self.commands.append(WakeAt(self.throttled_until_ms))
@@ -123,9 +124,9 @@ class Session(Replies):
             return
         self._asked = None
         try:
-            self._authenticate(ask.plan, ask.correlation_id, ask.body_offset, ask.frame)
+            self._authenticate(ask.plan, ask.correlation_id, ask.body_offset, ask.frame, now_ms)
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the client: {error}")
+            self._close(error.reason, f"from the client: {error}", now_ms)
 
     def forward(
         self,
@@ -147,7 +148,7 @@ class Session(Replies):
         self._asked = None
         self.to_broker.append(frame)
         self._inflight.append(
-            (ask.correlation_id, ask.plan, len(ask.frame) - 4, self.context, None, merge)
+            (ask.correlation_id, ask.plan, len(ask.frame) - 4, self.context, None, merge, None)
         )
 
     def account_client(self, nanos: int) -> None:

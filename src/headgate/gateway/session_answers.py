@@ -102,7 +102,7 @@ class Replies(Requests):
                 raise RemoteProtocolError(
                     f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
                 )
-            expected, plan, asked_bytes, context, producer_ids, _ = self._inflight[0]
+            expected, plan, asked_bytes, context, producer_ids, _, claim = self._inflight[0]
             if expected != correlation_id:
                 raise RemoteProtocolError(
                     f"answer {correlation_id} where {expected} was due",
@@ -117,16 +117,19 @@ class Replies(Requests):
                     at = 0
                 if at and plan.version:
                     self._inflight.popleft()
-                    if context.headroom is not None:
-                        self._released(context.headroom, asked_bytes)
-                    throttle = self.rules.produce(
-                        self, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
-                    )
-                    if throttle > upstream:
+                    if isinstance(claim, int):  # it is charged, and its throttle has begun
+                        told, throttle = claim, 0
+                    else:
+                        if claim is not None:
+                            claim.release(asked_bytes, producer_ids)
+                        told = throttle = self.rules.produce(
+                            self, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
+                        )
+                    if told > upstream:
                         INT.pack_into(
                             data,
                             at if plan.version < 9 else at - 1,
-                            throttle if throttle < INT_MAX else INT_MAX,
+                            told if told < INT_MAX else INT_MAX,
                         )
                     pos += frame_bytes
                     self._sent(throttle, now_ms)
@@ -155,17 +158,24 @@ class Replies(Requests):
 
             at = plan.throttle_at
             is_fetch = plan.kind is _KIND_FETCH
-            upstream = throttle = 0
+            upstream = throttle = told = 0
+            if isinstance(claim, int):
+                told = claim
+            elif claim is not None:
+                claim.release(0, None)
+                self._inflight[0] = (expected, plan, asked_bytes, context, None, None, 0)
             if at > 0 and size >= at and (is_fetch or self.rules.counts_requests):
                 upstream = _INT(data, pos + at)[0]
             if is_fetch:
                 # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
                 # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
-                throttle = self.rules.fetch(
+                told = throttle = self.rules.fetch(
                     self, context, plan, asked_bytes, frame_bytes, upstream, now_ms
                 )
-            elif self.rules.counts_requests:
-                throttle = self.rules.request(self, context, plan, asked_bytes, upstream, now_ms)
+            elif self.rules.counts_requests and not isinstance(claim, int):
+                told = throttle = self.rules.request(
+                    self, context, plan, asked_bytes, upstream, now_ms
+                )
             if throttle and is_fetch and self.rules.empties_fetches:
                 if run < pos:
                     out.append(data[run:pos])
@@ -173,8 +183,8 @@ class Replies(Requests):
                 self.rules.unfetch(self, context, plan, frame_bytes, now_ms)
                 run = pos + min(avail, frame_bytes)
                 self._dropping = avail < frame_bytes
-            elif throttle > upstream and at > 0 and size >= at:
-                INT.pack_into(data, pos + at, throttle if throttle < INT_MAX else INT_MAX)
+            elif told > upstream and at > 0 and size >= at:
+                INT.pack_into(data, pos + at, told if told < INT_MAX else INT_MAX)
             if plan.mask and run <= pos:
                 if run < pos:
                     out.append(data[run:pos])
@@ -244,7 +254,7 @@ class Replies(Requests):
 
     def _whole_answer(self, frame: memoryview, now_ms: int) -> Any:
         """Return a collected answer as the client shall see it, charged and told."""
-        _, plan, size, context, producer_ids, merge = self._inflight.popleft()
+        _, plan, size, context, producer_ids, merge, claim = self._inflight.popleft()
         key, version, kind = plan.key, plan.version, plan.kind
         answer: Any = frame
         if kind is _KIND_PRODUCE:
@@ -253,12 +263,17 @@ class Replies(Requests):
                 upstream = 0
             else:
                 upstream = read_throttle(key, version, answer)
-            if context.headroom is not None:
-                self._released(context.headroom, size)
-            throttle = self.rules.produce(
-                self, context, plan, size, producer_ids, upstream, True, now_ms
-            )
+            if isinstance(claim, int):
+                told, throttle = claim, 0
+            else:
+                if claim is not None:
+                    claim.release(size, producer_ids)
+                told = throttle = self.rules.produce(
+                    self, context, plan, size, producer_ids, upstream, True, now_ms
+                )
         else:
+            if claim is not None and not isinstance(claim, int):
+                claim.release(0, None)
             if merge is not None:
                 merged = merge(bytes(frame))
                 if isinstance(merged, Ask):  # there is more to do first: `answer` ends it
@@ -280,14 +295,18 @@ class Replies(Requests):
                 and bytes(frame[plan.throttle_at + 4 :][:2]) == b"\0\0"
             ):
                 self.rules.producer_id(self, context, plan, size, upstream, now_ms)
-            if kind is _KIND_SHARE_FETCH:
-                throttle = self.rules.fetch(self, context, plan, size, len(frame), upstream, now_ms)
+            if isinstance(claim, int):
+                told, throttle = claim, 0
+            elif kind is _KIND_SHARE_FETCH:
+                told = throttle = self.rules.fetch(
+                    self, context, plan, size, len(frame), upstream, now_ms
+                )
             else:
-                throttle = self._charge(plan, context, size, upstream, now_ms)
-        if throttle > upstream and plan.throttle_at != NO_FIELD:
+                told = throttle = self._charge(plan, context, size, upstream, now_ms)
+        if told > upstream and plan.throttle_at != NO_FIELD:
             if isinstance(answer, bytes):
                 answer = bytearray(answer)
-            answer = patch_throttle(key, version, answer, throttle)
+            answer = patch_throttle(key, version, answer, told)
         self._answer_throttle = throttle
         return answer
 

@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.commands import ResumeClient, WakeAt
-from headgate.gateway.headroom import ALONE, EARLY, WAIT, Headroom
+from headgate.gateway.commands import ResumeClient
 from headgate.gateway.mute import NOT_MUTED, RESPONSE_SENT
 from headgate.gateway.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
-from headgate.gateway.session_state import HELD_BYTES, INT, PENDING
+from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, InFlight
 from headgate.gateway.session_taken import Taken
 from headgate.wire.apis import API_VERSIONS
 from headgate.wire.header import parse_request_header
@@ -36,6 +35,9 @@ MIN_REQUEST_BYTES: Final = 10
 _REQUEST: Final = struct.Struct(">iIih").unpack_from
 _SHORT: Final = struct.Struct(">h").unpack_from
 _ACKS: Final = struct.Struct(">hh").unpack_from
+MAX_HEAD_BYTES: Final = 66_560
+"""Most bytes that are kept until a Produce's acks have come. Before them are a client id and a
+transactional id, of 32,767 bytes at most each."""
 _BODY_PEEK: Final = 64
 """Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
@@ -61,11 +63,10 @@ class Requests(Taken):
             waiting = self._barrier or self.mute.state is not NOT_MUTED
             if waiting and self._inflight:
                 return
-            self._barrier = False
+            self._barrier = self._lone = False
             if not self.mute.try_unmute():
                 return
             self._blocked = False
-            self._stop_waiting()
             if not self._held:
                 break
             held = self._held.popleft()
@@ -73,7 +74,7 @@ class Requests(Taken):
             try:
                 self._feed_client(held, now_ms, owned=True)
             except RemoteProtocolError as error:
-                self._close(error.reason, f"from the client: {error}")
+                self._close(error.reason, f"from the client: {error}", now_ms)
                 return
             if self._blocked:
                 break
@@ -105,12 +106,14 @@ class Requests(Taken):
                 self.partial_since_ms = 0
                 assert self._taken_plan is not None
                 self._take(self._taken_plan, memoryview(taken), now_ms)
-            elif self._left:
-                out.append(data)
-                return
+            else:
+                if self._walker is not None:
+                    self._walk_on(self._walker, data[:pos])
+                if self._left:
+                    out.append(data)
+                    return
+                self._part_in(now_ms)
             self.partial_since_ms = 0
-            if taken is None and (self._silent or self._alone):
-                self._request_in(now_ms)
         elif self._head:
             self.partial_since_ms = 0
             data = memoryview(bytearray(self._head) + data)
@@ -121,140 +124,151 @@ class Requests(Taken):
             self._feed_token(data[pos:], now_ms, owned=owned)
             return
 
-        while pos < end:
-            if self._blocked:
-                if run < pos:
-                    out.append(data[run:pos])
-                self._put_back(data[pos:], owned=owned)
-                return
-            avail = end - pos
-            if avail < 14:
-                if avail >= 4:
-                    self._check_size(INT.unpack_from(data, pos)[0])
-                break
-            size, key_version, correlation_id, client_length = _REQUEST(data, pos)
-            if size > self._max_bytes or size < MIN_REQUEST_BYTES:
-                self._check_size(size)
-            plan = self._plans.get(key_version)
-            if plan is None:
-                plan = self._unknown(key_version)
-            frame_bytes = size + 4
-            header = 14 + client_length if client_length > 0 else 14
-            if header > frame_bytes:
-                raise RemoteProtocolError(
-                    f"{plan.name} v{plan.version}: a client id of {client_length} bytes in a "
-                    f"request of {size}"
-                )
-            if avail < frame_bytes and avail < header + _BODY_PEEK:
-                break
-            raw = data[pos + 14 : pos + header].tobytes()
-            if raw != self._client_raw or self.rules.epoch != self._epoch:
-                self._new_context(raw)
-            kind = plan.kind
-            waiting = len(inflight)
-            if not waiting:
-                self.asked_ms = now_ms
-            elif correlation_id <= inflight[-1][0]:
-                self._check_replay(correlation_id)
-            if waiting >= MAX_IN_FLIGHT:
-                if run < pos:
-                    out.append(data[run:pos])
-                self._barrier = self._blocked = True
-                self._put_back(data[pos:], owned=owned)
-                return
-            if not self._known and kind not in _BEFORE_LOGIN:
-                self._refuse(key_version)
-            context = self.context
-            alone = context.alone
-            if kind:
-                if self._must_wait(kind):
+        try:
+            while pos < end:
+                if self._blocked:
+                    if run < pos:
+                        out.append(data[run:pos])
+                    self._put_back(data[pos:], owned=owned)
+                    return
+                avail = end - pos
+                if avail < 14:
+                    if avail >= 4:
+                        self._check_size(INT.unpack_from(data, pos)[0])
+                    break
+                size, key_version, correlation_id, client_length = _REQUEST(data, pos)
+                if size > self._max_bytes or size < MIN_REQUEST_BYTES:
+                    self._check_size(size)
+                plan = self._plans.get(key_version)
+                if plan is None:
+                    plan = self._unknown(key_version)
+                frame_bytes = size + 4
+                header = 14 + client_length if client_length > 0 else 14
+                if header > frame_bytes:
+                    raise RemoteProtocolError(
+                        f"{plan.name} v{plan.version}: a client id of {client_length} bytes in a "
+                        f"request of {size}"
+                    )
+                if avail < frame_bytes and avail < header + _BODY_PEEK:
+                    break
+                raw = data[pos + 14 : pos + header].tobytes()
+                if raw != self._client_raw or self.rules.epoch != self._epoch:
+                    self._new_context(raw)
+                kind = plan.kind
+                waiting = len(inflight)
+                if not waiting:
+                    self.asked_ms = now_ms
+                elif correlation_id <= inflight[-1][0]:
+                    self._check_replay(correlation_id)
+                if waiting >= MAX_IN_FLIGHT:
                     if run < pos:
                         out.append(data[run:pos])
                     self._barrier = self._blocked = True
                     self._put_back(data[pos:], owned=owned)
                     return
-                if self._must_take(plan):
-                    if size > MAX_ASKED_BYTES and (
-                        kind is _KIND_ASK or kind is _KIND_MUTATION or kind >= _KIND_DRAFT
-                    ):
-                        # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
-                        raise RemoteProtocolError(
-                            f"{plan.name} of {size} bytes; at most {MAX_ASKED_BYTES} are read",
-                            reason="oversized",
-                        )
-                    self.requests += 1
-                    if run < pos:
-                        out.append(data[run:pos])
-                    if avail < frame_bytes:
-                        self._taken = bytearray(data[pos:])
-                        self._taken_plan = plan
-                        self._left = frame_bytes - avail
-                        self.partial_since_ms = now_ms
-                        return
-                    run = pos + frame_bytes
-                    self._take(plan, data[pos:run], now_ms)
-                    pos = run
-                    continue
-                if kind is _KIND_FETCH:
-                    limit = self.rules.fetch_limit(context, now_ms)
-                    if limit is not None:
-                        view = data[pos : pos + min(avail, frame_bytes)]
-                        body = parse_request_header(view)[4]
-                        fetch.cap_request(view, plan.version, body, limit)
-                        if self.rules.empties_fetches and plan.version >= 7:
-                            self._session_of(view, plan.version, body)
-                    alone = context.fetches_alone
-                elif kind is _KIND_PRODUCE:
-                    at = pos + header
-                    if header + 4 <= frame_bytes:
-                        # No transactional id, and no tags in a flexible header: acks are next.
-                        none, acks = _ACKS(data, at)
-                        if none != (-1 if plan.version < 9 else 0) or plan.version < 3:
-                            acks = _acks(
-                                data[pos : pos + min(avail, frame_bytes)], plan.version, header
-                            )
-                    else:
-                        acks = _acks(
-                            data[pos : pos + min(avail, frame_bytes)], plan.version, header
-                        )
-                    silent = not acks
-                    headroom = context.headroom
-                    way = EARLY
-                    if headroom is not None:
-                        way = headroom.admit(size)
-                    elif context.produces_alone:
-                        alone = True
-                        way = ALONE
-                    # Without an answer it is charged at once, so what is in flight comes first.
-                    if way == WAIT or (silent and waiting and way == ALONE):
+                if not self._known and kind not in _BEFORE_LOGIN:
+                    self._refuse(key_version)
+                context = self.context
+                watched = context.timed
+                silent = False
+                producer_ids = None
+                if kind:
+                    if self._must_wait(kind):
                         if run < pos:
                             out.append(data[run:pos])
                         self._barrier = self._blocked = True
-                        if headroom is not None:
-                            self._await(headroom, size, way, now_ms)
                         self._put_back(data[pos:], owned=owned)
                         return
-                    if way == ALONE:
-                        alone = True
-                    if silent:
-                        self._silent = size
-                        self._silent_way = way
-                        self._taken_plan = plan
-                    else:
-                        self._lone = way == ALONE and headroom is not None
-            self.requests += 1
-            if not self._silent:
-                inflight.append((correlation_id, plan, size, context, None, None))
-            pos += frame_bytes
-            if pos > end:
-                self._left = pos - end
-                self._alone = alone
-                self.partial_since_ms = now_ms
-                out.append(data[run:])
-                return
-            if self._silent or alone:
-                self._alone = alone
-                self._request_in(now_ms)
+                    if self._must_take(plan):
+                        if size > MAX_ASKED_BYTES and (
+                            kind is _KIND_ASK or kind is _KIND_MUTATION or kind >= _KIND_DRAFT
+                        ):
+                            # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
+                            raise RemoteProtocolError(
+                                f"{plan.name} of {size} bytes; at most {MAX_ASKED_BYTES} are read",
+                                reason="oversized",
+                            )
+                        self.requests += 1
+                        if run < pos:
+                            out.append(data[run:pos])
+                        if avail < frame_bytes:
+                            self._taken = bytearray(data[pos:])
+                            self._taken_plan = plan
+                            self._left = frame_bytes - avail
+                            self.partial_since_ms = now_ms
+                            return
+                        run = pos + frame_bytes
+                        self._take(plan, data[pos:run], now_ms)
+                        pos = run
+                        continue
+                    if kind is _KIND_FETCH:
+                        limit = self.rules.fetch_limit(context, now_ms)
+                        if limit is not None:
+                            view = data[pos : pos + min(avail, frame_bytes)]
+                            body = parse_request_header(view)[4]
+                            fetch.cap_request(view, plan.version, body, limit)
+                            if self.rules.empties_fetches and plan.version >= 7:
+                                self._session_of(view, plan.version, body)
+                        watched = watched or context.fetches_alone
+                    elif kind is _KIND_PRODUCE:
+                        at = pos + header
+                        acks: int | None = -1
+                        if header + 4 <= frame_bytes:
+                            # No transactional id, and no tags in a flexible header: acks are next.
+                            none, acks = _ACKS(data, at)
+                            if none != (-1 if plan.version < 9 else 0) or plan.version < 3:
+                                acks = _acks(
+                                    data[pos : pos + min(avail, frame_bytes)], plan.version, header
+                                )
+                        else:
+                            acks = _acks(
+                                data[pos : pos + min(avail, frame_bytes)], plan.version, header
+                            )
+                        if acks is None:  # not here yet, and never guessed
+                            if avail >= MAX_HEAD_BYTES:
+                                raise RemoteProtocolError(
+                                    f"a Produce whose acks don't come in its first {avail} bytes"
+                                )
+                            break
+                        silent = not acks
+                        watched = silent or context.headroom is not None
+                        if self.rules.counts_producer_ids:
+                            producer_ids = self._ids_in(data[pos:end], plan, frame_bytes, header)
+                # What may not fit comes after those of its connection are answered, as in Kafka.
+                if (
+                    watched
+                    and waiting
+                    and context.headroom is not None
+                    and not context.headroom.fits(size if kind is _KIND_PRODUCE else 0, now_ms)
+                ):
+                    if run < pos:
+                        out.append(data[run:pos])
+                    self._barrier = self._blocked = True
+                    self._walker = None
+                    self._put_back(data[pos:], owned=owned)
+                    return
+                self.requests += 1
+                asked = (correlation_id, plan, size, context, producer_ids, None, None)
+                pos += frame_bytes
+                if pos > end:
+                    self._left = pos - end
+                    self._silent = silent
+                    if watched or kind is _KIND_PRODUCE:
+                        self._part = asked
+                        self._watched = watched
+                    if not silent:
+                        inflight.append(asked)
+                    self.partial_since_ms = now_ms
+                    out.append(data[run:])
+                    return
+                if watched:
+                    self._request_in(asked, silent, now_ms)
+                else:
+                    inflight.append(asked)
+        except RemoteProtocolError:
+            if run < pos <= end:  # what came before it was well, and counts
+                out.append(data[run:pos])
+            raise
         if run < pos:
             out.append(data[run:pos] if run or pos < end else data)
         if pos < end:
@@ -282,16 +296,6 @@ class Requests(Taken):
         if len(data) > end:
             self._put_back(data[end:], owned=owned)
 
-    def _await(self, headroom: Headroom, size: int, way: int, now_ms: int) -> None:
-        """Let a request that might be throttled wait for what is in flight."""
-        if way != WAIT:
-            headroom.release(size, way)
-            return
-        headroom.waiting += 1
-        self._awaited = headroom
-        if not self._inflight:
-            self.commands.append(WakeAt(now_ms + 1))  # other connections' early ones
-
     def _must_wait(self, kind: Kind) -> bool:
         """Whether a request can't be taken before all earlier ones are answered."""
         if not self._inflight:
@@ -305,11 +309,7 @@ class Requests(Taken):
 
     def _must_take(self, plan: Plan) -> bool:
         """Whether a request is collected before anything is done with it."""
-        return (
-            plan.take
-            or (plan.kind is _KIND_MUTATION and self.rules.counts_mutations)
-            or (plan.kind is _KIND_PRODUCE and self.rules.counts_producer_ids)
-        )
+        return plan.take or (plan.kind is _KIND_MUTATION and self.rules.counts_mutations)
 
     def _new_context(self, raw: bytes) -> None:
         """The client id or the rules have changed: ask anew who is charged."""
@@ -365,27 +365,74 @@ class Requests(Taken):
             fetch.set_session(view, version, body, self._lost_session, 0)
             self._lost_session = 0
 
-    def _request_in(self, now_ms: int) -> None:
-        """A complete request has been passed on, of a limited client or one without an answer."""
-        size = self._silent
-        if not size:
-            self._alone = False
-            if self._inflight:  # else it was answered before it was all in: no broker does that
-                self._block()
+    def _ids_in(
+        self, view: memoryview, plan: Plan, frame_bytes: int, header: int
+    ) -> frozenset[int] | None:
+        """Return the producer ids of a Produce, or begin to walk one that isn't all here."""
+        version = plan.version
+        body = header if version < 9 else parse_request_header(view)[4]
+        if len(view) >= frame_bytes:
+            return frozenset(produce.walk(view[:frame_bytes], version, body).producer_ids)
+        self._walker = produce.IdWalker(version, frame_bytes - body)
+        self._walker.feed(view[body:])
+        return None
+
+    def _walk_on(self, walker: produce.IdWalker, data: memoryview) -> None:
+        """Read producer ids from more of a Produce as it passes."""
+        try:
+            walker.feed(data)
+            if not self._left:
+                walker.end()
+        except RemoteProtocolError:
+            self.to_broker.append(data)
+            raise
+
+    def _part_in(self, now_ms: int) -> None:
+        """The rest of a request that came in pieces has been passed on."""
+        part, self._part = self._part, None
+        walker, self._walker = self._walker, None
+        if part is None:
             return
-        self._silent = 0
-        self._alone = False
-        assert self._taken_plan is not None
-        headroom = self.context.headroom
-        if headroom is not None:
-            headroom.release(size, self._silent_way)
-        throttle = self.rules.produce(
-            self, self.context, self._taken_plan, size, None, 0, False, now_ms
-        )
-        if throttle:
-            self._start_throttle(throttle, now_ms)
-            if not self._inflight:
-                self.mute.apply(RESPONSE_SENT)
+        inflight = self._inflight
+        if not self._silent:
+            if not inflight or inflight[-1] is not part:
+                return  # answered before it was all there: no broker does that
+            inflight.pop()
+        if walker is not None:
+            correlation_id, plan, size, context, _, merge, claim = part
+            ids = frozenset(walker.end())
+            part = (correlation_id, plan, size, context, ids, merge, claim)
+        if self._watched:
+            self._request_in(part, self._silent, now_ms)
+        else:
+            inflight.append(part)
+
+    def _request_in(self, asked: InFlight, silent: bool, now_ms: int) -> None:
+        """A complete request of a limited client, or one without an answer, is passed on."""
+        correlation_id, plan, size, context, producer_ids, _, _ = asked
+        kind = plan.kind
+        produced = size if kind is _KIND_PRODUCE else 0
+        headroom = context.headroom
+        if silent:
+            if headroom is not None:
+                headroom.claim(self, size, producer_ids, now_ms)
+                headroom.release(size, producer_ids)
+            throttle = self.rules.produce(self, context, plan, size, producer_ids, 0, False, now_ms)
+            if throttle:
+                self._start_throttle(throttle, now_ms)
+                if not self._inflight:
+                    self.mute.apply(RESPONSE_SENT)
+            return
+        early = headroom is None
+        if headroom is not None and (produced or context.timed):
+            early = headroom.claim(self, produced, producer_ids, now_ms)
+            asked = (correlation_id, plan, size, context, producer_ids, None, headroom)
+        self._inflight.append(asked)
+        if not early or (kind is _KIND_FETCH and context.fetches_alone):
+            self._lone = True
+            self._block()
+        if self._stalled:
+            self.stalled(True, now_ms)
 
     def _sent(self, throttle: int, now_ms: int) -> None:
         """An answer is on its way: start its throttle, go on when nothing else is due."""
@@ -400,24 +447,14 @@ class Requests(Taken):
         self._maybe_go_on(now_ms)
 
 
-def _acks(view: memoryview, version: int, header: int) -> int:
-    """Read a Produce request's acks from its first bytes."""
-    if header + 2 > len(view):
-        raise RemoteProtocolError("a Produce request that ends inside its header")
-    if version < 3:
-        at = header
-    elif version < 9:
-        length = _SHORT(view, header)[0]
-        at = header + 2 + (length if length > 0 else 0)
-    elif not view[header]:
-        length = view[header + 1]
-        if length > 127:
-            return produce.acks(view, version, header + 1)
-        at = header + 2 + (length - 1 if length else 0)
-    else:  # tagged fields in the header: nobody sends them yet
-        return produce.acks(view, version, parse_request_header(view)[4])
-    if at + 2 > len(view):
-        # A transactional id longer than what has come so far; transactions never use acks=0.
-        return -1
-    acks: int = _SHORT(view, at)[0]
-    return acks
+def _acks(view: memoryview, version: int, header: int) -> int | None:
+    """Read a Produce request's acks from its first bytes; None: they aren't among them."""
+    try:
+        if version < 3:
+            return int(_SHORT(view, header)[0])
+        body = header if version < 9 else parse_request_header(view)[4]
+        return produce.acks(view, version, body)
+    except (RemoteProtocolError, struct.error):
+        if len(view) >= INT.unpack_from(view)[0] + 4:
+            raise RemoteProtocolError("a Produce request that ends before its acks") from None
+        return None

@@ -12,7 +12,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.gateway.commands import Ask, Close, Command, PauseClient, WakeAt
-from headgate.gateway.headroom import ALONE, EARLY
 from headgate.gateway.mute import (
     NOT_MUTED,
     REQUEST_RECEIVED,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.context import Context, Face, Identity, SessionRules
     from headgate.gateway.headroom import Headroom
     from headgate.throttle.controller_mutation import MutationQuota
-    from headgate.wire.messages import fetch
+    from headgate.wire.messages import fetch, produce
 
 HELD_BYTES: Final = 262_144
 """Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
@@ -38,10 +37,12 @@ INT: Final = struct.Struct(">i")
 INT_MAX: Final = 2**31 - 1
 
 InFlight: TypeAlias = (
-    "tuple[int, Plan, int, Context, frozenset[int] | None, Callable[[bytes], bytes | Ask] | None]"
+    "tuple[int, Plan, int, Context, frozenset[int] | None,"
+    " Callable[[bytes], bytes | Ask] | None, Headroom | int | None]"
 )
 """Correlation id, plan, request bytes (header and body, as Kafka counts them), who is charged,
-producer ids, merge. A plain tuple: one is made per request."""
+producer ids, merge, claim. A plain tuple: one is made per request. The claim is the headroom that
+it claims from until it is charged; once it is, before its answer, the throttle to be told, ms."""
 _NONE_SEEN: Final = (None,) * 7
 PENDING: Final = (
     MuteState.MUTED_AND_RESPONSE_PENDING,
@@ -49,6 +50,8 @@ PENDING: Final = (
 )
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = Kind.PRODUCE
+_LATER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
+"""Charged by their answers."""
 
 
 class SessionState:
@@ -69,13 +72,11 @@ class SessionState:
     """
 
     __slots__ = (
-        "_alone",
         "_answer_head",
         "_answer_left",
         "_answer_taken",
         "_answer_throttle",
         "_asked",
-        "_awaited",
         "_barrier",
         "_blocked",
         "_client_raw",
@@ -95,13 +96,16 @@ class SessionState:
         "_max_bytes",
         "_network_due",
         "_open",
+        "_part",
         "_paused",
         "_plans",
         "_raw",
         "_silent",
-        "_silent_way",
+        "_stalled",
         "_taken",
         "_taken_plan",
+        "_walker",
+        "_watched",
         "asked_ms",
         "client_id",
         "client_ip",
@@ -109,6 +113,7 @@ class SessionState:
         "commands",
         "connection",
         "context",
+        "early_in",
         "identity",
         "last_ms",
         "listener",
@@ -168,14 +173,17 @@ class SessionState:
         # The same for the answer being read.
         self._answer_head = b""
         self._answer_left = 0
-        self._silent = 0  # bytes of a request that gets no answer (acks=0)
+        self._part: InFlight | None = None  # it, if something is due when it is all passed on
+        self._watched = False  # it claims headroom, or may be throttled
+        self._silent = False  # it gets no answer (acks=0)
         self.throttled_until_ms = 0
         self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the journal's, that was used last
         self._known = identity.authenticated
         self._raw = False  # bare SASL tokens pass, not Kafka's frames
         self._blocked = True  # nothing is taken from the client for now
-        self._alone = False  # nothing follows the request being read until it is answered
-        self._lone = False  # the last request in flight was admitted ALONE by its headroom
+        self._lone = False  # nothing follows the last request in flight until it is answered
+        self._stalled = False  # the client doesn't take its answers
+        self.early_in: Headroom | None = None  # where it may have early requests in flight
         self._network_due = False
 
         self.identity = identity
@@ -197,8 +205,7 @@ class SessionState:
         self._held: deque[memoryview] = deque()
         self._taken: bytearray | None = None
         self._taken_plan: Plan | None = None
-        self._silent_way = EARLY  # how its headroom admitted it
-        self._awaited: Headroom | None = None  # where early requests of others are waited for
+        self._walker: produce.IdWalker | None = None
         self._answer_taken: bytearray | None = None
         self._answer_throttle = 0
         self._masker: fetch.EndpointMasker | None = None
@@ -289,31 +296,95 @@ class SessionState:
         self.throttled_until_ms = until
         self.commands.append(WakeAt(until))
 
-    def _close(self, reason: str, detail: str) -> None:
+    def _close(self, reason: str, detail: str, now_ms: int) -> None:
         self.closed = Close(reason, detail)
         self.commands.append(self.closed)
-        self.abandon()
+        self.abandon(now_ms)
 
-    def _released(self, headroom: Headroom, size: int) -> None:
-        """A produce request that was admitted is charged now, or never will be."""
-        way = EARLY
-        if self._lone and not self._inflight:
-            self._lone = False
-            way = ALONE
-        headroom.release(size, way)
+    # --- what is charged before its answer, or without one ----------------------------------
 
-    def _stop_waiting(self) -> None:
-        if self._awaited is not None:
-            self._awaited.waiting -= 1
-            self._awaited = None
+    def leave_rooms(self, now_ms: int) -> None:
+        """Charge what went early, answered or not; none of it is throttled for that."""
+        headroom, self.early_in = self.early_in, None
+        if headroom is not None:
+            for room in headroom.all:
+                room.early.pop(self, None)
+            self._charge_claims(len(self._inflight) - self._lone, now_ms)
 
-    def abandon(self) -> None:
-        """The conversation is over: what is in flight will never be charged."""
-        self._stop_waiting()
-        if self._silent and self.context.headroom is not None:
-            self.context.headroom.release(self._silent, self._silent_way)
-        self._silent = 0
-        while self._inflight:
-            _, plan, size, context, _, _ = self._inflight.popleft()
-            if plan.kind is _KIND_PRODUCE and context.headroom is not None:
-                self._released(context.headroom, size)
+    def stalled(self, on: bool, now_ms: int) -> None:
+        """
+        The client doesn't take its answers, or does again.
+
+        Answers aren't read meanwhile, so what it has asked is charged now: nothing of a quota stays
+        claimed for as long as a client likes.
+        """
+        self._stalled = on
+        if on:
+            self.leave_rooms(now_ms)
+            if self._lone:
+                self._charge_claims(len(self._inflight), now_ms)
+
+    def _charge_claims(self, end: int, now_ms: int) -> None:
+        """Charge what claims headroom of the first ``end`` requests in flight."""
+        inflight = self._inflight
+        first = end
+        # What was charged before is behind all that wasn't.
+        while first and inflight[first - 1][6].__class__ is not int:
+            first -= 1
+        for at in range(first, end):
+            correlation_id, plan, size, context, producer_ids, merge, claim = inflight[at]
+            if claim is None or isinstance(claim, int):
+                continue
+            throttle = self._charge_passed(inflight[at], now_ms)
+            if throttle:
+                self._start_throttle(throttle, now_ms)
+            told = None if plan.kind in _LATER else throttle
+            inflight[at] = (correlation_id, plan, size, context, producer_ids, merge, told)
+
+    def _charge_passed(self, asked: InFlight, now_ms: int) -> int:
+        """Charge a request without its answer; return what throttles, ms."""
+        _, plan, size, context, producer_ids, _, claim = asked
+        if plan.kind is not _KIND_PRODUCE:
+            if claim is not None:
+                claim.release(0, None)  # type: ignore[union-attr]
+            return 0 if plan.kind in _LATER else self._charge(plan, context, size, 0, now_ms)
+        if claim is not None:
+            claim.release(size, producer_ids)  # type: ignore[union-attr]
+        return self.rules.produce(self, context, plan, size, producer_ids, 0, True, now_ms)
+
+    def abandon(self, now_ms: int) -> None:
+        """
+        The conversation is over: charge what was passed on and isn't charged yet.
+
+        Of a Produce that is cut short what was passed counts, its length field apart, as in a whole
+        one. ``throttled_until_ms`` is afterwards when a client that stays would be read again.
+        """
+        inflight = self._inflight
+        part = self._part
+        if part is not None and not self._silent:
+            if inflight and inflight[-1] is part:
+                inflight.pop()
+            else:
+                part = None  # answered before it was all there, and charged
+        self.leave_rooms(now_ms)
+        begun = bool(self._answer_left) and self._answer_taken is None
+        while inflight:
+            asked = inflight.popleft()
+            if not begun and asked[6].__class__ is not int:
+                self._owe(self._charge_passed(asked, now_ms), now_ms)
+            begun = False  # the first answer's head has come: it is charged
+        if part is not None and part[1].kind is _KIND_PRODUCE and part[2] > self._left:
+            _, plan, size, context, _, _, _ = part
+            size -= self._left
+            if context.headroom is not None:
+                context.headroom.make_way(size, now_ms)
+            throttle = self.rules.produce(
+                self, context, plan, size, None, 0, not self._silent, now_ms
+            )
+            self._owe(throttle, now_ms)
+        self._part = None
+
+    def _owe(self, throttle: int, now_ms: int) -> None:
+        """Note how long a client that has gone would have been muted."""
+        if throttle > 0:
+            self.throttled_until_ms = max(self.throttled_until_ms, now_ms + throttle)

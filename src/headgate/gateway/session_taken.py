@@ -7,14 +7,12 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.gateway.commands import Ask
-from headgate.gateway.mute import RESPONSE_SENT
 from headgate.gateway.plans import RAW_TOKEN, Kind, Plan
 from headgate.gateway.session_state import SessionState
 from headgate.wire.header import parse_request_header
-from headgate.wire.messages import produce, share
+from headgate.wire.messages import share
 
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_PRODUCE: Final = Kind.PRODUCE
 _KIND_SASL: Final = Kind.SASL
 _KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
@@ -30,42 +28,10 @@ class Taken(SessionState):
             self.requests += 1
             self._block()
             if not self._asks_for_owner(plan, 0, None, 4, frame):
-                self._authenticate(plan, 0, 4, frame)
+                self._authenticate(plan, 0, 4, frame, now_ms)
             return
         _, version, correlation_id, client_id, body = parse_request_header(frame)
         kind = plan.kind
-        if kind is _KIND_PRODUCE:
-            walk = produce.walk(frame, version, body)
-            self.to_broker.append(frame)
-            if walk.acks:
-                self._inflight.append(
-                    (
-                        correlation_id,
-                        plan,
-                        len(frame) - 4,
-                        self.context,
-                        frozenset(walk.producer_ids),
-                        None,
-                    )
-                )
-                if self.context.limited:
-                    self._block()
-                return
-            throttle = self.rules.produce(
-                self,
-                self.context,
-                plan,
-                len(frame) - 4,
-                frozenset(walk.producer_ids),
-                0,
-                False,
-                now_ms,
-            )
-            if throttle:
-                self._start_throttle(throttle, now_ms)
-                if not self._inflight:
-                    self.mute.apply(RESPONSE_SENT)
-            return
         if kind is _KIND_SHARE_FETCH:
             limit = self.rules.fetch_limit(self.context, now_ms)
             passed = frame if limit is None else share.cap_request(frame, version, body, limit)
@@ -73,7 +39,7 @@ class Taken(SessionState):
         elif kind is _KIND_SASL:
             self._block()
             if not self._asks_for_owner(plan, correlation_id, client_id, body, frame):
-                self._authenticate(plan, correlation_id, body, frame)
+                self._authenticate(plan, correlation_id, body, frame, now_ms)
             return
         else:
             self._block()
@@ -82,7 +48,9 @@ class Taken(SessionState):
             )
             self.commands.append(self._asked)
             return
-        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
+        self._inflight.append(
+            (correlation_id, plan, len(frame) - 4, self.context, None, None, None)
+        )
         if self.context.limited:
             self._block()
 
@@ -99,7 +67,7 @@ class Taken(SessionState):
         return True
 
     def _authenticate(
-        self, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes
+        self, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes, now_ms: int
     ) -> None:
         """Pass a SASL request or bare token on, unless the identity refuses it."""
         if plan is RAW_TOKEN:
@@ -109,7 +77,9 @@ class Taken(SessionState):
             if refusal is not None:
                 self.to_client.append(refusal)
                 reason = self.identity.close_reason or "authentication-failed"
-                self._close(reason, self.identity.close_text)
+                self._close(reason, self.identity.close_text, now_ms)
                 return
         self.to_broker.append(frame)
-        self._inflight.append((correlation_id, plan, len(frame) - 4, self.context, None, None))
+        self._inflight.append(
+            (correlation_id, plan, len(frame) - 4, self.context, None, None, None)
+        )

@@ -199,6 +199,7 @@ class ClientSide(_Side):
         """This side is full: the other one isn't read."""
         self.full = True
         self.link.broker_reading(False)
+        self.link.stalled(True)
 
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
@@ -206,6 +207,7 @@ class ClientSide(_Side):
         if self.lent:
             self.buffer.take_back(self.lent)
         self.link.broker_reading(True)
+        self.link.stalled(False)
 
 
 class BrokerSide(_Side):

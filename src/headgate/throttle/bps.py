@@ -69,6 +69,8 @@ class BpsQuotaManager(AssignedQuotaManager):
 
     def set_brokers(self, brokers: int, now_ms: int) -> None:
         """Tell how many brokers share the quotas; bounds without a split in force follow."""
+        if self.moving is not None and brokers != self.brokers:
+            self.moving(now_ms)
         self.brokers = brokers
         for tags, sensor in self._sensors.items():
             if sensor.valid_until_ms == LONG_MAX:

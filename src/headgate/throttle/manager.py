@@ -201,7 +201,7 @@ class ClientQuotaManager(SensorRegistry):
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        sensor: RateSensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor: RateSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.record(-amount, now_ms)
         return sensor.within
@@ -228,26 +228,24 @@ class ClientQuotaManager(SensorRegistry):
             return DOUBLE_MAX
         return limit * (self.num_samples - 1) * (self.window_ms / 1000.0)
 
-    def spare(self, tags: Tags) -> int:
+    def spare(self, tags: Tags) -> float:
         """
         Return what can be charged from now on before anything of a quota-id is throttled.
 
         Whenever it is charged: a rate is measured over (N - 1) windows at least, less than one
-        fewer where the clock steps back, and samples only ever leave the sum. Never too much,
-        and 0 where it isn't known.
+        fewer where the clock steps back, and samples only ever leave the sum. Never too much.
 
         Args:
             tags: the quota-id charged.
+
+        Returns:
+            Units, and parts of one.
         """
         sensor: RateSensor | None = self._sensors.get(tags)
-        charged = 0.0
-        if sensor is not None:
-            if not sensor.exact:
-                return 0
-            charged = sensor.others + sensor.value
+        charged = 0.0 if sensor is None else sensor.total
         shortest_s = (self.num_samples - 2) * self.window_ms / 1000.0
         most = min(self._overrides.bound(tags) * shortest_s * _BELOW_ROUNDING, MOST_EXACT)
-        return max(int(most - charged), 0)
+        return max(most - charged, 0.0)
 
     def measure(self, tags: Tags, now_ms: int) -> tuple[float, int] | None:
         """

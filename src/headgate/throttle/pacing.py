@@ -260,7 +260,7 @@ class PacedQuotaManager(SensorRegistry):
             self._tick(now_ms)
         if not self._overrides.flags:
             return UNCHARGED
-        sensor: PacedSensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor: PacedSensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
         sensor.last_record_ms = now_ms
         sensor.used -= amount
         if sensor.rate is not None:
@@ -268,19 +268,28 @@ class PacedQuotaManager(SensorRegistry):
         sensor.tokens = min(sensor.tokens + amount, sensor.burst)
         return sensor.within
 
-    def spare(self, tags: Tags) -> int:
+    def spare(self, tags: Tags) -> float:
         """
         Return what can be charged from now on before anything of a quota-id is throttled.
 
-        Whenever it is charged: as long as the bound stays, time only ever adds tokens, and a bucket
-        takes none back when it is full or the clock steps back. Never too much.
+        Whenever it is charged: as long as the bound stays or lapses, time only ever adds tokens,
+        and a bucket takes none back when it is full or the clock steps back. Never too much.
 
         Args:
             tags: the quota-id charged.
+
+        Returns:
+            Whole units.
         """
         sensor: PacedSensor | None = self._sensors.get(tags)
-        tokens = self.bound(tags) * self.burst_s if sensor is None else sensor.tokens
-        return int(max(min(tokens * _BELOW_ROUNDING, _MOST_SPARE), 0.0))
+        tokens = self._least_burst(tags, sensor)
+        if sensor is not None and sensor.tokens < tokens:
+            tokens = sensor.tokens
+        return float(int(max(min(tokens * _BELOW_ROUNDING, _MOST_SPARE), 0.0)))
+
+    def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
+        """Return what a bucket surely holds when it is full; None: the one that will be made."""
+        return (self.bound(tags) if sensor is None else sensor.bound) * self.burst_s
 
     def peek(self, tags: Tags, now_ms: int) -> float:
         """Return a quota-id's tokens at now without changing anything."""
@@ -331,6 +340,8 @@ class AssignedQuotaManager(PacedQuotaManager):
             expiry_period_ms=expiry_period_ms,
         )
         self.period_ms = period_ms
+        self.moving: Callable[[int], None] | None = None
+        """Told, with now, before bounds move: what was claimed by the old ones is charged first."""
         self._assigned: dict[Tags, tuple[float, int]] = {}
         self._observed_ms: int | None = None
 
@@ -343,6 +354,8 @@ class AssignedQuotaManager(PacedQuotaManager):
             now_ms: from when.
             valid_until_ms: when they lapse, back to :meth:`fallback`.
         """
+        if self.moving is not None:
+            self.moving(now_ms)
         # Bounds nobody charges to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
         for tags, bound in bounds.items():
@@ -361,6 +374,15 @@ class AssignedQuotaManager(PacedQuotaManager):
         for sensor in self.sensors():
             observed[sensor.user_tag, sensor.client_tag] = sensor.take(seconds, now_ms)
         return observed
+
+    def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
+        """Return the burst of the smaller of the bound in force and the one it lapses to."""
+        least = self.fallback(tags)
+        if sensor is not None:
+            least = min(least, sensor.bound)
+        elif (assigned := self._assigned.get(tags)) is not None:
+            least = min(least, assigned[0])
+        return least * self.burst_s
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
         assigned = self._assigned.get(tags)

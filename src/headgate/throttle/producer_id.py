@@ -29,6 +29,7 @@ CLEANUP_TASK: Final = "cleanup-keys"
 CLEANUP_INTERVAL_MS: Final = 10
 """producer.id.quota.cache.cleanup.scheduler.interval.ms (SEEDS 936-4)."""
 _FOREVER: Final = 1 << 70
+_MOST_SPARE: Final = 2.0**33
 
 
 class CleanupTask(Protocol):
@@ -247,6 +248,26 @@ class ProducerIdQuotaManager(SensorRegistry):
         elif sensor.tokens < 0:
             ms = token_throttle_time_ms(sensor.tokens, sensor.limit)
         return Throttle(ms, user, "", sensor.limit)
+
+    def spare(self, tags: Tags) -> float:
+        """
+        Return how many ids may be in flight before a request of theirs is throttled.
+
+        Whenever they are charged, and however many requests have the same id: an id is new again
+        half a cache window after it was charged, so no more count than are refilled by then. One
+        window's tokens are left out, for a clock that steps back. Never too much.
+
+        Args:
+            tags: the user, and "".
+        """
+        if self._sampled:
+            return 0.0
+        bound = self._overrides.bound(tags)
+        sensor: ProducerIdSensor | None = self._sensors.get(tags)
+        window_s = self.window_ms / 1000.0
+        tokens = bound * self.num_samples * window_s if sensor is None else sensor.tokens
+        again = bound * (self.cache_window_ms / 2000.0)
+        return max(float(int(min(tokens - bound * window_s, again, _MOST_SPARE))), 0.0)
 
     def peek(self, user: str, now_ms: int) -> tuple[float, float]:
         """Return a user's rate and tokens at now, for metrics, without changing anything."""

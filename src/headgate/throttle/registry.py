@@ -77,6 +77,7 @@ class SensorRegistry:
         expiry_period_ms: int = EXPIRY_PERIOD_MS,
     ) -> None:
         self._overrides = Overrides(rules, static_default)
+        self._exempt: frozenset[str] = frozenset()
         self._sensors: dict[Tags, Any] = {}
         self._charged: dict[Tags, Any] = {}  # (user, client-id) of a request -> its sensor
         self._named = 0  # characters of the names remembered
@@ -134,7 +135,23 @@ class SensorRegistry:
 
     def tags(self, user: str, client_id: str) -> Tags:
         """Return the quota-id, as raw tags, that a request is charged to."""
-        return self._overrides.tags(user, client_id)
+        tags = self._overrides.tags(user, client_id)
+        if user in self._exempt and not tags[0]:
+            return user, client_id
+        return tags
+
+    def set_exempt(self, users: frozenset[str]) -> None:
+        """
+        Name users (raw) who are measured and never throttled.
+
+        They are charged to sensors of their own: what they do under a client-id that others have
+        too takes nothing from these.
+        """
+        # Differs: Kafka exempts no principals, so it has no such sensors.
+        if users != self._exempt:
+            self._exempt = users
+            self._charged.clear()
+            self.generation += 1
 
     def bound(self, tags: Tags) -> float:
         """Return the limit of tags; 2^63 - 1 as a double where they have none."""
@@ -196,7 +213,7 @@ class SensorRegistry:
         """Find or create the sensor a request is charged to; None while quotas aren't enabled."""
         if not self._overrides.flags:
             return None
-        sensor = self._sensor_of_tags(self._overrides.tags(user, client_id), now_ms)
+        sensor = self._sensor_of_tags(self.tags(user, client_id), now_ms)
         self._named += len(user) + len(client_id)
         if len(self._charged) >= _MOST_REMEMBERED or self._named > _MOST_NAMED:
             self._charged.clear()

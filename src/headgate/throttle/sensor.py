@@ -179,6 +179,13 @@ class SampledRate:
         """Whether all amounts were whole numbers: ``others`` and ``value`` are the sum."""
         return self._exact
 
+    @property
+    def total(self) -> float:
+        """The sum of all samples, old ones included that the next measurement empties."""
+        if self._exact:
+            return self.others + self.value
+        return sum(self._values) - self._values[self._current] + self.value
+
     def peek(self, now_ms: int) -> tuple[float, int]:
         """
         Return what :meth:`charge` of None would, and change nothing.

@@ -80,7 +80,7 @@ def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
 @pytest.mark.parametrize(
     ("quota", "said", "told"),
     [
-        (REQUEST, heartbeat, beaten),  # any request's time may be too long
+        (REQUEST, heartbeat, beaten),  # 0.9 ms in 9 s: any request's time may be too long
         (REQUEST, produce, produced),
         (CONSUMER, fetch, fetched),  # nobody knows how large the answer will be
         (PRODUCER, produce, produced),  # 12,000 bytes in 9 s are more than 1,000 B/s
@@ -89,7 +89,7 @@ def test_a_client_without_quotas_is_pipelined(gateway: Make) -> None:
 def test_a_request_that_may_be_throttled_is_alone_in_flight(
     gateway: Make, quota: QuotaKey, said: Any, told: Any
 ) -> None:
-    play = gateway({ALICE: {quota: 1_000.0}}).play
+    play = gateway({ALICE: {quota: 0.01 if quota is REQUEST else 1_000.0}}).play
     one = produce(10_000, 1) if said is produce else said(1)
     two = heartbeat(2) if said is heartbeat else produce(2_000, 2)
     answered = told(100, 1) if told is fetched else told(1)
@@ -119,43 +119,78 @@ def test_requests_that_no_quota_can_throttle_are_pipelined(gateway: Make, pacing
         play >> FromBroker(produced(5)) << ToBroker(heartbeat(6)) << ToClient(produced(5))
 
 
-def test_what_another_connection_has_in_flight_counts(gateway: Make) -> None:
+def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit(
+    gateway: Make,
+) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play, charged = setup.play, setup.rules.managers.produce
+    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other >> Ready() << NOTHING
+    play >> Ready() << NOTHING
+    other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
+    assert charged.peek(("alice", ""), play.now_ms) == 0.0
+    # 11,000 in all might be too many: nobody waits, but from here on nothing is early.
+    play >> FromClient(produce(3_000, 1) + produce(90, 2)) << ToBroker(produce(3_000, 1)) << NOTHING
+    assert charged.peek(("alice", ""), play.now_ms) == 800.0
+    other >> FromClient(produce(100, 3) + produce(100, 4)) << NOTHING
+    # The charge of the first two was certain to be without a throttle, and is, whoever is first.
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
+    other >> FromBroker(produced(1) + produced(2)) << ToBroker(produce(100, 3))
+    other << ToClient(produced(1) + produced(2)) << NOTHING
+    other >> FromBroker(produced(3)) << ToClient(produced(3, 1_100)) << Mute(1_100)
+    assert charged.peek(("alice", ""), play.now_ms) == 1_110.0
+
+
+def test_nobody_waits_for_a_half_sent_request(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    others = [
+        Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+        for _ in range(10)
+    ]
+    for other in others:
+        other >> Ready() << NOTHING
+        other >> FromClient(produce(8_000, 1)[:-1]) << ToBroker()
+    play = setup.play
+    said = produce(4_000, 1) + produce(4_999, 2)
+    play >> Ready() << NOTHING
+    play >> FromClient(said) << ToBroker(said) << NOTHING
+    assert play.session.in_flight == 2
+
+
+def test_nobody_loses_room_to_a_client_that_takes_no_answers(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
     play = setup.play
     other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
     other >> Ready() << NOTHING
     play >> Ready() << NOTHING
-    other >> FromClient(produce(6_000, 1) + produce(2_000, 2)) << ToBroker()
-    play >> FromClient(produce(3_000, 1)) << Mute(1)  # 11,000 in all might be too many
-    play >> After(1) << Mute(1)
-    # While somebody waits nobody goes early, however little it is.
-    other >> FromClient(produce(100, 3)) << NOTHING
-    other >> FromBroker(produced(1)) << ToClient()
-    play >> After(1) << Mute(1)
-    other >> FromBroker(produced(2)) << ToBroker(produce(100, 3)) << ToClient()
-    play >> After(1) << ToBroker(produce(3_000, 1)) << NOTHING
-    # 11,000 bytes over 10.003 s, then 100 more.
-    play >> FromBroker(produced(1)) << ToClient(produced(1, 997)) << Mute(997)
-    other >> FromBroker(produced(3)) << ToClient(produced(3, 1_100)) << Mute(1_100)
+    other >> FromClient(produce(11_000, 2)) << ToBroker() << NOTHING
+    other.session.stalled(True, play.now_ms)  # its answers aren't even read
+    assert other.session.throttled_until_ms == play.now_ms + 1_000  # as at a broker
+    play >> After(12_000)
+    play >> FromClient(produce(60, 0)) << ToBroker()
+    play >> FromBroker(produced(0)) << ToClient(produced(0))  # measuring forgets what is old
+    said = produce(4_000, 1) + produce(4_939, 2)
+    play >> FromClient(said) << ToBroker(said) << NOTHING
+    other.session.commands.clear()
+    other.session.stalled(False, play.now_ms)
+    other >> After(12_000)
+    other >> FromBroker(produced(2)) << ToClient(produced(2, 1_000))
+    other >> FromClient(produce(100, 3)) << ToBroker()
 
 
-def test_what_a_closed_connection_had_in_flight_counts_no_more(gateway: Make) -> None:
+def test_what_a_closed_connection_had_in_flight_is_charged(gateway: Make) -> None:
     setup = gateway({ALICE: {PRODUCER: 1_000.0}})
-    play = setup.play
-    others = [
-        Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
-        for _ in range(2)
-    ]
+    play, charged = setup.play, setup.rules.managers.produce
     play >> Ready() << NOTHING
-    play >> FromClient(produce(8_000, 1) + produce(500, 2)[:300]) << ToBroker()
-    others[0] >> Ready() << NOTHING
-    others[0] >> FromClient(produce(600, 1)) << Mute(1)
+    play >> FromClient(produce(8_000, 1) + produce(500, 2)[:304]) << ToBroker()
+    assert charged.peek(("alice", ""), play.now_ms) == 0.0
     play >> FromBroker(b"\0\0\0\0\0\0\0\0") << Closed("upstream-malformed")
-    others[1] >> Ready() << NOTHING
-    others[0] >> After(1) << ToBroker()
-    others[1] >> FromClient(produce(8_000, 1) + produce(300, 2)) << ToBroker() << NOTHING
-    others[0] >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
-    assert others[1].session.in_flight == 2
+    # All of the first; of the second what was passed, but its length field.
+    assert charged.peek(("alice", ""), play.now_ms) == 830.0
+    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other >> Ready() << NOTHING
+    said = produce(600, 1) + produce(99, 2)
+    other >> FromClient(said) << ToBroker(said) << NOTHING
 
 
 def test_client_is_told_and_muted_for_the_throttle_time(gateway: Make) -> None:
@@ -268,11 +303,11 @@ def test_a_client_that_is_never_answered_is_held_at_a_bound(gateway: Make) -> No
 
 
 def test_lifting_a_quota_lets_a_client_pipeline_again(gateway: Make) -> None:
-    setup = gateway({ALICE: {REQUEST: 1e9}})
+    setup = gateway({ALICE: {REQUEST: 0.01}})
     play = setup.play
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker(heartbeat(1))
-    _change(setup, {ALICE: {REQUEST: 1e9}}, {})
+    _change(setup, {ALICE: {REQUEST: 0.01}}, {})
     play >> FromBroker(beaten(1)) << ToBroker(heartbeat(2)) << ToClient(beaten(1))
     play >> FromClient(heartbeat(3)) << ToBroker(heartbeat(3))
 
@@ -335,7 +370,7 @@ def test_ties_go_to_the_request_quota(gateway: Make) -> None:
 
 
 def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
-    play = gateway({ALICE: {PRODUCER: 1_000.0, REQUEST: 1e9}}).play
+    play = gateway({ALICE: {PRODUCER: 1_000.0, REQUEST: 0.01}}).play
     one = produce(11_000, 1)
     many = b"".join(heartbeat(n) for n in range(2, 10_000))
     play >> Ready() << NOTHING

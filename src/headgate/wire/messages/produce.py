@@ -2,7 +2,7 @@
 Produce 0, as far as quotas care: acks, and whose batches are in it.
 
 ``acks`` is the hot path (it decides whether there will be an answer); ``walk`` is taken only where
-a producer id quota is in force.
+a producer id quota is in force, and ``IdWalker`` where the request comes in pieces besides.
 
 Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the batch header.
 """
@@ -10,6 +10,7 @@ Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the b
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from headgate.wire.fields import Buffer, java_text, read_varint, truncated
@@ -84,6 +85,128 @@ def walk(frame: Buffer, version: int, body_offset: int) -> ProduceWalk:
         return _walk(frame, version, body_offset)
     except (IndexError, struct.error):
         raise truncated("a Produce request", body_offset) from None
+
+
+class IdWalker:
+    """
+    Find the producer ids of a Produce request in its pieces, as they pass.
+
+    Args:
+        version: 0 to 13.
+        left: bytes of its body.
+
+    Attributes:
+        ids: those found so far.
+    """
+
+    __slots__ = ("_have", "_left", "_steps", "_want", "ids")
+
+    def __init__(self, version: int, left: int) -> None:
+        self.ids: set[int] = set()
+        self._left = left
+        self._have = bytearray()
+        self._steps = self._walk(version)
+        self._want = next(self._steps)  # bytes to collect, or with a minus to pass over
+
+    def feed(self, data: Buffer) -> None:
+        """
+        Take the next piece.
+
+        Raises:
+            RemoteProtocolError: it doesn't parse.
+        """
+        at, end = 0, len(data)
+        while at < end and self._want:
+            want = self._want
+            if want < 0:
+                step = min(-want, end - at)
+                self._want += step
+                if not self._want:
+                    self._go_on(b"")
+            else:
+                step = min(want - len(self._have), end - at)
+                self._have += data[at : at + step]
+                if len(self._have) == want:
+                    have, self._have = bytes(self._have), bytearray()
+                    self._go_on(have)
+            at += step
+
+    def end(self) -> frozenset[int]:
+        """
+        Return the ids of the whole request.
+
+        Raises:
+            RemoteProtocolError: it ends too early.
+        """
+        if self._want:
+            raise truncated("a Produce request", 0)
+        return frozenset(self.ids)
+
+    def _go_on(self, have: bytes) -> None:
+        self._left -= len(have)
+        try:
+            self._want = self._steps.send(have)
+        except StopIteration:
+            self._want = 0
+
+    def _skip(self, size: int) -> Generator[int, bytes, None]:
+        if size > self._left:
+            raise truncated("a Produce request", 0)
+        if size > 0:
+            self._left -= size
+            yield -size
+
+    def _size(self, flexible: bool, width: int) -> Generator[int, bytes, int]:
+        """Read a length: a compact one, or of so many bytes; -1 for null."""
+        if not flexible:
+            return int.from_bytes((yield width), "big", signed=True)
+        return (yield from self._number()) - 1
+
+    def _number(self) -> Generator[int, bytes, int]:
+        value = shift = 0
+        while True:
+            byte = (yield 1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise truncated("a length", 0)
+
+    def _tags(self, flexible: bool) -> Generator[int, bytes, None]:
+        if flexible:
+            for _ in range((yield from self._number())):
+                yield from self._number()
+                yield from self._skip((yield from self._number()))
+
+    def _walk(self, version: int) -> Generator[int, bytes, None]:
+        flexible = version >= 9
+        if version >= 3:
+            yield from self._skip((yield from self._size(flexible, 2)))
+        yield from self._skip(6)  # acks, timeout
+        for _ in range((yield from self._size(flexible, 4))):
+            yield from self._skip(16 if version >= 13 else (yield from self._size(flexible, 2)))
+            for _ in range((yield from self._size(flexible, 4))):
+                yield from self._skip(4)
+                yield from self._records((yield from self._size(flexible, 4)))
+                yield from self._tags(flexible)
+            yield from self._tags(flexible)
+        yield from self._tags(flexible)
+
+    def _records(self, size: int) -> Generator[int, bytes, None]:
+        if size > self._left:
+            raise truncated("records", 0)
+        while size >= BATCH_HEADER:
+            batch_size, magic, producer_id, _ = _batch((yield BATCH_HEADER), 0)
+            size -= BATCH_HEADER
+            if magic != 2 or batch_size < BATCH_HEADER - _LOG_OVERHEAD:
+                break
+            if producer_id >= 0:
+                self.ids.add(producer_id)
+            rest = min(_LOG_OVERHEAD + batch_size - BATCH_HEADER, size)
+            yield from self._skip(rest)
+            size -= rest
+        yield from self._skip(size)
 
 
 def _varint(frame: Buffer, at: int) -> tuple[int, int]:

@@ -1,0 +1,344 @@
+"""What was passed on is charged once, however its client goes; and who may go early."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gateway.plans import build_plans
+from headgate.gateway.session import Session
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import (
+    CONSUMER,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+)
+from headgate.testing.playbook import (
+    NOTHING,
+    Closed,
+    FromBroker,
+    FromClient,
+    Mute,
+    Playbook,
+    Ready,
+    ToBroker,
+    ToClient,
+)
+
+from .conftest import (
+    Setup,
+    StillFace,
+    StillIdentity,
+    beaten,
+    fetch,
+    fetched,
+    heartbeat,
+    produce,
+    produced,
+    request,
+    string,
+)
+
+Make = Callable[..., Setup]
+ALICE = QuotaEntity.of(user="alice")
+BOB = QuotaEntity.of(user="bob")
+CAPACITY = {"headgate.capacity.producer_byte_rate": "100000"}
+
+
+def transactional(version: int, name: str, acks: int, correlation: int = 1) -> bytes:
+    """A Produce request of some 11,000 bytes with a transactional id."""
+    if version >= 9:
+        size = len(name) + 1
+        start = b"\0" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+        start += name.encode()
+    else:
+        start = string(name)
+    return request(0, version, correlation, start + struct.pack(">hi", acks, 1000) + bytes(10_000))
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("pieces", [1, 14, 100, 1_448, 20_000])
+def test_acks_0_after_a_long_transactional_id_is_charged_however_it_comes(
+    gateway: Make, version: int, pieces: int
+) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play = setup.play
+    said = transactional(version, "t" * 17_000, 0)
+    play >> Ready() << NOTHING
+    for at in range(0, len(said), pieces):
+        play.session.client_data(memoryview(bytearray(said[at : at + pieces])), play.now_ms)
+    assert b"".join(play.session.to_broker) == said
+    assert play.session.in_flight == 0  # no answer is due
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == (len(said) - 4) / 10
+
+
+def test_acks_that_never_come_close_the_connection(gateway: Make) -> None:
+    play = gateway().play
+    tags = b"\x01\x07" + b"\xff\xff\x7f" + bytes(70_000)  # one tag, of two megabytes
+    said = request(0, 9, 1, tags + bytes(2_100_000))
+    play >> Ready() << NOTHING
+    play >> FromClient(said[:60_000]) << NOTHING
+    play >> FromClient(said[60_000:70_000]) << Closed("malformed") << NOTHING
+
+
+@pytest.mark.parametrize("version", [2, 7, 9])
+def test_a_produce_that_ends_before_its_acks_closes(gateway: Make, version: int) -> None:
+    play = gateway().play
+    play >> Ready() << NOTHING
+    play >> FromClient(request(0, version, 1, b"\0")) << Closed("malformed") << NOTHING
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_client_that_hangs_up_is_charged_for_what_was_passed(
+    gateway: Make, limited: bool
+) -> None:
+    setup = gateway({ALICE if limited else BOB: {PRODUCER: 1e6}})
+    play, session = setup.play, setup.session
+    play >> Ready() << NOTHING
+    said = produce(8_000, 1) + produce(6_000, 2) + produce(9_000, 3)
+    play >> FromClient(said[:20_000]) << ToBroker(said[:20_000]) << NOTHING
+    session.abandon(play.now_ms)
+    peek = setup.rules.managers.produce.peek
+    assert (
+        peek(("alice", ""), play.now_ms) == (20_000 - 3 * 4) / 10
+    )  # the length fields don't count
+    session.abandon(play.now_ms)
+    assert peek(("alice", ""), play.now_ms) == (20_000 - 3 * 4) / 10
+
+
+def test_a_cut_request_without_an_answer_is_charged(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play, session = setup.play, setup.session
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(20_000, 1, acks=0)[:15_004]) << ToBroker()
+    session.abandon(play.now_ms)
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 1_500.0
+    assert session.throttled_until_ms == play.now_ms + 5_000  # what it owes
+
+
+def test_what_was_held_and_never_passed_is_charged_to_nobody(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play, session = setup.play, setup.session
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(11_000, 1) + produce(5_000, 2)) << ToBroker(produce(11_000, 1))
+    session.abandon(play.now_ms)
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 1_100.0
+
+
+def test_what_comes_before_a_bad_request_is_passed_on_and_charged(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play = setup.play
+    good = produce(5_000, 1)
+    play >> Ready() << NOTHING
+    play >> FromClient(good + request(32_000, 0, 2, bytes(100)))
+    play << ToBroker(good) << Closed("unknown-api") << NOTHING
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 500.0
+
+
+def test_a_client_that_hangs_up_is_charged_the_time_it_took(gateway: Make) -> None:
+    setup = gateway({ALICE: {REQUEST: 1.0}})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << ToBroker()
+    play.session.account_client(200_000_000)
+    play.session.abandon(play.now_ms)
+    assert setup.rules.managers.request.peek(("alice", ""), play.now_ms) == pytest.approx(2.0)
+
+
+OTHERS: list[tuple[QuotaKey, QuotaEntity]] = [
+    (PRODUCER_BPS, BOB),
+    (PRODUCER_SHARES, BOB),
+    (PRODUCER_IDS, BOB),
+    (PRODUCER_IDS, QuotaEntity.of(user=DEFAULT)),
+    (REQUEST, BOB),
+    (PRODUCER_BPS, ALICE),
+    (PRODUCER_SHARES, ALICE),
+    (PRODUCER_IDS, ALICE),
+    (REQUEST, ALICE),
+    (CONSUMER, ALICE),
+]
+
+
+@pytest.mark.parametrize(("key", "entity"), OTHERS)
+def test_no_quota_that_is_far_away_stops_pipelining(
+    gateway: Make, key: QuotaKey, entity: QuotaEntity
+) -> None:
+    far = 1_000.0 if key in (REQUEST, PRODUCER_IDS) else 1e6
+    quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {ALICE: {PRODUCER: 1e6}}
+    quotas.setdefault(entity, {})[key] = far
+    play = gateway(quotas, CAPACITY).play
+    play >> Ready() << NOTHING
+    said = b"".join(produce(1_000, n) for n in range(5)) + heartbeat(6)
+    play >> FromClient(said) << ToBroker(said) << NOTHING
+    assert play.session.in_flight == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "bound", "size", "early"),
+    [
+        (PRODUCER_BPS, 10_000.0, 2_500, 3),  # one second's worth is in the bucket
+        (REQUEST, 0.05, 1_000, 4),  # 0.45 % s in nine seconds, at 0.1 % s each
+        (REQUEST, 100.0, 1_000, 64),  # no more at once, whatever is left
+    ],
+)
+def test_each_kind_of_quota_lets_as_much_go_early_as_is_left(
+    gateway: Make, key: QuotaKey, bound: float, size: int, early: int
+) -> None:
+    play = gateway({ALICE: {key: bound, PRODUCER: 1e9}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(b"".join(produce(size, n) for n in range(100)))
+    assert play.session.in_flight == early
+    passed = b"".join(s.data for s in play.said if isinstance(s, ToBroker))
+    assert len(passed) == early * (size + 4)
+
+
+def test_the_time_of_the_broker_is_never_known_before(gateway: Make) -> None:
+    play = gateway({ALICE: {REQUEST: 1e9}}, {"headgate.request.time": "upstream"}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker(heartbeat(1)) << NOTHING
+
+
+def test_a_slow_request_lets_fewer_go_early(gateway: Make) -> None:
+    play = gateway({ALICE: {REQUEST: 1.01}}).play  # 91 ms in nine seconds
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1)) << ToBroker()
+    play.session.account_client(10_000_000)
+    play >> FromBroker(beaten(1)) << ToClient()
+    # 81 ms are left, and each might take twice the slowest: four go early.
+    play >> FromClient(b"".join(heartbeat(n) for n in range(2, 20))) << ToBroker() << NOTHING
+    assert play.session.in_flight == 4
+
+
+def test_a_request_slower_than_all_that_is_left_ends_pipelining_for_a_window(gateway: Make) -> None:
+    play = gateway({ALICE: {REQUEST: 1.0}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1) + heartbeat(2)) << ToBroker() << NOTHING
+    play.session.account_client(60_000_000)
+    play >> FromBroker(beaten(1)) << ToClient()
+    play >> FromBroker(beaten(2)) << ToClient()
+    play.now_ms += 10_900  # what was charged counts no more
+    for number in range(3, 6):
+        (
+            play
+            >> FromClient(heartbeat(number) + heartbeat(number + 10))
+            << ToBroker(heartbeat(number))
+        )
+        play >> FromBroker(beaten(number)) << ToBroker() << ToClient()
+        play >> FromBroker(beaten(number + 10)) << ToClient()
+
+
+def idempotent(correlation: int, *producer_ids: int) -> bytes:
+    """A Produce v7 with one batch, without records, for each of these ids."""
+    batches = b"".join(
+        struct.pack(">qiibihiqqqhii", 0, 49, 0, 2, 0, 0, 0, 0, 0, producer_id, 0, 0, 0)
+        for producer_id in producer_ids
+    )
+    body = string(None) + struct.pack(">hi", -1, 1000) + struct.pack(">i", 1) + string("t")
+    body += struct.pack(">iii", 1, 0, len(batches)) + batches
+    return request(0, 7, correlation, body)
+
+
+@pytest.mark.parametrize("pieces", [0, 50])
+def test_producer_ids_in_flight_count_once(gateway: Make, pieces: int) -> None:
+    setup = gateway({ALICE: {PRODUCER_IDS: 1.0}})  # 11 in the bucket, of which 5 count
+    play = setup.play
+    play >> Ready() << NOTHING
+    for number in range(20):
+        said = idempotent(number, 1, 2)
+        for at in range(0, len(said), pieces or len(said)):
+            piece = said[at : at + (pieces or len(said))]
+            play.session.client_data(memoryview(bytearray(piece)), play.now_ms)
+    for number, ids in enumerate([(3, 4), (5,), (6,), (7,)], 20):
+        play.session.client_data(memoryview(bytearray(idempotent(number, *ids))), play.now_ms)
+    assert play.session.in_flight == 23  # the one with the sixth id has come, and is the last
+    play.session.to_broker.clear()
+    for number in range(23):
+        play >> FromBroker(produced(number))
+        assert ToClient(produced(number)) in play.said  # 6 of 11 are charged
+        play.said.clear()
+    assert setup.rules.managers.producer_ids.peek("alice", play.now_ms)[1] == 5.0
+    assert play.session.in_flight == 1
+
+
+def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: Make) -> None:
+    quotas = {QuotaEntity.of(client_id="app"): {PRODUCER: 1_000.0}}
+    setup = gateway(quotas, {"headgate.exempt.principals": "User:alice"})
+    play, charged = setup.play, setup.rules.managers.produce
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(50_000, 1)) << ToBroker()
+    play >> FromBroker(produced(1)) << ToClient(produced(1)) << NOTHING
+    assert charged.peek(("alice", "app"), play.now_ms) == 5_000.0
+    assert charged.peek(("", "app"), play.now_ms) == 0.0
+    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+    other >> Ready() << NOTHING
+    said = produce(4_000, 1) + produce(4_900, 2)
+    other >> FromClient(said) << ToBroker(said) << NOTHING
+    assert other.session.in_flight == 2
+    settings = type(setup.settings).from_properties(
+        {
+            "headgate.upstream": "127.0.0.1:9092",
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+        }
+    )
+    setup.rules.clock = lambda: play.now_ms
+    setup.rules.reload(settings)
+    play >> FromClient(produce(100, 2)) << ToBroker()
+    play >> FromBroker(produced(2)) << ToClient() << NOTHING  # bob's 8,900 and 100: 900 B/s
+    assert charged.peek(("", "app"), play.now_ms) == 900.0
+
+
+def test_a_lowered_quota_finds_what_went_early_charged_by_the_old_one(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1e6}})
+    play, managers = setup.play, setup.rules.managers
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(20_000, 1) + produce(20_000, 2)) << ToBroker()
+    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
+    assert managers.produce.peek(("alice", ""), play.now_ms) == 4_000.0
+    play >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
+    play >> FromClient(produce(100, 3)) << ToBroker()
+    play >> FromBroker(produced(3)) << ToClient(produced(3, 30_100)) << Mute(30_100)
+
+
+def test_a_split_assigned_finds_what_went_early_charged(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER_BPS: 100_000.0}})
+    play, manager = setup.play, setup.rules.managers.produce_bps
+    play >> Ready() << NOTHING
+    said = produce(40_000, 1) + produce(40_000, 2)
+    play >> FromClient(said) << ToBroker(said)
+    manager.assign({("alice", ""): 1_000.0}, play.now_ms, play.now_ms + 6_000)
+    play >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
+    # By the split, and by what it lapses to if that is less.
+    play >> FromClient(produce(900, 3) + produce(200, 4)) << ToBroker(produce(900, 3)) << NOTHING
+
+
+def test_a_split_that_lapses_finds_nothing_early_that_doesnt_fit_any_more(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER_BPS: 1_000.0}})
+    play, manager = setup.play, setup.rules.managers.produce_bps
+    manager.assign({("alice", ""): 50_000.0}, play.now_ms, play.now_ms + 1_000)
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(600, 1) + produce(600, 2)) << ToBroker(produce(600, 1)) << NOTHING
+    play.now_ms += 2_000
+    play >> FromBroker(produced(1)) << ToBroker(produce(600, 2)) << ToClient(produced(1)) << NOTHING
+
+
+def test_a_fetch_is_charged_time_and_bytes_where_both_are_limited(gateway: Make) -> None:
+    setup = gateway({ALICE: {CONSUMER: 1_000.0, REQUEST: 1_000.0}})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play >> FromClient(heartbeat(1) + fetch(2) + heartbeat(3))
+    (passed,) = (s.data for s in play.said if isinstance(s, ToBroker))
+    play.said.clear()
+    assert play.session.in_flight == 2  # nothing after the fetch, whose answer may be any size
+    assert len(passed) == len(heartbeat(1)) + len(fetch(2))
+    play >> FromBroker(beaten(1)) << ToClient(beaten(1))
+    told: Any = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
+    play >> FromBroker(fetched(11_000, 2), 1_000) << ToClient(fetched(11_000, 2, told))
+    play << Mute(told)
