@@ -17,6 +17,8 @@ from headgate.config.table import BROKER_ONLY, BY_NAME, SETTINGS, Setting
 from headgate.errors import ConfigError
 
 _PREFIX = "listener.name."
+QUEUED_BYTES = 134_217_728
+"""Least bound of what is held in memory where none is set: the longest frame and a quarter more."""
 _CREDENTIALS = ("headgate.upstream.admin.", "headgate.upstream.shared.", "headgate.store.kafka.")
 _NESTED: dict[str, type[Tls | ClientSecurity | ZooKeeperSecurity]] = {
     "ssl": Tls,
@@ -189,6 +191,16 @@ class _Loader:
         for name, default in defaults.items():
             if values[name] is None:
                 values[name] = default
+        largest = values["socket.request.max.bytes"]
+        queued = values["queued.max.request.bytes"]
+        if queued is None or queued < 0:
+            values["queued.max.request.bytes"] = max(QUEUED_BYTES, largest)
+        elif queued < largest:
+            self._problem(
+                self._line("queued.max.request.bytes"),
+                f"queued.max.request.bytes ({queued}) must be larger or equal to "
+                f"socket.request.max.bytes ({largest})",
+            )
         for name in ("quota.producer.default", "quota.consumer.default"):
             if values[name] != LONG_MAX:
                 self._warn(f"{name} is deprecated, use clients/<default>", name)

@@ -78,6 +78,7 @@ class Settings:
     admin_listener: Endpoint | None
     http_listener: HostPort | None
     socket_request_max_bytes: int
+    queued_max_request_bytes: int
     socket_listen_backlog_size: int
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int

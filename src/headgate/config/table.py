@@ -149,6 +149,14 @@ GROUPS: tuple[Group, ...] = (
                     "Where `/metrics`, `/healthz` and `/readyz` are served."),
             Setting("socket.request.max.bytes", k.integer(1), 104857600,
                     "Longest frame taken from a client; a longer one closes its connection.", "Kafka"),
+            # Differs: -1 as queued.max.request.bytes stands for a bound of 128 MiB; in Kafka for none.
+            Setting("queued.max.request.bytes", k.long(-1), None,
+                    "Most bytes a process holds in memory for all connections together: requests and answers that are collected "
+                    "whole, what muted clients have sent already, what waits to be sent. Connections that haven't "
+                    "authenticated take an eighth at most. Where it is full nobody is read any further but "
+                    "for 8 KiB each, and the largest holder without progress for 5 s is closed. Room for the longest "
+                    "frame and a quarter more; for 32 of the longest SASL tokens at once.", "Kafka",
+                    shown="134217728, or `socket.request.max.bytes` if that is more"),
             Setting("socket.listen.backlog.size", k.integer(1), 50,
                     "Connections that wait in the kernel's queue, as while accepting is delayed.", "Kafka"),
             # Differs: Kafka's socket buffers are 102400 bytes unless set; Headgate's are the system's.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -172,6 +173,7 @@ class Following(Opening):
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.
                     self._fell("idle connections are closed, shares divided", error)
+            self._buffer.pool.expire(time.monotonic_ns() // 1_000_000)
             if self._streamed is not None and self.has_splits:
                 self._streamed.watch(now)
 

@@ -129,7 +129,7 @@ class GatewayState:
         self._watches: list[Any] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
-        self._buffer = ReadBuffer()
+        self._buffer = ReadBuffer(settings.queued_max_request_bytes)
         self._hangup: HangupWatch | None = None
         self._stopping = False
         self._saving = False
@@ -311,13 +311,15 @@ class GatewayState:
         now = now_ms()
         written, dropped = self.journal.events
         damaged, removed = self._usage_damaged, self._usage_removed
+        queued = self._buffer.pool.used
         views = []
         for front in self.fronts.values():
             view = front.view(now)
             # The process has one journal: its counts stand at one broker, so that sums are right.
             view.meters.usage_events, view.meters.usage_dropped = written, dropped
             view.meters.usage_damaged, view.meters.usage_removed = damaged, removed
-            written = dropped = damaged = removed = 0
+            view.meters.queued_bytes = queued
+            written = dropped = damaged = removed = queued = 0
             view.meters.store_version = self.table.version
             view.info = self._info
             told = self._streamed or self._part

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.commands import Ask, Close, PauseClient, ResumeClient, WakeAt
+from headgate.gateway.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
 from headgate.gateway.refusals import DELAYED
 from headgate.gateway.sides import BrokerSide, ClientSide
 
@@ -44,11 +45,14 @@ class Link:
     """
 
     __slots__ = (
+        "_account",
+        "_buffer",
         "_hangup",
         "_on_ask",
         "_on_closed",
         "_paused",
         "_refusals",
+        "_starved",
         "_waits",
         "broker",
         "bytes_in",
@@ -81,6 +85,9 @@ class Link:
         self.tasks: set[Any] = set()
         self.kept: Any = None  # lives as long as the link
         self._paused = False
+        self._buffer = buffer
+        self._account: Account | None = None  # of the pool, once it holds something
+        self._starved = False  # the pool has no room for more
         self._refusals = refusals
         self._waits = False  # it was refused, and isn't told yet
         self._hangup = hangup
@@ -108,14 +115,18 @@ class Link:
             if session.to_broker:
                 self.broker.send(session.to_broker)
             if not session.commands:
+                if session.retains or self._account is not None:
+                    self.weigh()
                 return
             commands = session.commands
             session.commands = []
             for command in commands:
                 kind = command.__class__
                 if kind is WakeAt:
+                    self.client.freely = False
                     self._wake_at(command.t_ms)  # type: ignore[union-attr]
                 elif kind is Ask:
+                    self.client.freely = False
                     self._on_ask(self, command)  # type: ignore[arg-type]
                 elif kind is PauseClient:
                     self._paused = True
@@ -128,6 +139,52 @@ class Link:
                     self.client_reading()
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
+
+    def weigh(self) -> None:
+        """Tell the pool what is held here, and read no further while it has no room."""
+        account = self._account
+        session = self.session
+        if self.closed is not None:
+            return
+        retained = session.retained()
+        owed = self.client.owed + self.broker.owed
+        if account is None:
+            if retained + owed <= MINIMUM_BYTES:
+                return
+            account = self._account = Account(self._go_on, self._give_up)
+        elif retained + owed == account.size <= MINIMUM_BYTES:
+            return
+        if not session.known:
+            kind = Kind.UNKNOWN
+        else:
+            kind = Kind.OURS if session.made_to_wait and not owed else Kind.KNOWN
+        now_ms = time.monotonic_ns() // 1_000_000
+        starved = not self._buffer.pool.hold(account, retained + owed, kind, now_ms)
+        if starved != self._starved:
+            self._starved = starved
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """The pool has no room for more, or has it again."""
+        self.client_reading()
+        if self.session.collects_answer or not self._starved:
+            self.broker_reading(not self.client.full)
+        if self._starved:
+            if self.client.transport is not None:
+                self._hangup.watch(self)
+        elif not self._paused:
+            self._hangup.forget(self)
+
+    def _go_on(self) -> None:
+        """The pool has room again."""
+        if self.closed is None:
+            self._starved = False
+            self._read_or_not()
+
+    def _give_up(self) -> None:
+        """The pool is full, and this one holds much of it and does nothing."""
+        held = 0 if self._account is None else self._account.size
+        self.close("memory", f"{held} bytes held for {STUCK_MS} ms while others waited for room")
 
     def _must_wait(self, reason: str) -> bool:
         """Have a refused client wait for its answer and its end (``refusals``), once."""
@@ -188,7 +245,7 @@ class Link:
         transport = self.client.transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self.broker.full:
+        if self._paused or self._starved or self.broker.full:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -198,7 +255,7 @@ class Link:
         transport = self.broker.transport
         if transport is None or transport.is_closing():
             return
-        if on:
+        if on and not (self._starved and self.session.collects_answer):
             transport.resume_reading()
         else:
             transport.pause_reading()
@@ -247,6 +304,9 @@ class Link:
             self.session.closed = Close(reason, detail)
             self.session.abandon(_wall_ns() // 1_000_000)
         self._hangup.forget(self)
+        if self._account is not None:
+            self._buffer.pool.forget(self._account)
+            self._account = None
         for task in self.tasks:
             task.cancel()
         with contextlib.suppress(Exception):

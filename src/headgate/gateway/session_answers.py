@@ -143,6 +143,7 @@ class Replies(Requests):
                     if run < pos:
                         out.append(data[run:pos])
                     self._answer_taken = bytearray(data[pos:])
+                    self.retains = True
                     self._answer_left = frame_bytes - avail
                     return
                 frame = data[pos : pos + frame_bytes]
@@ -216,6 +217,7 @@ class Replies(Requests):
         taken = self._answer_taken
         if taken is None:
             taken = self._answer_taken = bytearray()
+            self.retains = True
         taken += data
         if len(taken) < 4:
             return

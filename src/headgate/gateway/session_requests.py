@@ -18,9 +18,12 @@ from headgate.wire.apis import API_VERSIONS
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, produce
 
-MAX_IN_FLIGHT: Final = 10_000
+MAX_IN_FLIGHT: Final = 2_000
 """Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
-have 5 to a few hundred, so this bounds a peer that never reads and slows nobody."""
+have 5 to a few hundred, so this bounds a peer that never reads (to a quarter of a megabyte) and
+slows nobody."""
+MAX_UNKNOWN_IN_FLIGHT: Final = 32
+"""The same before authentication: clients have one."""
 MAX_ASKED_BYTES: Final = 1 << 20
 """Longest request that is decoded field by field, on the event loop: a million bytes may hold as
 many fields, which take a second and more."""
@@ -160,7 +163,9 @@ class Requests(Taken):
                     self.asked_ms = now_ms
                 elif correlation_id <= inflight[-1][0]:
                     self._check_replay(correlation_id)
-                if waiting >= MAX_IN_FLIGHT:
+                if waiting >= MAX_UNKNOWN_IN_FLIGHT and (
+                    waiting >= MAX_IN_FLIGHT or not self._known
+                ):
                     if run < pos:
                         out.append(data[run:pos])
                     self._barrier = self._blocked = True
@@ -193,6 +198,7 @@ class Requests(Taken):
                             out.append(data[run:pos])
                         if avail < frame_bytes:
                             self._taken = bytearray(data[pos:])
+                            self.retains = True
                             self._taken_plan = plan
                             self._left = frame_bytes - avail
                             self.partial_since_ms = now_ms
@@ -288,6 +294,7 @@ class Requests(Taken):
         end = size + 4
         if len(data) < end:
             self._taken = bytearray(data)
+            self.retains = True
             self._taken_plan = RAW_TOKEN
             self._left = end - len(data)
             self.partial_since_ms = now_ms

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 HELD_BYTES: Final = 262_144
 """Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
+IN_FLIGHT_BYTES: Final = 128
+"""What remembering one unanswered request takes, about."""
 SMALL_BYTES: Final = 4_096
 """What comes in smaller pieces than this is held in one."""
 INT: Final = struct.Struct(">i")
@@ -126,6 +128,7 @@ class SessionState:
         "partial_since_ms",
         "pass_unknown",
         "requests",
+        "retains",
         "rules",
         "spent_ns",
         "throttled_until_ms",
@@ -160,6 +163,7 @@ class SessionState:
         self.last_ms = 0
         self.asked_ms = 0  # when the request now in flight of a limited client was all in
         self.requests = 0
+        self.retains = False  # bytes may be held or collected: ``retained``
         self.spent_ns = 0
         self._max_bytes = (
             max_request_bytes
@@ -230,6 +234,35 @@ class SessionState:
         return self._held_size
 
     @property
+    def known(self) -> bool:
+        """Whether it has been authenticated."""
+        return self._known
+
+    @property
+    def made_to_wait(self) -> bool:
+        """Whether the client waits for the gateway alone: muted, or its question is answered."""
+        return bool(self.throttled_until_ms) or self._asked is not None
+
+    @property
+    def collects_answer(self) -> bool:
+        """Whether an answer of the broker's is being collected."""
+        return self._answer_taken is not None
+
+    def retained(self) -> int:
+        """Return how many bytes are held or collected now; no matter how, these are copies."""
+        size = self._held_size + len(self._head) + len(self._answer_head)
+        if self._taken is not None:
+            size += len(self._taken)
+        if self._answer_taken is not None:
+            size += len(self._answer_taken)
+        if self._asked is not None:
+            size += len(self._asked.frame)
+        if self._barrier:
+            size += IN_FLIGHT_BYTES * len(self._inflight)
+        self.retains = size > 0
+        return size
+
+    @property
     def at_rest(self) -> bool:
         """Whether no request is half read or unanswered: the moment to drain."""
         return not (
@@ -247,6 +280,7 @@ class SessionState:
     def _hold(self, data: memoryview) -> None:
         """Keep bytes that just came, behind what is held already: a copy."""
         held = self._held
+        self.retains = True
         self._held_size += len(data)
         if held and len(held[-1]) + len(data) <= SMALL_BYTES:
             # A piece costs some hundred bytes more: byte by byte that would be a hundred MB.
@@ -259,6 +293,7 @@ class SessionState:
 
     def _put_back(self, data: memoryview, *, owned: bool) -> None:
         """Keep bytes that can't be taken yet, before what is held: a copy unless they are ours."""
+        self.retains = True
         self._held.appendleft(data if owned else memoryview(bytearray(data)))
         self._held_size += len(data)
         if self._held_size > HELD_BYTES and not self._paused:

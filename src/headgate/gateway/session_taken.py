@@ -46,6 +46,7 @@ class Taken(SessionState):
             self._asked = Ask(
                 plan, correlation_id, client_id, body, bytes(frame), self.identity.principal
             )
+            self.retains = True
             self.commands.append(self._asked)
             return
         self._inflight.append(

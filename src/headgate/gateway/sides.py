@@ -16,6 +16,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.gateway.pool import MINIMUM_BYTES, Kind, Pool
+
 if TYPE_CHECKING:
     from headgate.gateway.link import Link
 
@@ -41,30 +43,41 @@ _wall_ns: Final = time.time_ns
 
 class ReadBuffer:
     """
-    The buffer that all links of one loop read into, one at a time.
+    The buffer that all links of one loop read into, one at a time, and the pool of what they hold.
 
     Memory that a write still needs is lent to it and comes back when the write is done: making it
     anew each time would cost as much as the relaying (page faults).
     """
 
-    __slots__ = ("_spare", "memory", "view")
+    __slots__ = ("_size", "_spare", "memory", "pool", "small", "view")
 
-    def __init__(self) -> None:
+    def __init__(self, pool_bytes: int = 1 << 27) -> None:
+        self.pool = Pool(pool_bytes, self._narrow)
         self._spare: list[bytearray] = []
-        self.memory = bytearray(READ_BUFFER_BYTES)
-        self.view = memoryview(self.memory)
+        self._size = READ_BUFFER_BYTES
+        self._use(bytearray(READ_BUFFER_BYTES))
+
+    def _use(self, memory: bytearray) -> None:
+        self.memory = memory
+        self.view = memoryview(memory)
+        self.small = self.view[:MINIMUM_BYTES]
+
+    def _narrow(self, full: bool) -> None:
+        """Read in pieces that are small, while the pool is full."""
+        self._size = MINIMUM_BYTES if full else READ_BUFFER_BYTES
+        self._spare.clear()
+        self._use(bytearray(self._size))
 
     def lend(self) -> bytearray:
         """Leave the memory to a write that still needs it; go on with other memory."""
         lent = self.memory
-        self.memory = self._spare.pop() if self._spare else bytearray(READ_BUFFER_BYTES)
-        self.view = memoryview(self.memory)
+        self._use(self._spare.pop() if self._spare else bytearray(self._size))
         return lent
 
     def take_back(self, lent: list[bytearray]) -> None:
         """Take memory back that no write needs any more."""
         room = SPARE_BUFFERS - len(self._spare)
-        self._spare.extend(lent[:room])
+        self._spare.extend(memory for memory in lent[:room] if len(memory) == self._size)
         lent.clear()
 
 
@@ -73,7 +86,7 @@ class _Side(asyncio.BufferedProtocol):
     What both sides have in common: a buffered protocol that reads into the loop's one buffer.
     """
 
-    __slots__ = ("buffer", "full", "lent", "link", "tls", "transport")
+    __slots__ = ("buffer", "full", "lent", "link", "owed", "tls", "transport")
 
     def __init__(self, link: Link, buffer: ReadBuffer) -> None:
         self.link = link
@@ -81,6 +94,7 @@ class _Side(asyncio.BufferedProtocol):
         self.transport: Any = None
         self.full = False  # the other end takes less than we have
         self.lent: list[bytearray] = []
+        self.owed = 0  # bytes that wait to be sent
         self.tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -117,6 +131,17 @@ class _Side(asyncio.BufferedProtocol):
         pieces.clear()
         if self.full:
             self.lent.append(self.buffer.lend())
+            self.owed = max(sum(map(len, self.lent)), transport.get_write_buffer_size())
+            self.link.weigh()
+
+    def drained(self) -> None:
+        """All was sent: what was lent comes back."""
+        self.full = False
+        if self.lent:
+            self.buffer.take_back(self.lent)
+        if self.owed:
+            self.owed = 0
+            self.link.weigh()
 
     def close(self) -> None:
         """Send what is left, then close; abort if the peer doesn't take it."""
@@ -167,6 +192,7 @@ class _Side(asyncio.BufferedProtocol):
         """
         self.transport = None
         self.lent.clear()
+        self.owed = 0
         if hasattr(self, "link"):
             del self.link
 
@@ -174,7 +200,28 @@ class _Side(asyncio.BufferedProtocol):
 class ClientSide(_Side):
     """The side the client is on."""
 
-    __slots__ = ()
+    __slots__ = ("freely",)
+
+    def __init__(self, link: Link, buffer: ReadBuffer) -> None:
+        super().__init__(link, buffer)
+        self.freely = False  # what comes is nobody's burden
+
+    def get_buffer(self, sizehint: int) -> Any:
+        """
+        Read into the loop's buffer.
+
+        Into a small piece of it before the client is known, and while it is made to wait when those
+        hold much already: what is read is held then.
+        """
+        if self.freely:
+            return self.buffer.memory
+        session = self.link.session
+        if not session.known:
+            return self.buffer.small
+        self.freely = not session.made_to_wait
+        if self.freely or not self.buffer.pool.scarce(Kind.OURS):
+            return self.buffer.memory
+        return self.buffer.small
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the link."""
@@ -192,6 +239,8 @@ class ClientSide(_Side):
             link.broker.send(session.to_broker)
         if session.commands or session.to_client:
             link.settle()
+        elif session.retains:
+            link.weigh()
         if started:
             session.account_client(_perf_ns() - started)
 
@@ -203,9 +252,7 @@ class ClientSide(_Side):
 
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
-        self.full = False
-        if self.lent:
-            self.buffer.take_back(self.lent)
+        self.drained()
         self.link.broker_reading(True)
         self.link.stalled(False)
 
@@ -289,6 +336,8 @@ class BrokerSide(_Side):
             link.client.send(session.to_client)
         if session.commands or session.to_broker:
             link.settle()
+        elif session.retains:
+            link.weigh()
         if before > MANY_UNANSWERED or self.gathering:
             left = len(unanswered)
             if left >= MANY_UNANSWERED and before > left and now_ms - self.read_ms <= 1:
@@ -306,7 +355,5 @@ class BrokerSide(_Side):
 
     def resume_writing(self) -> None:
         """This side has drained: the other one is read again."""
-        self.full = False
-        if self.lent:
-            self.buffer.take_back(self.lent)
+        self.drained()
         self.link.client_reading()

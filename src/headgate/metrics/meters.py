@@ -113,6 +113,7 @@ class Meters:
         usage_events, usage_dropped: of the journal.
         usage_damaged: files of the journal that were set aside.
         usage_removed: files of the journal that went because all together were too large.
+        queued_bytes: held in memory for all connections of the process, beyond their minimum.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.
@@ -124,6 +125,7 @@ class Meters:
         self.queue: defaultdict[QuotaType, int] = defaultdict(int)
         self.upstream_failures: defaultdict[str, int] = defaultdict(int)
         self.usage_events = self.usage_dropped = self.usage_damaged = self.usage_removed = 0
+        self.queued_bytes = 0
         self.mutations_guessed = 0
         self.store_up = True
         self.store_version = 0

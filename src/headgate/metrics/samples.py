@@ -212,6 +212,7 @@ def _meter_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
                 yield prometheus_name("kafka.server", group, metric), at, value
     for reason, count in list(meters.upstream_failures.items()):
         yield "headgate_upstream_failures_total", (("reason", reason),), count
+    yield "headgate_queued_bytes", (), meters.queued_bytes
     yield "headgate_usage_events_total", (), meters.usage_events
     yield "headgate_usage_dropped_total", (), meters.usage_dropped
     yield "headgate_usage_files_damaged_total", (), meters.usage_damaged

@@ -258,6 +258,13 @@ def _own() -> Iterator[Metric]:
         "Connections to the broker that failed or broke.",
     )
     yield Metric(
+        "headgate_queued_bytes",
+        GAUGE,
+        (),
+        "bytes",
+        "Bytes held in memory for all connections of a process, at one of its brokers; at most `queued.max.request.bytes`, and 16 KiB for each connection.",
+    )
+    yield Metric(
         "headgate_usage_events_total", COUNTER, (), "events", "Usage events written to the journal."
     )
     yield Metric(

@@ -211,3 +211,16 @@ def test_an_admin_listener_named_as_a_data_listener_is_refused(tmp_path: Path) -
         "name of its own; call it ADMIN, say, and add ADMIN:PLAINTEXT (or SSL, SASL_PLAINTEXT, "
         "SASL_SSL) to listener.security.protocol.map",
     )
+
+
+def test_what_is_held_in_memory_has_a_bound_that_fits_the_longest_frame() -> None:
+    for said in ({}, {"queued.max.request.bytes": "-1"}):
+        assert Settings.from_properties(said).queued_max_request_bytes == 1 << 27
+        longer = Settings.from_properties({**said, "socket.request.max.bytes": "200000000"})
+        assert longer.queued_max_request_bytes == 200_000_000
+    with pytest.raises(
+        ConfigError,
+        match=r"queued\.max\.request\.bytes \(1000\) must be larger or equal to "
+        r"socket\.request\.max\.bytes \(104857600\)",
+    ):
+        Settings.from_properties({"queued.max.request.bytes": "1000"})

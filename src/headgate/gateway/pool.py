@@ -1,0 +1,202 @@
+"""
+One bound for all the bytes that connections have collected or hold, however many they are.
+
+A connection is granted what has arrived, never what its peer declares: a length says nothing yet.
+It has a small minimum of its own, so that what is small always gets through; what goes beyond that
+is of the pool. When the pool is full, who needs more isn't read any further, and all read in pieces
+of the minimum's size. So at most ``limit + one read + 2 * minimum * connections`` bytes are held.
+
+Two kinds of connections may take a part of the pool only: those that haven't authenticated an
+eighth, those that the gateway itself makes wait (muted, or asking) half: neither can fill it.
+
+Nobody waits for a peer that isn't sending or reading: where others wait, the largest holder that
+has made no progress for ``STUCK_MS`` is closed, and the next, until an eighth is free. Progress is
+giving bytes back, or being granted ``PROGRESS_BYTES``; a byte now and then is none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final
+
+MINIMUM_BYTES: Final = 8_192
+"""Of every connection: SASL tokens and small requests get through a full pool."""
+STUCK_MS: Final = 5_000
+PROGRESS_BYTES: Final = 65_536
+
+
+class Kind(enum.IntEnum):
+    """Whose bytes they are."""
+
+    KNOWN = 0
+    UNKNOWN = 1
+    """Not authenticated yet."""
+    OURS = 2
+    """The gateway makes it wait: it is muted, or its question is being answered."""
+
+
+class Account:
+    """
+    What one connection has of the pool.
+
+    Args:
+        go_on: called when it may be read again.
+        give_up: called when it is to be closed.
+
+    Attributes:
+        size: bytes it holds, its minimum included.
+    """
+
+    __slots__ = ("_granted", "_kind", "_moved_ms", "_over", "give_up", "go_on", "size")
+
+    def __init__(self, go_on: Callable[[], None], give_up: Callable[[], None]) -> None:
+        self.go_on = go_on
+        self.give_up = give_up
+        self.size = 0
+        self._over = 0  # beyond the minimum: what is of the pool
+        self._kind = Kind.KNOWN
+        self._granted = 0  # since it last made progress
+        self._moved_ms = 0  # when that was
+
+
+class Pool:
+    """
+    The pool of one worker.
+
+    Args:
+        limit: ``queued.max.request.bytes``.
+        on_full: called with True when all are to read in small pieces, with False when not.
+
+    Attributes:
+        used: bytes of it that are taken.
+        closed: how many connections were closed for being stuck.
+    """
+
+    def __init__(self, limit: int, on_full: Callable[[bool], None] = lambda full: None) -> None:
+        self.limit = limit
+        self.on_full = on_full
+        self.used = 0
+        self.closed = 0
+        self._of = [0, 0, 0]
+        self._holders: set[Account] = set()
+        self._waiting: dict[Account, None] = {}
+        self._full = False
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait for room."""
+        return len(self._waiting)
+
+    def hold(self, account: Account, size: int, kind: Kind, now_ms: int) -> bool:
+        """
+        Note what a connection holds now.
+
+        Args:
+            account: the connection's.
+            size: bytes in all.
+            kind: whose they are.
+            now_ms: of a clock that is never set.
+
+        Returns:
+            Whether it may be read any further; if not, ``go_on`` is called later.
+        """
+        account.size = size
+        before = account._over
+        over = account._over = max(size - MINIMUM_BYTES, 0)
+        self._of[account._kind] -= before
+        self._of[kind] += over
+        self.used += over - before
+        account._kind = kind
+        if over > before:
+            account._granted += over - before
+            if not before:
+                self._holders.add(account)
+            if not before or account._granted >= PROGRESS_BYTES:
+                account._granted, account._moved_ms = 0, now_ms
+        elif over < before:
+            account._granted, account._moved_ms = 0, now_ms
+            if not over:
+                self._holders.discard(account)
+        self._look()
+        if over and not self._room(kind):
+            self._waiting[account] = None
+            return False
+        self._waiting.pop(account, None)
+        if over < before and self._waiting:
+            self._wake()
+        return True
+
+    def scarce(self, kind: Kind) -> bool:
+        """Whether a kind of connections has all that it may have."""
+        return not self._room(kind)
+
+    def forget(self, account: Account) -> None:
+        """The connection has closed: what it held is free."""
+        self._waiting.pop(account, None)
+        if account._over:
+            self.hold(account, 0, account._kind, 0)
+        account.size = 0
+
+    def expire(self, now_ms: int) -> None:
+        """Close who is stuck while others wait for room, the largest first."""
+        self._wake()
+        kinds = {waiting._kind for waiting in self._waiting}
+        if self.used < self._enough(self.limit):
+            # Room is lacking for some kinds only; those that we make wait are bounded by the other.
+            kinds &= {Kind.UNKNOWN}
+        elif kinds:
+            kinds = {Kind.KNOWN, Kind.UNKNOWN}
+        stuck = [
+            holder
+            for holder in self._holders
+            if holder._kind in kinds and now_ms - holder._moved_ms >= STUCK_MS
+        ]
+        stuck.sort(key=lambda holder: holder._over, reverse=True)
+        for holder in stuck:
+            self.closed += 1
+            holder.give_up()
+            self.forget(holder)
+            if all(self._of_bound(kind) <= 7 / 8 for kind in kinds):
+                return
+
+    def _bound(self, kind: Kind) -> int:
+        if kind == Kind.KNOWN:
+            return self.limit
+        return self.limit // 8 if kind == Kind.UNKNOWN else self.limit // 2
+
+    def _of_bound(self, kind: Kind) -> float:
+        return max(self.used / self.limit, self._of[kind] / self._bound(kind))
+
+    def _room(self, kind: Kind) -> bool:
+        return self.used < self.limit and self._of[kind] < self._bound(kind)
+
+    @staticmethod
+    def _enough(bound: int) -> int:
+        """Below this there is room again: a little lower, so that it isn't full at once."""
+        return bound - bound // 16
+
+    def _look(self) -> None:
+        """Have all read in small pieces, or no more."""
+        if self._full:
+            if self.used < self._enough(self.limit):
+                self._full = False
+                self.on_full(False)
+        elif self.used >= self.limit:
+            self._full = True
+            self.on_full(True)
+
+    def _wake(self) -> None:
+        """Let as many go on as there is room for, the smallest first."""
+        left = self._enough(self.limit) - self.used
+        if left <= 0:
+            return
+        rooms = [self._enough(self._bound(kind)) - self._of[kind] for kind in Kind]
+        for account in sorted(self._waiting, key=lambda account: account._over):
+            if left <= 0:
+                return
+            if rooms[account._kind] > 0:
+                left -= MINIMUM_BYTES
+                rooms[account._kind] -= MINIMUM_BYTES
+                del self._waiting[account]
+                account.go_on()
