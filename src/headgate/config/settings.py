@@ -115,6 +115,7 @@ class Settings:
     enforce: str
     quota_rules: str
     fetch: str
+    fetch_hold_max_ms: int
     pacing: str
     pacing_burst_seconds: float
     exempt_principals: frozenset[str]

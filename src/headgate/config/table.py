@@ -268,7 +268,11 @@ GROUPS: tuple[Group, ...] = (
                     "Whose way of choosing a client's quota level: in Kafka 4 a level goes with its last quota, in 3.9 "
                     "it stays in use until restart."),
             Setting("headgate.fetch", k.one_of("deliver", "kafka"), "deliver",
-                    "`deliver` gives a violating fetch its records, then mutes; `kafka` empties it as a broker does."),
+                    "`deliver` gives a violating fetch its records, then mutes, and holds the next ones of its "
+                    "quota-id until that is paid; `kafka` empties it as a broker does."),
+            Setting("headgate.fetch.hold.max.ms", k.integer(0), 10000,
+                    "The longest a fetch is held; then it is answered empty. Keep it some seconds below the shortest "
+                    "request timeout of your consumers."),
             Setting("headgate.pacing", k.one_of("kafka", "smooth"), "kafka",
                     "`kafka` throttles by sampled windows, in bursts; `smooth` by token bucket at the same long-run "
                     "rate."),
@@ -387,7 +391,7 @@ GROUPS: tuple[Group, ...] = (
     ),
     Group(
         "Logs",
-        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line tells how many were left out, and metrics count all.",
+        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason; metrics count all.",
         (
             Setting("headgate.log.format", k.one_of("text", "json"), "text",
                     "How `headgate serve` writes log lines to stderr: an event with `key=value` fields, or a JSON "

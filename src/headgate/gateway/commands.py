@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.gateway.fetch_hold import FetchHold
 from headgate.gateway.plans import Plan
 
 
@@ -26,6 +27,23 @@ class PauseClient:
 @dataclass(frozen=True, slots=True)
 class ResumeClient:
     """Read from the client again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseBroker:
+    """Read nothing more from the broker: an answer waits for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeBroker:
+    """Read from the broker again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTurn:
+    """Give ``hold.nudge`` something that calls ``Session.wake`` soon, in a callback of its own."""
+
+    hold: FetchHold
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +74,4 @@ class Ask:
     token_id: str | None = None
 
 
-Command = WakeAt | PauseClient | ResumeClient | Close | Ask
+Command = WakeAt | PauseClient | ResumeClient | PauseBroker | ResumeBroker | AwaitTurn | Close | Ask

@@ -7,7 +7,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headgate.gateway.fetch_gate import GateKey, Gates
     from headgate.gateway.headroom import Headroom
+    from headgate.gateway.lanes import LaneBook, LaneKey
     from headgate.gateway.plans import Plan
     from headgate.gateway.rewrite import AddressBook
     from headgate.gateway.session_state import SessionState
@@ -44,6 +48,8 @@ class Context:
         limits: what may throttle it.
         headroom: of what throttles its time and what it produces; None: nothing does.
         epoch: of the rules.
+        gates: of the quota-ids that what it fetches is charged to.
+        share_gates: likewise of a share group's fetches.
 
     Attributes:
         limited: some finite quota applies.
@@ -58,11 +64,13 @@ class Context:
         "epoch",
         "exempt",
         "fetches_alone",
+        "gates",
         "generation",
         "headroom",
         "limited",
         "principal",
         "sensor",
+        "share_gates",
         "timed",
     )
 
@@ -74,6 +82,8 @@ class Context:
         limits: Limits,
         headroom: Headroom | None = None,
         epoch: int = 0,
+        gates: tuple[GateKey, ...] = (),
+        share_gates: tuple[GateKey, ...] = (),
     ) -> None:
         self.principal = principal
         self.client_id = client_id
@@ -83,6 +93,8 @@ class Context:
         self.fetches_alone = limits.fetches
         self.headroom = headroom
         self.epoch = epoch
+        self.gates = gates
+        self.share_gates = share_gates
         self.sensor: RateSensor | None = None
         self.generation = -1
 
@@ -102,9 +114,18 @@ class SessionRules:
         counts_producer_ids: new producer ids are.
         empties_fetches: ``headgate.fetch=kafka``: a violating fetch is answered empty and not
             charged.
+        hold_ms: the longest a fetch is held, ``headgate.fetch.hold.max.ms``.
+        lanes: what connections that closed still owe.
+        gates: of the quota-ids that fetched more than their quota.
     """
 
-    def __init__(self, broker_id: int, *, empties_fetches: bool = False) -> None:
+    lanes: LaneBook
+    gates: Gates
+
+    def __init__(
+        self, broker_id: int, *, empties_fetches: bool = False, hold_ms: int = 10_000
+    ) -> None:
+        self.hold_ms = hold_ms
         self.broker_id = broker_id
         self.epoch = 0
         self.counts_requests = False
@@ -114,6 +135,16 @@ class SessionRules:
 
     def context(self, principal: str, client_id: str) -> Context:
         """Return who to charge."""
+        raise NotImplementedError
+
+    def lanes_of(self, context: Context, kind: int) -> Iterable[tuple[LaneKey, float]]:
+        """Return the lanes that a kind of request is charged to, each with its quota."""
+        raise NotImplementedError
+
+    def held(
+        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, now_ms: int
+    ) -> None:
+        """Note how long a fetch was held."""
         raise NotImplementedError
 
     def fetch_limit(self, context: Context, now_ms: int) -> int | None:
@@ -155,8 +186,10 @@ class SessionRules:
         answer_bytes: int,
         upstream_ms: int,
         now_ms: int,
+        *,
+        withheld: bool = False,
     ) -> int:
-        """Charge a fetch whose answer's frame has ``answer_bytes``."""
+        """Charge a fetch whose answer's frame has ``answer_bytes``; withheld: it goes empty."""
         raise NotImplementedError
 
     def unfetch(

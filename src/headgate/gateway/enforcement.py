@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.context import Context
 from headgate.gateway.enforcement_state import EnforcementState
+from headgate.gateway.fetch_gate import GateKey
 from headgate.gateway.plans import Kind
 from headgate.quota.key import (
     CONSUMER,
@@ -144,17 +145,25 @@ class Enforcement(EnforcementState):
         answer_bytes: int,
         upstream_ms: int,
         now_ms: int,
+        *,
+        withheld: bool = False,
     ) -> int:
-        """Charge a Fetch or ShareFetch by its answer's size; arguments as the protocol says."""
+        """
+        Charge a Fetch or ShareFetch by its answer's size; arguments as the protocol says.
+
+        A delivery closes the gates of its quota-ids; one that is withheld is told how long they
+        stay closed.
+        """
         user, client_id = context.principal, context.client_id
         spent_ns = session.spent_ns
         session.spent_ns = 0
         if self._upstream_time:
             spent_ns += self._service_ns(session, plan, now_ms)
-        if plan.kind is _KIND_FETCH:
-            charged = fetch_message.charged_bytes(answer_bytes, plan.version)
-        else:
+        is_share = plan.kind is not _KIND_FETCH
+        if is_share:
             charged = share_message.charged_bytes(answer_bytes)
+        else:
+            charged = fetch_message.charged_bytes(answer_bytes, plan.version)
         by_request = UNCHARGED
         if self.counts_requests:
             by_request = self._charge_time(context, spent_ns, now_ms)
@@ -163,10 +172,18 @@ class Enforcement(EnforcementState):
         for name, manager in self.managers.fetch_active:
             others.append((name, manager.record(user, client_id, charged, now_ms), charged))
         ours = 0
-        if others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
+        if withheld:
+            ours = self._decide(
+                session, context, now_ms, (_REQUEST, by_request), self._rest(session, now_ms), ()
+            )
+        elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
             ours = self._decide(
                 session, context, now_ms, (_REQUEST, by_request), (_FETCH, by_bytes), others
             )
+            if ours and not context.exempt and (is_share or not self.empties_fetches):
+                self._close_gate(_FETCH, by_bytes, now_ms)
+                for name, decision, _ in others:
+                    self._close_gate(name, decision, now_ms)
         told = ours if ours > upstream_ms else upstream_ms
         record = self.journal.record
         if by_request is not UNCHARGED:
@@ -178,6 +195,28 @@ class Enforcement(EnforcementState):
             record(session, context, plan, name, now_ms, amount, decision, told, upstream_ms,
                    answer_bytes, spent_ns, None)  # fmt: skip
         return ours
+
+    def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
+        ms, user_tag, client_tag, bound = decision
+        if ms > 0 and name in self.managers.active_names:
+            self.gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
+
+    def _rest(self, session: SessionState, now_ms: int) -> tuple[str, Throttle]:
+        """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
+        rest_ms, key = (0, None) if session.hold is None else session.hold.rest(now_ms)
+        if key is None:
+            return _FETCH, UNCHARGED
+        bound = self.managers.gate_bound(key)
+        return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
+
+    def held(
+        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, now_ms: int
+    ) -> None:
+        """Note how long a fetch was held, in the metrics and in the journal."""
+        meters = self.meters
+        meters.fetches_held += 1
+        meters.fetch_held_ms += waited_ms
+        self.journal.held(session, context, plan, waited_ms, now_ms)
 
     def unfetch(
         self, session: SessionState, context: Context, plan: Plan, answer_bytes: int, now_ms: int

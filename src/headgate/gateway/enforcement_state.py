@@ -12,11 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.context import Context, SessionRules
+from headgate.gateway.fetch_gate import GateKey, Gates
 from headgate.gateway.headroom import Headroom, IdRoom, Room, TimeRoom, settle
 from headgate.gateway.journal import NO_JOURNAL, Journal
+from headgate.gateway.lanes import Lane, LaneBook, LaneKey, lane_key
 from headgate.gateway.managers import PRODUCING, Managers, limits_of, sensors_of
 from headgate.metrics.meters import Meters
-from headgate.quota.key import KEYS, PRODUCER_IDS, REQUEST, QuotaKey, QuotaType
+from headgate.quota.key import (
+    CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    KEYS,
+    PRODUCER_IDS,
+    REQUEST,
+    QuotaKey,
+    QuotaType,
+)
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import AssignedQuotaManager, PacedQuotaManager
 from headgate.throttle.registry import Throttle
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
     from headgate.throttle.overrides import Tags
 
 _INT_MAX: Final = 2**31 - 1
+_FETCHED: Final = frozenset(key.name for key in (CONSUMER, CONSUMER_BPS, CONSUMER_SHARES))
 _TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
 _MOST_NAMED: Final = 1 << 24
 """Characters of their names: a client id may have 32,767 bytes."""
@@ -63,11 +75,17 @@ class EnforcementState(SessionRules):
         journal: Journal = NO_JOURNAL,
         meters: Meters | None = None,
     ) -> None:
-        super().__init__(broker_id, empties_fetches=settings.fetch == "kafka")
+        super().__init__(
+            broker_id,
+            empties_fetches=settings.fetch == "kafka",
+            hold_ms=settings.fetch_hold_max_ms,
+        )
         self.journal = journal
         self.meters = Meters() if meters is None else meters
         self.clock: Callable[[], int] = _wall_clock
         self.managers = Managers(settings, start_ms)
+        self.lanes = LaneBook()
+        self.gates = Gates(self.managers.owed_ms)
         self._only_bytes = False  # a produce request is charged nothing besides
         self._upstream_time = settings.request_time == "upstream"
         self._exempt = settings.exempt_principals
@@ -106,7 +124,7 @@ class EnforcementState(SessionRules):
         self.settle(now_ms)
         for entity, key, value in self.managers.apply(changes, now_ms):
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
-        self._changed()
+        self._changed(now_ms)
 
     def settle(self, now_ms: int) -> None:
         """Charge all that went early, by the quotas it went by: they are about to change."""
@@ -120,9 +138,9 @@ class EnforcementState(SessionRules):
         self._exempt = settings.exempt_principals
         self.managers.set_exempt(self._exempt)
         self.managers.set_enforce(settings.enforce)
-        self._changed()
+        self._changed(self.clock())
 
-    def _changed(self) -> None:
+    def _changed(self, now_ms: int) -> None:
         managers = self.managers
         self.counts_requests = managers.request.enabled
         self.counts_mutations = managers.mutation.enabled
@@ -134,6 +152,7 @@ class EnforcementState(SessionRules):
             or self._upstream_time
         )
         self._ask_anew()
+        self.gates.requoted(self.managers.gate_bound, now_ms)
 
     def _ask_anew(self) -> None:
         """Have every session ask for its context anew; forget what none needs until then."""
@@ -154,7 +173,13 @@ class EnforcementState(SessionRules):
             finite = {} if exempt else self.managers.finite(principal, client_id)
             limits = limits_of(finite)
             headroom = self._headroom(finite)
-            found = Context(principal, client_id, exempt, limits, headroom, self.epoch)
+            gates = tuple(
+                GateKey(k.name, *tags) for k, tags in finite.items() if k.name in _FETCHED
+            )
+            delivers = () if self.empties_fetches else gates
+            found = Context(
+                principal, client_id, exempt, limits, headroom, self.epoch, delivers, gates
+            )
             self._contexts[principal, client_id] = found
         return found
 
@@ -204,6 +229,10 @@ class EnforcementState(SessionRules):
         if current.headroom is not None and current.headroom is not context.headroom:
             current.headroom.make_way(size, now_ms)
 
+    def lanes_of(self, context: Context, kind: int) -> Iterable[tuple[LaneKey, float]]:
+        """Return the lanes that a kind of request is charged to, each with its quota."""
+        return self.managers.lanes_of(context.principal, context.client_id, kind)
+
     # --- decisions --------------------------------------------------------------------------
 
     def _decide(
@@ -222,8 +251,16 @@ class EnforcementState(SessionRules):
         ms = 0
         winner: tuple[Any, ...] | None = None
         for candidate in (request, other, *reversed(tuple(others))):
-            if candidate[1].throttle_time_ms > ms and candidate[0] in active:
-                winner, ms = candidate, candidate[1].throttle_time_ms
+            name, decision = candidate[0], candidate[1]
+            wait_ms: int = decision.throttle_time_ms
+            if wait_ms <= 0 or name not in active:
+                continue
+            if name not in _FETCHED:  # those have gates
+                _, user_tag, client_tag, bound = decision
+                key = lane_key(name, user_tag, client_tag, context.principal)
+                session.note_debt(key, Lane(now_ms + min(wait_ms, _INT_MAX), now_ms, bound))
+            if wait_ms > ms:
+                winner, ms = candidate, wait_ms
         if winner is None:
             return 0
         ms = ms if ms < _INT_MAX else _INT_MAX
@@ -239,6 +276,7 @@ class EnforcementState(SessionRules):
                 self.meters.forget(QuotaType(key.type), *tags)
                 self.journal.expire(self.broker_id, key, tags, now_ms)
         self.managers.producer_ids.cleanup(now_ms)
+        self.gates.tidy(now_ms)
 
     @property
     def by_key(self) -> Mapping[QuotaKey, Any]:

@@ -127,6 +127,11 @@ class Journal:
     ) -> None:
         """A broker gave out a producer id; nothing is charged for it."""
 
+    def held(
+        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, t_ms: int
+    ) -> None:
+        """A fetch was held for its quota-id's turn; nothing is charged for it."""
+
     @property
     def events(self) -> tuple[int, int]:
         """Events written and dropped so far."""

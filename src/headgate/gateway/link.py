@@ -12,7 +12,16 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.commands import Ask, Close, PauseClient, ResumeClient, WakeAt
+from headgate.gateway.commands import (
+    Ask,
+    AwaitTurn,
+    Close,
+    PauseBroker,
+    PauseClient,
+    ResumeBroker,
+    ResumeClient,
+    WakeAt,
+)
 from headgate.gateway.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
 from headgate.gateway.refusals import DELAYED
 from headgate.gateway.sides import BrokerSide, ClientSide
@@ -46,6 +55,7 @@ class Link:
 
     __slots__ = (
         "_account",
+        "_broker_paused",
         "_buffer",
         "_hangup",
         "_on_ask",
@@ -84,7 +94,7 @@ class Link:
         self.connected: Callable[[], None] | None = None
         self.tasks: set[Any] = set()
         self.kept: Any = None  # lives as long as the link
-        self._paused = False
+        self._paused = self._broker_paused = False
         self._buffer = buffer
         self._account: Account | None = None  # of the pool, once it holds something
         self._starved = False  # the pool has no room for more
@@ -137,6 +147,11 @@ class Link:
                     self._paused = False
                     self._hangup.forget(self)
                     self.client_reading()
+                elif kind is PauseBroker or kind is ResumeBroker:
+                    self._broker_paused = kind is PauseBroker
+                    self.broker_reading(not self.client.full)
+                elif kind is AwaitTurn:
+                    command.hold.nudge = self._nudged  # type: ignore[union-attr]
                 elif kind is Close:
                     self.close(command.reason, command.detail)  # type: ignore[union-attr]
 
@@ -255,10 +270,14 @@ class Link:
         transport = self.broker.transport
         if transport is None or transport.is_closing():
             return
-        if on and not (self._starved and self.session.collects_answer):
+        if on and not (self._broker_paused or (self._starved and self.session.collects_answer)):
             transport.resume_reading()
         else:
             transport.pause_reading()
+
+    def _nudged(self) -> None:
+        """The session's turn has come; what nudges may be another session at work."""
+        asyncio.get_running_loop().call_soon(self._wake, 0)
 
     def stalled(self, on: bool) -> None:
         """The client's side is full, or was: no answers are read meanwhile."""

@@ -4,10 +4,14 @@ The managers of one broker, by quota key: made from the settings, fed from the q
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.context import Limits
+from headgate.gateway.fetch_gate import GateKey
+from headgate.gateway.lanes import LaneKey, lane_key
+from headgate.gateway.plans import Kind
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -46,6 +50,13 @@ _BEYOND_KAFKA: Final = frozenset(
 
 PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
 """What a produce request is charged, besides its time."""
+_SMOOTH_FETCH_S: Final = 0.2
+"""A smooth consumer gets no more at once than its quota is in so many seconds."""
+_LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
+    Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
+    Kind.MUTATION: (REQUEST, MUTATION),
+}
+"""What a kind of request owes to; any other owes its time. Fetches have gates (``fetch_gate``)."""
 _FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
@@ -77,7 +88,7 @@ class Managers:
 
     def __init__(self, settings: Settings, start_ms: int) -> None:
         rules = _rules(settings)
-        self._burst_s = settings.pacing_burst_seconds if settings.pacing == "smooth" else 0.0
+        self._empties = settings.fetch == "kafka"
         self.produce = _byte_rate(
             settings, QuotaType.PRODUCER_BYTE_RATE, settings.quota_producer_default, start_ms
         )
@@ -124,6 +135,7 @@ class Managers:
             MUTATION: self.mutation,
             PRODUCER_IDS: self.producer_ids,
         }
+        self._by_name = {key.name: manager for key, manager in self.by_key.items()}
         for manager in self.by_key.values():
             if isinstance(manager, PacedQuotaManager):  # its own buckets need no windows
                 manager.rate_windows = (settings.quota_window_num, settings.quota_window_ms)
@@ -185,15 +197,46 @@ class Managers:
                     found[key] = tags
         return found
 
+    def lanes_of(
+        self, principal: str, client_id: str, kind: int
+    ) -> Iterator[tuple[LaneKey, float]]:
+        """Yield the lanes that a kind of request is charged to, each with the quota in force."""
+        for key in _LANES.get(kind, (REQUEST,)):
+            manager = self.by_key[key]
+            if key in self.active and manager.enabled:
+                tags = manager.tags(principal, client_id)
+                bound = manager.bound(tags)
+                if bound < UNLIMITED:
+                    yield lane_key(key.name, tags[0], tags[1], principal), bound
+
+    def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
+        """Return what says how long a quota-id's bucket is repaid; None: it has no bucket."""
+        manager = self._by_name[key.quota_type]
+        if not isinstance(manager, PacedQuotaManager):
+            return None
+        return partial(manager.owed_ms, (key.user_tag, key.client_tag))
+
+    def gate_bound(self, key: GateKey) -> float:
+        """Return the quota in force for a gate."""
+        bound: float = self._by_name[key.quota_type].bound((key.user_tag, key.client_tag))
+        return bound
+
     def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
         """Return the most bytes a fetch may ask for; infinite where nothing limits it."""
         manager = self.fetch
         if not manager.enabled:
             return float("inf")
         if isinstance(manager, ClientQuotaManager):
-            return manager.max_in_window(principal, client_id, now_ms)
-        # Differs: smooth pacing caps a fetch to the burst, where Kafka caps it to the window.
-        return manager.bound(manager.tags(principal, client_id)) * self._burst_s
+            most = manager.max_in_window(principal, client_id, now_ms)
+            if self._empties or most >= UNLIMITED:
+                return most
+            # Differs: a fetch is capped to what is left of its window, or to a sample's worth;
+            # Kafka caps it to the whole window.
+            left = manager.left_in_window(principal, client_id, now_ms)
+            return min(most, max(left, most / max(manager.num_samples - 1, 1)))
+        # Differs: smooth pacing caps a fetch to a fifth of a second's worth, or to the burst.
+        tags = manager.tags(principal, client_id)
+        return manager.bound(tags) * min(manager.burst_s, _SMOOTH_FETCH_S)
 
 
 def limits_of(finite: Collection[QuotaKey]) -> Limits:

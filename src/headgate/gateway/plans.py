@@ -8,7 +8,7 @@ where the answer's ``throttle_time_ms`` lies.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.wire import apis
@@ -51,6 +51,9 @@ class Plan:
         throttle_at: offset of ``throttle_time_ms`` in the answer's frame, NO_FIELD or WALK.
         name: Kafka's name of the API, for logs and metrics.
         mask: the answer passes in pieces through the masker of node endpoints.
+
+    Attributes:
+        bit: of its kind.
     """
 
     key: int
@@ -62,6 +65,10 @@ class Plan:
     throttle_at: int
     name: str
     mask: bool = False
+    bit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bit", 1 << self.kind)
 
 
 _KINDS: Final = {

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.commands import Ask, WakeAt
+from headgate.gateway.commands import Ask, ResumeBroker, WakeAt
 from headgate.gateway.mute import THROTTLE_ENDED
 from headgate.gateway.session_answers import Replies
 from headgate.gateway.session_requests import MAX_IN_FLIGHT
@@ -76,6 +76,11 @@ class Session(Replies):
         self.last_ms = now_ms
         if self.closed is not None:
             return
+        if self._kept is not None:  # it came before the shell stopped reading
+            self._kept += data
+            self.retains = True
+            self.rules.gates.kept_bytes += len(data)
+            return
         try:
             self._feed_broker(data, now_ms)
         except RemoteProtocolError as error:
@@ -92,6 +97,8 @@ class Session(Replies):
         """
         if self.closed is not None:
             return
+        if self.hold is not None and self.hold.waiting:
+            self._look_again(max(now_ms, due_ms))
         if not self.throttled_until_ms:
             return
         if max(now_ms, due_ms) < self.throttled_until_ms:
@@ -100,6 +107,22 @@ class Session(Replies):
         self.throttled_until_ms = 0
         self.mute.apply(THROTTLE_ENDED)
         self._maybe_go_on(now_ms)
+
+    def _look_again(self, now_ms: int) -> None:
+        """Go on with a fetch that was held, or with its answer, if its turn has come."""
+        kept = self._kept
+        if kept is None:
+            self._maybe_go_on(now_ms)
+            return
+        self._kept = None
+        self.rules.gates.kept_bytes -= len(kept)
+        try:
+            self._feed_broker(memoryview(kept), now_ms)
+        except RemoteProtocolError as error:
+            self._close(error.reason, f"from the broker: {error}", now_ms)
+            return
+        if self._kept is None:
+            self.commands.append(ResumeBroker())
 
     def answer(self, ask: Ask, frame: bytes, now_ms: int) -> None:
         """Answer a request ourselves; ``frame`` is the whole answer with its length prefix."""

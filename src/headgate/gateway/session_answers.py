@@ -5,10 +5,12 @@ A session's broker side: answers matched to requests, charged, rewritten, told, 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.commands import Ask
+from headgate.gateway.commands import Ask, PauseBroker
+from headgate.gateway.fetch_gate import KEPT_BYTES
+from headgate.gateway.fetch_hold import HELD, LITTLE, PASS
 from headgate.gateway.plans import NO_FIELD, Kind, Plan
 from headgate.gateway.rewrite import rewrite_response
 from headgate.gateway.session_requests import Requests
@@ -16,6 +18,9 @@ from headgate.gateway.session_state import INT, INT_MAX
 from headgate.wire import apis
 from headgate.wire.messages import api_versions, fetch
 from headgate.wire.throttle import patch_throttle, read_throttle
+
+if TYPE_CHECKING:
+    from headgate.gateway.context import Context
 
 MAX_ANSWER_BYTES: Final = 268_435_456
 """Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
@@ -159,6 +164,17 @@ class Replies(Requests):
 
             at = plan.throttle_at
             is_fetch = plan.kind is _KIND_FETCH
+            withheld = False
+            if is_fetch and (
+                context.limited or self.hold is not None or self.rules.epoch != self._epoch
+            ):
+                way = self._answer_way(plan, context, data[pos:], now_ms)
+                if way == HELD:
+                    if run < pos:
+                        out.append(data[run:pos])
+                    self._keep(data[pos:])
+                    return
+                withheld = way == LITTLE
             upstream = throttle = told = 0
             if isinstance(claim, int):
                 told = claim
@@ -171,13 +187,19 @@ class Replies(Requests):
                 # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
                 # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
                 told = throttle = self.rules.fetch(
-                    self, context, plan, asked_bytes, frame_bytes, upstream, now_ms
-                )
+                    self, context, plan, asked_bytes, frame_bytes, upstream, now_ms,
+                    withheld=withheld,
+                )  # fmt: skip
+                if self.hold is not None:
+                    if withheld:
+                        self.hold.emptied()
+                    else:
+                        self.hold.delivered(now_ms)
             elif self.rules.counts_requests and not isinstance(claim, int):
                 told = throttle = self.rules.request(
                     self, context, plan, asked_bytes, upstream, now_ms
                 )
-            if throttle and is_fetch and self.rules.empties_fetches:
+            if withheld or (throttle and is_fetch and self.rules.empties_fetches):
                 if run < pos:
                     out.append(data[run:pos])
                 out.append(self._emptied(data[pos:], correlation_id, plan, throttle, upstream))
@@ -211,6 +233,34 @@ class Replies(Requests):
             out.append(data[run:pos] if run or pos < end else data)
         if pos < end:
             self._answer_head = bytes(data[pos:])
+
+    def _answer_way(self, plan: Plan, context: Context, data: memoryview, now_ms: int) -> int:
+        """Say what becomes of a fetch's answer: passed on, kept for its turn, or emptied."""
+        if self.rules.epoch != self._epoch:  # quotas have changed since it was asked for
+            context = self.rules.context(context.principal, context.client_id)
+        hold = self.hold
+        if hold is not None:
+            if hold.little:
+                return LITTLE
+            if hold.free:
+                return PASS
+        elif not context.gates:
+            return PASS
+        if plan.version >= 7 and fetch.response_session(data, plan.version)[0]:
+            return PASS  # an error has no records
+        way = self._turn(plan, context, context.gates, now_ms)
+        if way == HELD and self.rules.gates.kept_bytes + len(data) > KEPT_BYTES:
+            assert self.hold is not None
+            self.hold.give_up(now_ms)
+            return LITTLE
+        return way
+
+    def _keep(self, data: memoryview) -> None:
+        """Keep the beginning of an answer until its turn; the rest is left unread."""
+        self._kept = bytearray(data)
+        self.retains = True
+        self.rules.gates.kept_bytes += len(data)
+        self.commands.append(PauseBroker())
 
     def _feed_raw_answer(self, data: memoryview, now_ms: int) -> None:
         """Collect the answer to a bare SASL token; a broker refuses by closing instead."""
@@ -303,6 +353,8 @@ class Replies(Requests):
                 told = throttle = self.rules.fetch(
                     self, context, plan, size, len(frame), upstream, now_ms
                 )
+                if self.hold is not None:
+                    self.hold.delivered(now_ms)
             else:
                 told = throttle = self._charge(plan, context, size, upstream, now_ms)
         if told > upstream and plan.throttle_at != NO_FIELD:
@@ -331,7 +383,9 @@ class Replies(Requests):
         self._raw = self.identity.raw
         if self.identity.authenticated and not self._known:
             self._known = True
+            self._entered = 0
             self._max_bytes = self.max_request_bytes
         if self.identity.principal != before:
             self._epoch = -1
+            self._entered = 0
             self.context = self.rules.context(self.identity.principal, self.client_id)

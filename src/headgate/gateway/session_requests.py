@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import struct
 from itertools import islice
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from headgate.errors import RemoteProtocolError
 from headgate.gateway.commands import ResumeClient
+from headgate.gateway.fetch_hold import HELD
 from headgate.gateway.mute import NOT_MUTED, RESPONSE_SENT
 from headgate.gateway.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
 from headgate.gateway.session_state import HELD_BYTES, INT, PENDING, InFlight
@@ -17,6 +18,9 @@ from headgate.gateway.session_taken import Taken
 from headgate.wire.apis import API_VERSIONS
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import fetch, produce
+
+if TYPE_CHECKING:
+    from headgate.gateway.context import Context
 
 MAX_IN_FLIGHT: Final = 2_000
 """Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
@@ -48,6 +52,7 @@ _BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
 _KIND_FETCH: Final = Kind.FETCH
 _KIND_PRODUCE: Final = Kind.PRODUCE
 _KIND_SASL: Final = Kind.SASL
+_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 _KIND_ASK: Final = Kind.ASK
 _KIND_MUTATION: Final = Kind.MUTATION
 _KIND_DRAFT: Final = Kind.DRAFT
@@ -177,11 +182,29 @@ class Requests(Taken):
                 watched = context.timed
                 silent = False
                 producer_ids = None
+                if context.limited and not self._entered & plan.bit:
+                    until_ms = self._enter(plan, context, now_ms)
+                    if until_ms > now_ms:  # wait for what others left as if it had been told to us
+                        if run < pos:
+                            out.append(data[run:pos])
+                        self._put_back(data[pos:], owned=owned)
+                        self._start_throttle(until_ms - now_ms, now_ms)
+                        if not inflight:
+                            self.mute.apply(RESPONSE_SENT)
+                        return
                 if kind:
                     if self._must_wait(kind):
                         if run < pos:
                             out.append(data[run:pos])
                         self._barrier = self._blocked = True
+                        self._put_back(data[pos:], owned=owned)
+                        return
+                    if (kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH) and self._waits_for_turn(
+                        plan, context, data[pos : pos + frame_bytes], now_ms
+                    ):
+                        if run < pos:
+                            out.append(data[run:pos])
+                        self._blocked = True
                         self._put_back(data[pos:], owned=owned)
                         return
                     if self._must_take(plan):
@@ -209,12 +232,15 @@ class Requests(Taken):
                         continue
                     if kind is _KIND_FETCH:
                         limit = self.rules.fetch_limit(context, now_ms)
-                        if limit is not None:
+                        if limit is not None or self.hold is not None:
                             view = data[pos : pos + min(avail, frame_bytes)]
                             body = parse_request_header(view)[4]
-                            fetch.cap_request(view, plan.version, body, limit)
-                            if self.rules.empties_fetches and plan.version >= 7:
+                            if limit is not None:
+                                fetch.cap_request(view, plan.version, body, limit)
+                            if plan.version >= 7:
                                 self._session_of(view, plan.version, body)
+                            if self.hold is not None:
+                                self.hold.spend(view, plan.version, body, now_ms)
                         watched = watched or context.fetches_alone
                     elif kind is _KIND_PRODUCE:
                         at = pos + header
@@ -303,6 +329,21 @@ class Requests(Taken):
         if len(data) > end:
             self._put_back(data[end:], owned=owned)
 
+    def _waits_for_turn(self, plan: Plan, context: Context, frame: memoryview, now_ms: int) -> bool:
+        """Whether a fetch is held for now; one that asks for no records never is."""
+        is_fetch = plan.kind is _KIND_FETCH
+        keys = context.gates if is_fetch else context.share_gates
+        if not keys and self.hold is None:
+            return False
+        # Differs: a fetch whose quota-id owes is held; Kafka answers it empty and mutes.
+        if self._turn(plan, context, keys, now_ms) != HELD:
+            return False
+        if is_fetch and fetch.asks_nothing(frame, plan.version, parse_request_header(frame)[4]):
+            assert self.hold is not None
+            self.hold.let_by(now_ms)
+            return False
+        return True
+
     def _must_wait(self, kind: Kind) -> bool:
         """Whether a request can't be taken before all earlier ones are answered."""
         if not self._inflight:
@@ -325,6 +366,7 @@ class Requests(Taken):
             self.client_id = raw.decode("utf-8", "replace")
             self._client_raw = raw
         self._epoch = self.rules.epoch
+        self._entered = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
 
     def _check_replay(self, correlation_id: int) -> None:

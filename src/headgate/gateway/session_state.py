@@ -11,7 +11,9 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headgate.gateway.commands import Ask, Close, Command, PauseClient, WakeAt
+from headgate.gateway.commands import Ask, AwaitTurn, Close, Command, PauseClient, WakeAt
+from headgate.gateway.fetch_hold import HELD, SHARE_HOLD_MS, FetchHold
+from headgate.gateway.lanes import Debts
 from headgate.gateway.mute import (
     NOT_MUTED,
     REQUEST_RECEIVED,
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.gateway.context import Context, Face, Identity, SessionRules
+    from headgate.gateway.fetch_gate import GateKey
     from headgate.gateway.headroom import Headroom
+    from headgate.gateway.lanes import Lane, LaneKey
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.wire.messages import fetch, produce
 
@@ -52,6 +56,7 @@ PENDING: Final = (
 )
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 _LATER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 """Charged by their answers."""
 
@@ -83,6 +88,7 @@ class SessionState:
         "_blocked",
         "_client_raw",
         "_dropping",
+        "_entered",
         "_epoch",
         "_face",
         "_fetch_session",
@@ -90,6 +96,7 @@ class SessionState:
         "_held",
         "_held_size",
         "_inflight",
+        "_kept",
         "_known",
         "_left",
         "_lone",
@@ -115,7 +122,9 @@ class SessionState:
         "commands",
         "connection",
         "context",
+        "debts",
         "early_in",
+        "hold",
         "identity",
         "last_ms",
         "listener",
@@ -183,6 +192,7 @@ class SessionState:
         self.throttled_until_ms = 0
         self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the journal's, that was used last
         self._known = identity.authenticated
+        self._entered = 0  # kinds of requests that were charged already (``lanes``)
         self._raw = False  # bare SASL tokens pass, not Kafka's frames
         self._blocked = True  # nothing is taken from the client for now
         self._lone = False  # nothing follows the last request in flight until it is answered
@@ -212,6 +222,9 @@ class SessionState:
         self._walker: produce.IdWalker | None = None
         self._answer_taken: bytearray | None = None
         self._answer_throttle = 0
+        self.debts: Debts | None = None
+        self.hold: FetchHold | None = None
+        self._kept: bytearray | None = None  # an answer that waits for its turn (``fetch_hold``)
         self._masker: fetch.EndpointMasker | None = None
         self._dropping = False  # the rest of an answer that was emptied
         self._fetch_session = self._lost_session = 0
@@ -241,7 +254,8 @@ class SessionState:
     @property
     def made_to_wait(self) -> bool:
         """Whether the client waits for the gateway alone: muted, or its question is answered."""
-        return bool(self.throttled_until_ms) or self._asked is not None
+        waits = self.hold is not None and self.hold.waiting
+        return waits or bool(self.throttled_until_ms) or self._asked is not None
 
     @property
     def collects_answer(self) -> bool:
@@ -255,6 +269,8 @@ class SessionState:
             size += len(self._taken)
         if self._answer_taken is not None:
             size += len(self._answer_taken)
+        if self._kept is not None:
+            size += len(self._kept)
         if self._asked is not None:
             size += len(self._asked.frame)
         if self._barrier:
@@ -272,7 +288,10 @@ class SessionState:
             or self._left
             or self._answer_left
             or self._answer_head
-            or (self._held_size and not self.throttled_until_ms)
+            or (
+                self._held_size
+                and not (self.throttled_until_ms or (self.hold is not None and self.hold.waiting))
+            )
         )
 
     # --- what both sides do -----------------------------------------------------------------
@@ -331,6 +350,40 @@ class SessionState:
         self.throttled_until_ms = until
         self.commands.append(WakeAt(until))
 
+    def note_debt(self, key: LaneKey, lane: Lane) -> None:
+        """Note a throttle, to be left behind if the connection closes before it is over."""
+        if self.debts is None:
+            self.debts = Debts(self.rules.lanes)
+        self.debts.owe(key, lane)
+
+    def _enter(self, plan: Plan, context: Context, now_ms: int) -> int:
+        """Return until when the first request of its kind waits for what others left to pay."""
+        # Differs: a newcomer waits for the mute that a closed connection of its quota-id left;
+        # Kafka forgets it.
+        self._entered |= plan.bit
+        if not self._known:
+            return now_ms
+        if self.debts is None:
+            self.debts = Debts(self.rules.lanes)
+        return self.debts.enter(self.rules.lanes_of(context, plan.kind), now_ms)
+
+    def _turn(self, plan: Plan, context: Context, keys: tuple[GateKey, ...], now_ms: int) -> int:
+        """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, come back."""
+        hold = self.hold
+        if hold is None:
+            hold = self.hold = FetchHold(self.rules.gates)
+        most_ms = self.rules.hold_ms
+        if plan.kind is _KIND_SHARE_FETCH and most_ms > SHARE_HOLD_MS:
+            most_ms = SHARE_HOLD_MS
+        way = hold.admit(keys, context.principal, most_ms, now_ms)
+        if way == HELD:
+            if hold.nudge is None:
+                self.commands.append(AwaitTurn(hold))
+            self.commands.append(WakeAt(hold.wake_ms))
+        elif hold.waited_ms:
+            self.rules.held(self, context, plan, hold.take_waited(), now_ms)
+        return way
+
     def _close(self, reason: str, detail: str, now_ms: int) -> None:
         self.closed = Close(reason, detail)
         self.commands.append(self.closed)
@@ -344,7 +397,8 @@ class SessionState:
         if headroom is not None:
             for room in headroom.all:
                 room.early.pop(self, None)
-            self._charge_claims(len(self._inflight) - self._lone, now_ms)
+            # The last one was lone and may be answered: it is until the client's mute is over.
+            self._charge_claims(max(len(self._inflight) - self._lone, 0), now_ms)
 
     def stalled(self, on: bool, now_ms: int) -> None:
         """
@@ -418,6 +472,14 @@ class SessionState:
             )
             self._owe(throttle, now_ms)
         self._part = None
+        if self.hold is not None:
+            self.hold.leave()
+        if self._kept is not None:
+            self.rules.gates.kept_bytes -= len(self._kept)
+            self._kept = None
+        if self.debts is None:
+            self.debts = Debts(self.rules.lanes)
+        self.debts.leave(now_ms)
 
     def _owe(self, throttle: int, now_ms: int) -> None:
         """Note how long a client that has gone would have been muted."""

@@ -35,6 +35,8 @@ class Taken(SessionState):
         if kind is _KIND_SHARE_FETCH:
             limit = self.rules.fetch_limit(self.context, now_ms)
             passed = frame if limit is None else share.cap_request(frame, version, body, limit)
+            if self.hold is not None and self.hold.little:
+                passed = share.ask_little(passed, version, body)
             self.to_broker.append(passed)
         elif kind is _KIND_SASL:
             self._block()

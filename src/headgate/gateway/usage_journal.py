@@ -294,6 +294,13 @@ class UsageJournal(Journal):
         origin = self._make(session, context, plan, "producer_id", "producer_ids_rate", "", "")
         self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
 
+    def held(
+        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, t_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._make(session, context, plan, "held", "consumer_byte_rate", "", "")
+        self._append((origin, t_ms, float(waited_ms), None, None, None, None, None, None, None))
+
     def _make(
         self,
         session: SessionState,

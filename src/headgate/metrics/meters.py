@@ -114,6 +114,7 @@ class Meters:
         usage_damaged: files of the journal that were set aside.
         usage_removed: files of the journal that went because all together were too large.
         queued_bytes: held in memory for all connections of the process, beyond their minimum.
+        fetches_held: fetches that waited for their quota-id's turn; fetch_held_ms: how long.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.
@@ -127,6 +128,7 @@ class Meters:
         self.usage_events = self.usage_dropped = self.usage_damaged = self.usage_removed = 0
         self.queued_bytes = 0
         self.mutations_guessed = 0
+        self.fetches_held = self.fetch_held_ms = 0
         self.store_up = True
         self.store_version = 0
         self.split_expired = False

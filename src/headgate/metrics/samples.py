@@ -217,6 +217,8 @@ def _meter_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
     yield "headgate_usage_dropped_total", (), meters.usage_dropped
     yield "headgate_usage_files_damaged_total", (), meters.usage_damaged
     yield "headgate_usage_files_removed_total", (), meters.usage_removed
+    yield "headgate_fetches_held_total", (), meters.fetches_held
+    yield "headgate_fetch_held_seconds_total", (), meters.fetch_held_ms / 1000.0
     yield "headgate_mutations_guessed_total", (), meters.mutations_guessed
     yield "headgate_store_up", (), float(meters.store_up)
     yield "headgate_store_version", (), meters.store_version

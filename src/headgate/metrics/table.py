@@ -289,6 +289,20 @@ def _own() -> Iterator[Metric]:
         "Oldest files of the journal that were removed, damaged ones too, because all together were larger than `headgate.usage.retention.bytes`.",
     )
     yield Metric(
+        "headgate_fetches_held_total",
+        COUNTER,
+        (),
+        "fetches",
+        "Fetches, or their answers, that waited for their quota-id's turn; see `headgate.fetch`.",
+    )
+    yield Metric(
+        "headgate_fetch_held_seconds_total",
+        COUNTER,
+        (),
+        "s",
+        "How long they waited, all together. It is no throttle time: clients aren't told of it.",
+    )
+    yield Metric(
         "headgate_mutations_guessed_total",
         COUNTER,
         (),

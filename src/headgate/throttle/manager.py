@@ -228,6 +228,20 @@ class ClientQuotaManager(SensorRegistry):
             return DOUBLE_MAX
         return limit * (self.num_samples - 1) * (self.window_ms / 1000.0)
 
+    def left_in_window(self, user: str, client_id: str, now_ms: int) -> float:
+        """
+        Return the units that can be charged now before the quota is reached; below 0: it is over.
+
+        Changes nothing.
+        """
+        tags = self.tags(user, client_id)
+        bound = self._overrides.bound(tags)
+        sensor: RateSensor | None = self.sensor(tags)
+        if sensor is None:
+            return bound * self._pad_ms / 1000.0
+        rate, window = sensor.peek(now_ms)
+        return (bound - rate) * window / 1000.0
+
     def spare(self, tags: Tags) -> float:
         """
         Return what can be charged from now on before anything of a quota-id is throttled.

@@ -291,6 +291,14 @@ class PacedQuotaManager(SensorRegistry):
         """Return what a bucket surely holds when it is full; None: the one that will be made."""
         return (self.bound(tags) if sensor is None else sensor.bound) * self.burst_s
 
+    def owed_ms(self, tags: Tags, now_ms: int) -> int:
+        """Return how long it takes until what a quota-id owes is repaid, uncapped; 0: nothing."""
+        sensor: PacedSensor | None = self.sensor(tags)
+        if sensor is None:
+            return 0
+        tokens = sensor.peek(now_ms)
+        return max(token_throttle_time_ms(tokens, sensor.bound), 0) if tokens < 0.0 else 0
+
     def peek(self, tags: Tags, now_ms: int) -> float:
         """Return a quota-id's tokens at now without changing anything."""
         sensor: PacedSensor | None = self.sensor(tags)

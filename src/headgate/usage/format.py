@@ -22,7 +22,8 @@ from headgate.quota.key import KEYS
 #: connection: a connection was accepted. strict: checked, then charged unless refused (tokens were
 #: below zero). told: what a request was told of decisions written before. bound: the limit of a
 #: pacing bucket moved. producer_id: a broker gave out a producer id (InitProducerId), which charges
-#: nobody. New words go to the end.
+#: nobody. held: a fetch waited for its quota-id's turn, ``amount`` ms; it charges nobody. New words
+#: go to the end.
 KINDS: Final = (
     "start",
     "quota",
@@ -35,6 +36,7 @@ KINDS: Final = (
     "told",
     "bound",
     "producer_id",
+    "held",
 )
 #: How a sensor decides. sampled: Kafka's rate over windows. bucket: Kafka's token bucket of
 #: num_samples x window_ms. paced: a bucket whose bound may move (smooth pacing, splits, shares).

@@ -61,8 +61,8 @@ def test_no_address_of_a_broker_leaves_a_session(
 ) -> None:
     named = shown = 0
     request = asked(key, version)
-    rules = gateway(quotas).rules
     for seed in SEEDS:
+        rules = gateway(quotas).rules  # of the same, a newcomer would wait for what is owed
         frame = kio_response(upstreams(random_kio(key, version, True, seed)))
         play = Playbook(Session(rules, PLANS, StillIdentity("alice"), StillFace()))
         play >> Ready() >> FromClient(request)

@@ -96,6 +96,38 @@ def cap_request(frame: Buffer, version: int, body_offset: int, limit: int) -> Bu
     return overwrite(frame, at, raw)
 
 
+def ask_little(frame: Buffer, version: int, body_offset: int) -> Buffer:
+    """
+    Have a Fetch request answered at once with as little as can be, and open no session.
+
+    A broker still sends a batch, if it has one. What a session remembers stays as it was: the
+    limits of partitions aren't touched.
+    """
+    head = read_request(frame, version, body_offset)
+    at = body_offset + (4 if version < 15 else 0)
+    limits = (0, 0, 1) if version >= 3 else (0, 0)
+    frame = overwrite(frame, at, struct.pack(f">{len(limits)}i", *limits))
+    if version >= 7 and head.session_id == NO_SESSION and head.session_epoch == 0:
+        frame = set_session(frame, version, body_offset, NO_SESSION, FINAL_EPOCH)
+    return frame
+
+
+def shorten_wait(frame: Buffer, version: int, body_offset: int, by_ms: int) -> Buffer:
+    """Take from MaxWait what a request has waited already, ms."""
+    wait_ms = read_request(frame, version, body_offset).max_wait_ms
+    at = body_offset + (4 if version < 15 else 0)
+    return overwrite(frame, at, _INT32.pack(min(wait_ms, max(wait_ms - by_ms, 0))))
+
+
+def asks_nothing(frame: Buffer, version: int, body_offset: int) -> bool:
+    """Whether a Fetch request is for no partition at all, as one that ends its session is."""
+    if version < 7 or read_request(frame, version, body_offset).session_epoch > 0:
+        return False
+    at = body_offset + (25 if version < 15 else 21)
+    none = b"\x01" if version >= 12 else b"\0\0\0\0"
+    return bytes(frame[at : at + len(none)]) == none
+
+
 def set_session(
     frame: Buffer, version: int, body_offset: int, session_id: int, session_epoch: int
 ) -> Buffer:

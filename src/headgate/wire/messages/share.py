@@ -40,6 +40,13 @@ def cap_request(frame: Buffer, version: int, body_offset: int, limit: int) -> Bu
     return overwrite(frame, at, _TWO.pack(min(min_bytes, limit), min(max_bytes, limit)))
 
 
+def ask_little(frame: Buffer, version: int, body_offset: int) -> Buffer:
+    """Have a ShareFetch answered at once with as little as can be: a batch, if there is one."""
+    _, at = read_nullable_string(frame, body_offset, True)  # group
+    _, at = read_nullable_string(frame, at, True)  # member
+    return overwrite(frame, at + 4, struct.pack(">iii", 0, 0, 1))
+
+
 def charged_bytes(frame_bytes: int) -> int:
     """Return what a broker charges for a ShareFetch response: 4 bytes and its body."""
     return frame_bytes - 5

@@ -1,0 +1,316 @@
+"""
+When a quota-id may fetch again (``headgate.fetch=deliver``): one gate for all its connections.
+
+A fetch that takes its quota-id over the quota keeps its records, so muting its connection isn't
+enough: another connection, or the same client reconnecting, would be given records that nobody has
+paid for. So each delivery closes the quota-id's gate until the throttle time that Kafka's manager
+tells for it is over, and what comes meanwhile waits: a request before it is passed on, an answer
+before it is read.
+
+When the gate opens, one of those that wait goes, and the gate closes again when it is charged. A
+long poll may bring nothing for a while, so after ``SLOT_MS`` two may be on their way, then four,
+and so on: nobody waits for a slow peer. Turns go round by principal, then by connection; a place is
+kept until its connection is charged (``fetch_hold``); one that closes before leaves it to the next
+newcomer of its principal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace, nlargest
+from itertools import count
+from typing import Final, NamedTuple
+
+SLOT_MS: Final = 20
+"""How long one that was let through is waited for: a broker that has records answers sooner."""
+MOST_DOUBLED: Final = 20
+"""By then a million are on their way."""
+MOST_PRINCIPALS: Final = 4_096
+"""Principals whose last turn is remembered at a gate: the ones served longest ago are forgotten,
+and a principal that never had a turn is the first to have one, as they would be."""
+MOST_LEFT: Final = 4_096
+"""Places kept of a principal's connections that closed unserved; more than wait at once."""
+MOST_GATES: Final = 1 << 16
+"""Gates before open ones are looked for and let go."""
+KEPT_BYTES: Final = 32 << 20
+"""Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
+at once. A hundred connections with a read buffer each."""
+
+
+class GateKey(NamedTuple):
+    """A quota-id of one quota type: the released name of the type with its unit, raw tags."""
+
+    quota_type: str
+    user_tag: str
+    client_tag: str
+
+
+class Turn:
+    """
+    A connection's place at a gate.
+
+    Args:
+        principal: turns go round by it.
+        number: its place; whoever came first has the lowest.
+        wake: has its connection look again.
+
+    Attributes:
+        waiting: it wants to pass.
+        granted: it may pass, until the gate closes.
+        appointed: it is the next, and has to come back at ``Gate.next_ms``.
+        queued: it stands in the gate's queue.
+    """
+
+    __slots__ = ("appointed", "gate", "granted", "number", "principal", "queued", "waiting", "wake")
+
+    def __init__(self, gate: Gate, principal: str, number: int, wake: Callable[[], None]) -> None:
+        self.gate = gate
+        self.principal = principal
+        self.number = number
+        self.wake = wake
+        self.waiting = self.granted = self.appointed = self.queued = False
+
+
+class Gate:
+    """
+    The gate of one quota-id under one quota type.
+
+    Args:
+        owed_ms: for a token bucket, how long it takes from now on until what is owed is repaid;
+            None: the deadline that charges set.
+    """
+
+    def __init__(self, owed_ms: Callable[[int], int] | None = None) -> None:
+        self._owed_ms = owed_ms
+        self._deadline_ms = self._set_ms = 0
+        self._bound = 0.0
+        self._opened_ms: int | None = None  # when the first went, after it had been closed
+        self._abroad = 0  # let through since, and not charged yet
+        self._waiting = 0
+        self._queues: dict[str, list[tuple[int, int, Turn]]] = {}  # heaps by principal
+        # A heap of the principals that wait: when each last had a turn, its first place, its name.
+        self._order: list[tuple[int, int, str]] = []
+        self._served: dict[str, int] = {}
+        self._left: dict[str, list[int]] = {}  # heaps of places by principal
+        self._turns = self._joined = 0
+        self._appointed: Turn | None = None
+
+    # --- when -------------------------------------------------------------------------------
+
+    def opens_ms(self, now_ms: int) -> int:
+        """Return when it opens, epoch ms; ``now_ms`` or before: it is open."""
+        if self._owed_ms is not None:
+            return now_ms + self._owed_ms(now_ms)
+        if now_ms < self._set_ms:  # the clock was set back; nobody waits longer for that
+            self._deadline_ms -= self._set_ms - now_ms
+            self._set_ms = now_ms
+        return self._deadline_ms
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return when the appointed turn has to look again."""
+        opens_ms = self.opens_ms(now_ms)
+        if opens_ms > now_ms:
+            return opens_ms
+        opened_ms = now_ms if self._opened_ms is None else self._opened_ms
+        return now_ms + SLOT_MS - max(now_ms - opened_ms, 0) % SLOT_MS
+
+    def charged(self, throttle_ms: int, bound: float, now_ms: int) -> None:
+        """Records were delivered and charged: stay closed for the throttle time they got."""
+        if throttle_ms > 0:
+            opens_ms = self.opens_ms(now_ms)
+            self._set_ms = now_ms
+            self._bound = bound
+            self._deadline_ms = max(opens_ms, now_ms + throttle_ms)
+            self._close()
+
+    def requoted(self, bound: float, now_ms: int) -> None:
+        """The quota has changed: by a higher one what is left is repaid sooner."""
+        left_ms = self._deadline_ms - now_ms
+        if left_ms > 0 and 0 < self._bound < bound:
+            self._deadline_ms = now_ms + int(left_ms * (self._bound / bound))
+            self._bound = bound
+        first = self._first()
+        if first is not None:
+            first.wake()
+
+    def idle(self, now_ms: int) -> bool:
+        """Whether it is open and nobody waits."""
+        return not self._waiting and self.opens_ms(now_ms) <= now_ms
+
+    # --- who --------------------------------------------------------------------------------
+
+    def admit(self, turn: Turn, now_ms: int) -> bool:
+        """Say whether a turn may pass now; otherwise it waits, and is woken when it may."""
+        if self.opens_ms(now_ms) > now_ms:
+            self._close()
+            turn.granted = False
+            self._join(turn)
+            return False
+        if not turn.granted:
+            self._join(turn)
+            self._call(now_ms, turn)
+        return turn.granted
+
+    def stand_aside(self, turn: Turn) -> None:
+        """A turn doesn't wait any more, for now or for good; it keeps its place."""
+        if turn.granted:
+            turn.granted = False
+            self._abroad = max(self._abroad - 1, 0)
+        if turn.waiting:
+            turn.waiting = False
+            self._waiting -= 1
+            if turn is self._appointed:
+                self._appoint(None)
+
+    def place(self, principal: str) -> int | None:
+        """Return the lowest place that a connection of a principal left unserved."""
+        left = self._left.get(principal)
+        if not left:
+            return None
+        number = heappop(left)
+        if not left:
+            del self._left[principal]
+        return number
+
+    def left(self, turn: Turn) -> None:
+        """A turn's connection closes: its place is the next newcomer's, unless it was used."""
+        if turn.granted:
+            self.stand_aside(turn)
+            return
+        self.stand_aside(turn)
+        left = self._left.get(turn.principal)
+        if left is None:
+            if len(self._left) >= MOST_PRINCIPALS:
+                return
+            left = self._left[turn.principal] = []
+        if len(left) < MOST_LEFT:
+            heappush(left, turn.number)
+
+    def done(self, turn: Turn, now_ms: int) -> None:
+        """A turn was charged: its place ends, and the next may go if the gate is still open."""
+        self.stand_aside(turn)
+        if self._waiting and self.opens_ms(now_ms) <= now_ms:
+            self._call(now_ms, turn)
+
+    def _close(self) -> None:
+        self._opened_ms = None
+        self._abroad = 0
+
+    def _join(self, turn: Turn) -> None:
+        if turn.waiting:
+            return
+        turn.waiting = True
+        self._waiting += 1
+        if not turn.queued:
+            turn.queued = True
+            queue = self._queues.get(turn.principal)
+            if queue is None:
+                queue = self._queues[turn.principal] = []
+                served = self._served.get(turn.principal, 0)
+                heappush(self._order, (served, turn.number, turn.principal))
+            self._joined += 1
+            heappush(queue, (turn.number, self._joined, turn))
+        if self._appointed is None:
+            turn.appointed = True
+            self._appointed = turn
+
+    def _call(self, now_ms: int, asking: Turn) -> None:
+        """Let as many go as may be on their way."""
+        if self._opened_ms is None:
+            self._opened_ms = now_ms
+        slots = max(now_ms - self._opened_ms, 0) // SLOT_MS
+        most = 1 << min(slots, MOST_DOUBLED)
+        while self._abroad < most:
+            turn = self._first()
+            if turn is None:
+                break
+            turn.waiting = False
+            turn.granted = True
+            self._waiting -= 1
+            self._abroad += 1
+            self._turns += 1
+            self._served[turn.principal] = self._turns
+            if turn is not asking:
+                turn.wake()
+        if len(self._served) > MOST_PRINCIPALS:
+            recent = nlargest(MOST_PRINCIPALS // 2, self._served.items(), key=lambda item: item[1])
+            self._served = dict(recent)
+        self._appoint(asking)
+
+    def _appoint(self, asking: Turn | None) -> None:
+        """Have the first of those that wait come back by itself."""
+        first = self._first()
+        if first is self._appointed:
+            return
+        if self._appointed is not None:
+            self._appointed.appointed = False
+        self._appointed = first
+        if first is not None:
+            first.appointed = True
+            if first is not asking:
+                first.wake()
+
+    def _first(self) -> Turn | None:
+        """Return whose turn it is: of the principal served longest ago, the lowest place."""
+        order = self._order
+        while order:
+            served, number, principal = order[0]
+            queue = self._queues[principal]
+            while queue and not queue[0][2].waiting:
+                heappop(queue)[2].queued = False
+            if not queue:
+                del self._queues[principal]
+                heappop(order)
+                continue
+            last = self._served.get(principal, 0)
+            if served == last and number == queue[0][0]:
+                return queue[0][2]
+            heapreplace(order, (last, queue[0][0], principal))
+        return None
+
+
+class Gates:
+    """
+    The gates of one broker: those that are closed or waited at; any other quota-id's is open.
+
+    Args:
+        owed_ms: returns a token bucket's question for a key (see ``Gate``), None for a sampled
+            rate.
+
+    Attributes:
+        kept_bytes: of answers that wait.
+        numbers: places, in the order of their coming.
+    """
+
+    def __init__(self, owed_ms: Callable[[GateKey], Callable[[int], int] | None]) -> None:
+        self._owed_ms = owed_ms
+        self._gates: dict[GateKey, Gate] = {}
+        self.kept_bytes = 0
+        self.numbers: Iterator[int] = count()
+
+    def __len__(self) -> int:
+        return len(self._gates)
+
+    def get(self, key: GateKey) -> Gate | None:
+        """Return a quota-id's gate; None: it is open, and nobody waits."""
+        return self._gates.get(key)
+
+    def charged(self, key: GateKey, throttle_ms: int, bound: float, now_ms: int) -> None:
+        """Note a delivery (``Gate.charged``)."""
+        gate = self._gates.get(key)
+        if gate is None:
+            if throttle_ms <= 0:
+                return
+            if len(self._gates) >= MOST_GATES:
+                self.tidy(now_ms)
+            gate = self._gates[key] = Gate(self._owed_ms(key))
+        gate.charged(throttle_ms, bound, now_ms)
+
+    def requoted(self, bound: Callable[[GateKey], float], now_ms: int) -> None:
+        """Quotas have changed; ``bound`` returns the one in force for a key."""
+        for key, gate in self._gates.items():
+            gate.requoted(bound(key), now_ms)
+
+    def tidy(self, now_ms: int) -> None:
+        """Let go of gates that are open and not waited at."""
+        self._gates = {key: gate for key, gate in self._gates.items() if not gate.idle(now_ms)}

@@ -1,0 +1,207 @@
+"""
+Debts of connections that closed while muted: left behind, and paid by whoever comes next.
+
+Kafka mutes a connection; one that closes and comes again isn't muted, and a quota is evaded. So
+every charge belongs to a *lane*: a quota-id of one quota type, as seen by one connection. A lane's
+next charged request passes when its mute is over, whoever sends it. A connection that closes
+leaves its lanes' ends behind; a newcomer takes the earliest one that isn't over, waits for it, and
+leaves it unchanged if it goes before. Only a newcomer that finds none begins a lane of its own, so
+there are never more lanes than there were connections open at once: reconnecting is exactly what
+staying is.
+
+Where a quota-id has no user in it, lanes are per principal, so who claims another's client-id
+leaves debts to himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+MOST_OF_A_KEY: Final = 4_096
+"""Ends kept for one quota-id; beyond it two are merged into the later one: a lane less, and nobody
+passes earlier."""
+MOST_LANES: Final = 1 << 15
+"""Ends kept in all, some 5 MB; beyond it the earliest goes. To make so many somebody must have had
+as many connections muted at once, in other quota-ids."""
+MOST_NAMED: Final = 1 << 22
+"""Characters of their names: a client-id may have 32,767."""
+MOST_HELD: Final = 16
+"""Lanes a connection remembers as its own: a client that changes its client-id more often takes
+part in debts anew."""
+
+
+class LaneKey(NamedTuple):
+    """
+    Whose lanes they are.
+
+    Attributes:
+        quota_type: the released name of a quota type with its unit.
+        user_tag: of the quota-id, raw; "" where it has none.
+        client_tag: likewise.
+        principal: raw, where the quota-id has no user; else "".
+    """
+
+    quota_type: str
+    user_tag: str
+    client_tag: str
+    principal: str
+
+
+def lane_key(quota_type: str, user_tag: str, client_tag: str, principal: str) -> LaneKey:
+    """Return the key of a principal's lanes under a quota-id."""
+    return LaneKey(quota_type, user_tag, client_tag, "" if user_tag else principal)
+
+
+class Lane(NamedTuple):
+    """
+    A mute that isn't over.
+
+    Attributes:
+        end_ms: when it is, epoch ms.
+        since_ms: when it was told, epoch ms; a clock before it was set back.
+        bound: the quota by which it was told.
+    """
+
+    end_ms: int
+    since_ms: int
+    bound: float
+
+    def until(self, bound: float, now_ms: int) -> int:
+        """
+        Return when a newcomer may pass.
+
+        Args:
+            bound: the quota now; one that was raised meanwhile repays sooner.
+            now_ms: epoch ms.
+        """
+        left_ms = self.end_ms - max(now_ms, self.since_ms)
+        if left_ms > 0 and 0 < self.bound < bound:
+            left_ms = int(left_ms * (self.bound / bound))
+        return now_ms + max(left_ms, 0)
+
+
+class LaneBook:
+    """The ends that closed connections of one broker left, by lane key."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[LaneKey, list[Lane]] = {}  # heaps
+        self._ends: list[tuple[int, LaneKey]] = []  # a heap of all; some are gone already
+        self._count = self._named = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def leave(self, key: LaneKey, lane: Lane, now_ms: int) -> None:
+        """Take in the end of a connection that closes."""
+        if lane.end_ms <= now_ms:
+            return
+        self._forget_until(now_ms)
+        lanes = self._lanes.get(key)
+        if lanes is None:
+            lanes = self._lanes[key] = []
+            self._named += sum(map(len, key))
+        heappush(lanes, lane)
+        heappush(self._ends, (lane.end_ms, key))
+        self._count += 1
+        if len(lanes) > MOST_OF_A_KEY:
+            self._drop_first(key)
+        while self._count > MOST_LANES or self._named > MOST_NAMED:
+            self._drop_earliest()
+        if len(self._ends) > 2 * self._count + 1_024:
+            self._ends = [(a.end_ms, k) for k, lanes in self._lanes.items() for a in lanes]
+            heapify(self._ends)
+
+    def take(self, key: LaneKey, now_ms: int) -> Lane | None:
+        """Hand the earliest end that isn't over to a newcomer; None: nothing is owed."""
+        lanes = self._lanes.get(key)
+        while lanes:
+            lane = lanes[0]
+            self._drop_first(key)
+            if lane.end_ms > now_ms:
+                return lane
+        return None
+
+    def _drop_first(self, key: LaneKey) -> None:
+        lanes = self._lanes[key]
+        heappop(lanes)
+        self._count -= 1
+        if not lanes:
+            del self._lanes[key]
+            self._named -= sum(map(len, key))
+
+    def _drop_earliest(self) -> None:
+        """Forget the end that is over first."""
+        end_ms, key = heappop(self._ends)
+        lanes = self._lanes.get(key)
+        # A key's ends go in their order, so one that isn't its first was taken before.
+        if lanes and lanes[0].end_ms == end_ms:
+            self._drop_first(key)
+
+    def _forget_until(self, now_ms: int) -> None:
+        while self._ends and self._ends[0][0] <= now_ms:
+            self._drop_earliest()
+
+
+class Debts:
+    """
+    The lanes of one connection.
+
+    Args:
+        book: where its ends go when it closes.
+    """
+
+    __slots__ = ("_book", "_gone", "_lanes")
+
+    def __init__(self, book: LaneBook) -> None:
+        self._book = book
+        self._lanes: dict[LaneKey, Lane | None] = {}
+        self._gone = False
+
+    def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int) -> int:
+        """
+        Begin to be charged.
+
+        Args:
+            keys: the lanes' keys, each with the quota in force.
+            now_ms: epoch ms.
+
+        Returns:
+            Until when the first charged request waits, epoch ms; ``now_ms`` or before: it doesn't.
+        """
+        until_ms = now_ms
+        for key, bound in keys:
+            if key in self._lanes:
+                continue
+            if len(self._lanes) >= MOST_HELD:
+                self._forget_one(now_ms)
+            lane = self._lanes[key] = self._book.take(key, now_ms)
+            if lane is not None:
+                until_ms = max(until_ms, lane.until(bound, now_ms))
+        return until_ms
+
+    def owe(self, key: LaneKey, lane: Lane) -> None:
+        """Note a throttle; the connection may have closed before its request was charged."""
+        if self._gone:
+            self._book.leave(key, lane, lane.since_ms)
+            return
+        before = self._lanes.get(key)
+        if before is None or before.end_ms < lane.end_ms:
+            if len(self._lanes) >= MOST_HELD and key not in self._lanes:
+                self._forget_one(lane.since_ms)
+            self._lanes[key] = lane
+
+    def leave(self, now_ms: int) -> None:
+        """The connection closes."""
+        self._gone = True
+        for key, lane in self._lanes.items():
+            if lane is not None:
+                self._book.leave(key, lane, now_ms)
+        self._lanes.clear()
+
+    def _forget_one(self, now_ms: int) -> None:
+        key, lane = next(iter(self._lanes.items()))
+        del self._lanes[key]
+        if lane is not None:
+            self._book.leave(key, lane, now_ms)

@@ -1,0 +1,223 @@
+"""
+Law 1: ending a connection never gains, whatever is done in whatever order.
+
+The oracle knows nothing of lanes and gates. For what is produced it looks at the journal alone: a
+charge takes a connection of Kafka's from its time until its throttle is over, so there must never
+be more of these at once than connections were open at once: as many, none of which closed, could
+have done the same. For what is delivered it adds up bytes: over any time T the quota of T and of a
+window (or the burst), and an answer for each connection.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from headgate.gateway.journal import Journal
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
+from headgate.throttle.registry import Throttle
+from simulated_clients import Client, World
+
+QUOTA = 100_000.0
+LARGEST = 2_000_000
+LEVELS = (
+    QuotaEntity.of(user="alice"),
+    QuotaEntity.of(user="alice", client_id="app"),
+    QuotaEntity.of(user=DEFAULT),
+    QuotaEntity.of(client_id="app"),
+    QuotaEntity.of(client_id=DEFAULT),
+)
+BPS = QuotaKey.parse("producer_byte_rate:bps")
+
+
+class Written(Journal):
+    """Charges as they were written down."""
+
+    def __init__(self) -> None:
+        self.charges: list[tuple[str, str, int, float, Throttle]] = []
+        """Quota type, principal, epoch ms, amount, decision."""
+
+    def record(
+        self,
+        session: Any,
+        context: Any,
+        plan: Any,
+        quota_type: str,
+        t_ms: int,
+        amount: float,
+        decision: Throttle,
+        *_: Any,
+    ) -> None:
+        self.charges.append((quota_type, context.principal, t_ms, amount, decision))
+
+    def unrecord(
+        self,
+        session: Any,
+        context: Any,
+        plan: Any,
+        quota_type: str,
+        t_ms: int,
+        amount: float,
+        decision: Throttle,
+    ) -> None:
+        while self.charges[-1][0] != quota_type:  # pragma: no cover - one of each
+            raise AssertionError("a charge is taken back right after it was made")
+        self.charges.pop()
+
+
+clients = st.sampled_from(["app", "app", "app", "other", "free"])
+which = st.integers(0, 7)
+sizes = st.sampled_from([200, 50_000, 600_000, 1_200_000, LARGEST])
+cuts = st.sampled_from([0, 0, 3, 30, 100, 150])
+waits = st.sampled_from([1, 5, 50, 1_000, 5_000, 20_000])
+produce = st.tuples(st.just("produce"), which, clients, sizes, cuts, st.sampled_from([-1, -1, 0]))
+fetch = st.tuples(st.just("fetch"), which, clients)
+again = st.tuples(st.just("hang up and come again"), which)
+actions = st.one_of(
+    produce,
+    fetch,
+    again,
+    st.tuples(st.just("wait"), waits),
+    # As an evader does: ask, hear the answer, hang up, come again, ask.
+    st.tuples(st.just("produce and come again"), which, clients, sizes),
+    st.tuples(st.just("connect"), st.sampled_from(["alice", "alice", "alice", "bob"])),
+    st.tuples(st.just("hang up"), which),
+    st.tuples(st.just("quota"), st.sets(st.sampled_from(LEVELS), max_size=2),
+              st.sampled_from([0.5, 1.0, 10.0])),
+)  # fmt: skip
+
+
+class Run:
+    """What happened to one world, and how many connections there were."""
+
+    def __init__(self, entity: QuotaEntity, pacing: str) -> None:
+        self.journal = Written()
+        self.world = World(
+            {entity: {PRODUCER: QUOTA, BPS: QUOTA, CONSUMER: QUOTA}},
+            {"headgate.pacing": pacing},
+            self.journal,
+        )
+        self.open: list[tuple[str, Client]] = []
+        self.most: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
+
+    def connect(self, principal: str) -> None:
+        client = Client(self.world, lambda *_: None, principal, f"{principal}{len(self.open)}")
+        self.open.append((principal, client))
+        self._count(principal)
+
+    def _count(self, principal: str) -> None:
+        now = sum(name == principal and not client.gone for name, client in self.open)
+        most = self.most[principal]
+        if now > most[-1][1]:
+            most.append((self.world.now_ms, now))
+
+    def most_open(self, principals: set[str], t_ms: int) -> int:
+        """Return how many connections of principals had been open at once by then, at most."""
+        return sum(max(n for at, n in self.most[p] if at <= t_ms) for p in principals)
+
+    def do(self, action: tuple[Any, ...]) -> None:
+        kind, *rest = action
+        world = self.world
+        if kind == "connect":
+            self.connect(rest[0])
+        elif kind == "wait":
+            world.run(rest[0])
+        elif kind == "quota":
+            world.run(3)  # bounds are per period of constant quota: nothing is in flight
+            world.change({e: {PRODUCER: rest[1] * QUOTA, BPS: rest[1] * QUOTA,
+                              CONSUMER: rest[1] * QUOTA} for e in rest[0]})  # fmt: skip
+        else:
+            live = [one for one in self.open if not one[1].gone]
+            if not live:
+                self.connect("alice")
+                live = self.open[-1:]
+            principal, client = live[rest[0] % len(live)]
+            if kind == "produce":
+                _, name, size, cut, acks = rest
+                client.produce(size, name, acks, cut=cut)
+            elif kind == "fetch":
+                client.fetch(rest[1])
+            elif kind == "produce and come again":
+                client.produce(rest[2], rest[1])
+                world.run(2)
+                client.hang_up()
+                self.connect(principal)
+            else:
+                client.hang_up()
+                if kind == "hang up and come again":
+                    self.connect(principal)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    entity=st.sampled_from(LEVELS),
+    pacing=st.sampled_from(["kafka", "smooth"]),
+    script=st.lists(actions, min_size=10, max_size=60),
+)
+def test_closing_a_connection_never_gains(
+    entity: QuotaEntity, pacing: str, script: list[tuple[Any, ...]]
+) -> None:
+    run = Run(entity, pacing)
+    run.connect("alice")
+    for action in script:
+        if action[0] != "quota":
+            run.do(action)
+    run.world.run(60_000)
+    _nobody_outdid_kafka(run)
+    _deliveries_stay_within_the_quota(run, 1.0 if pacing == "smooth" else 11.0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    entity=st.sampled_from(LEVELS),
+    script=st.lists(actions, min_size=10, max_size=60),
+)
+def test_closing_a_connection_never_gains_when_quotas_change(
+    entity: QuotaEntity, script: list[tuple[Any, ...]]
+) -> None:
+    run = Run(entity, "kafka")
+    run.connect("alice")
+    for action in script:
+        if action[0] == "quota":
+            run.world.run(3)
+            _nobody_outdid_kafka(run)
+            run.journal.charges.clear()
+        run.do(action)
+    run.world.run(60_000)
+    _nobody_outdid_kafka(run)
+
+
+def _nobody_outdid_kafka(run: Run) -> None:
+    """As many connections, none of which closed, could have done what was done."""
+    muted: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+    for quota_type, principal, t_ms, amount, decision in run.journal.charges:
+        if not quota_type.startswith("producer"):
+            continue
+        ms, user, client, _ = decision
+        key = (quota_type, user, client, "" if user else principal)
+        busy = sum(end_ms > t_ms for end_ms in muted[key])
+        note(f"{key} at {t_ms - run.world.now_ms}: {amount} told {ms}, busy {busy}")
+        assert busy < run.most_open({principal}, t_ms), (key, t_ms)
+        if ms > 0:
+            muted[key].append(t_ms + ms)
+
+
+def _deliveries_stay_within_the_quota(run: Run, window_s: float) -> None:
+    """Over any time T: quota x (T + window), and an answer for each connection."""
+    by_quota: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    for quota_type, _, t_ms, amount, decision in run.journal.charges:
+        if quota_type == CONSUMER.name and decision.bound <= QUOTA:
+            by_quota[decision.user_tag, decision.client_tag].append((t_ms, amount))
+    most = run.most_open(set(run.most), run.world.now_ms)
+    for charges in by_quota.values():
+        largest = max(amount for _, amount in charges)
+        for first in range(len(charges)):
+            total = 0.0
+            for t_ms, amount in charges[first:]:
+                total += amount
+                seconds = (t_ms - charges[first][0]) / 1_000
+                assert total <= QUOTA * (seconds + window_s) + most * largest

@@ -1,0 +1,138 @@
+"""A quota-id's gate: when it opens, and whose turn it is."""
+
+from __future__ import annotations
+
+from headgate.gateway.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
+
+KEY = GateKey("consumer_byte_rate", "alice", "")
+
+
+class Queue:
+    """Turns at one gate, and who was woken."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.gate.charged(1_000, 100.0, 0)
+        self.woken: list[str] = []
+        self.numbers = 0
+
+    def turn(self, name: str) -> Turn:
+        """A place of the principal that the name begins with."""
+        self.numbers += 1
+        return Turn(self.gate, name[0], self.numbers, lambda: self.woken.append(name))
+
+    def wait(self, *names: str) -> dict[str, Turn]:
+        turns = {name: self.turn(name) for name in names}
+        for turn in turns.values():
+            assert not self.gate.admit(turn, 0)
+        return turns
+
+
+def test_a_delivery_closes_it_for_its_throttle_time() -> None:
+    gate = Gate()
+    assert gate.idle(0)
+    gate.charged(500, 100.0, 1_000)
+    assert gate.opens_ms(1_200) == 1_500
+    gate.charged(100, 100.0, 1_200)  # never earlier than was told before
+    assert gate.opens_ms(1_200) == 1_500
+    gate.charged(0, 100.0, 1_300)
+    assert not gate.idle(1_499)
+    assert gate.idle(1_500)
+
+
+def test_a_bucket_is_asked_itself() -> None:
+    owed = {"ms": 70}
+    gate = Gate(lambda now_ms: owed["ms"])
+    assert gate.opens_ms(1_000) == 1_070
+    owed["ms"] = 0
+    assert gate.idle(1_000)
+
+
+def test_a_clock_that_was_set_back_keeps_it_closed_for_as_long_as_before() -> None:
+    gate = Gate()
+    gate.charged(500, 100.0, 10_000)
+    assert gate.opens_ms(3_000) == 3_500
+
+
+def test_one_goes_and_the_others_after_it_was_charged() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2", "a3")
+    assert queue.gate.admit(turns["a1"], 1_000)
+    assert not queue.gate.admit(turns["a2"], 1_000)
+    queue.gate.done(turns["a1"], 1_001)  # it closed nothing
+    assert queue.gate.admit(turns["a2"], 1_001)
+    # The second was told to come back by itself, then let go; and the third one to come back.
+    assert queue.woken == ["a2", "a2", "a3"]
+    queue.gate.charged(300, 100.0, 1_002)
+    assert not queue.gate.admit(turns["a3"], 1_100)
+    assert queue.gate.next_ms(1_100) == 1_302
+
+
+def test_slow_ones_hold_nobody_for_long() -> None:
+    queue = Queue()
+    turns = queue.wait(*(f"a{n}" for n in range(10)))
+    assert queue.gate.admit(turns["a0"], 1_000)
+    gone = [1]
+    for slot in range(1, 5):
+        now_ms = 1_000 + slot * SLOT_MS
+        queue.gate.admit(turns[next(n for n, t in turns.items() if t.waiting)], now_ms)
+        gone.append(sum(turn.granted for turn in turns.values()))
+        if gone[-1] == 10:
+            break
+    assert gone == [1, 2, 4, 8, 10]
+
+
+def test_turns_go_round_by_principal_then_by_place() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2", "a3", "b1", "b2", "c1")
+    order = []
+    now_ms = 1_000
+    while any(turn.waiting for turn in turns.values()):
+        appointed = next(turn for turn in turns.values() if turn.appointed)
+        queue.gate.admit(appointed, now_ms)
+        name, turn = next((n, t) for n, t in turns.items() if t.granted)
+        order.append(name)
+        queue.gate.charged(100, 100.0, now_ms)
+        queue.gate.stand_aside(turn)
+        now_ms = queue.gate.opens_ms(now_ms)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+def test_a_place_is_kept_while_its_turn_stands_aside() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2")
+    queue.gate.stand_aside(turns["a1"])
+    assert not queue.gate.admit(turns["a1"], 500)
+    assert queue.gate.admit(turns["a1"], 1_000)
+    assert turns["a2"].waiting
+
+
+def test_a_place_left_unserved_is_the_next_newcomers() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2", "b1")
+    queue.gate.left(turns["a1"])
+    assert queue.gate.place("b") is None
+    assert queue.gate.place("a") == 1
+    assert queue.gate.place("a") is None
+    assert queue.gate.admit(turns["a2"], 1_000)
+    queue.gate.left(turns["a2"])  # it was let through: nothing is left
+    assert queue.gate.place("a") is None
+
+
+def test_a_higher_quota_opens_it_sooner_and_wakes_who_waits() -> None:
+    queue = Queue()
+    queue.wait("a1")
+    queue.gate.requoted(1_000.0, 500)
+    assert queue.gate.opens_ms(500) == 550
+    assert queue.woken == ["a1"]
+
+
+def test_gates_that_are_open_and_not_waited_at_are_let_go() -> None:
+    gates = Gates(lambda _key: None)
+    gates.charged(KEY, 0, 100.0, 0)
+    assert gates.get(KEY) is None
+    gates.charged(KEY, 100, 100.0, 0)
+    gates.tidy(50)
+    assert len(gates) == 1
+    gates.tidy(100)
+    assert gates.get(KEY) is None

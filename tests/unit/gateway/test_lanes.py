@@ -1,0 +1,127 @@
+"""What closed connections owe: left, taken, merged, forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.gateway import lanes
+from headgate.gateway.lanes import Debts, Lane, LaneBook, lane_key
+
+KEY = lane_key("producer_byte_rate", "alice", "", "alice")
+OTHER = lane_key("producer_byte_rate", "", "app", "alice")
+
+
+def lane(end_ms: int, since_ms: int = 0, bound: float = 100.0) -> Lane:
+    return Lane(end_ms, since_ms, bound)
+
+
+def test_a_principal_is_part_of_the_key_only_where_the_quota_id_has_no_user() -> None:
+    assert lane_key("p", "alice", "app", "alice") == lane_key("p", "alice", "app", "bob")
+    assert lane_key("p", "", "app", "alice") != lane_key("p", "", "app", "bob")
+
+
+def test_a_newcomer_takes_the_earliest_end_that_isnt_over() -> None:
+    book = LaneBook()
+    for end_ms in (500, 100, 300):
+        book.leave(KEY, lane(end_ms), 0)
+    assert book.take(OTHER, 0) is None
+    assert book.take(KEY, 150) == lane(300)
+    assert book.take(KEY, 150) == lane(500)
+    assert book.take(KEY, 150) is None
+    assert len(book) == 0
+
+
+def test_a_lane_is_given_back_unchanged_by_who_leaves_unserved() -> None:
+    book = LaneBook()
+    book.leave(KEY, lane(500), 0)
+    for now_ms in (10, 200, 499):
+        newcomer = Debts(book)
+        assert newcomer.enter([(KEY, 100.0)], now_ms) == 500
+        assert newcomer.enter([(KEY, 100.0)], now_ms) == now_ms  # it is its own by now
+        newcomer.leave(now_ms)
+    assert Debts(book).enter([(KEY, 100.0)], 500) == 500
+
+
+def test_there_are_never_more_lanes_than_connections_at_once() -> None:
+    book = LaneBook()
+    for number in range(100):
+        debts = Debts(book)
+        debts.enter([(KEY, 100.0)], 0)
+        debts.owe(KEY, lane(1_000 + number))
+        debts.leave(0)
+    assert len(book) == 1
+
+
+def test_a_throttle_that_comes_after_its_connection_closed_is_left_all_the_same() -> None:
+    book = LaneBook()
+    debts = Debts(book)
+    debts.leave(0)
+    debts.owe(KEY, lane(1_000))
+    assert book.take(KEY, 1) == lane(1_000)
+
+
+def test_a_longer_throttle_isnt_forgotten_for_a_shorter_one() -> None:
+    book = LaneBook()
+    debts = Debts(book)
+    debts.owe(KEY, lane(1_000))
+    debts.owe(KEY, lane(400))
+    debts.leave(0)
+    assert book.take(KEY, 0) == lane(1_000)
+
+
+@pytest.mark.parametrize(("bound", "until_ms"), [(100.0, 1_100), (50.0, 1_100), (1_000.0, 200)])
+def test_a_higher_quota_repays_sooner_and_a_lower_one_doesnt_ask_for_more(
+    bound: float, until_ms: int
+) -> None:
+    assert lane(1_100, 0, 100.0).until(bound, 100) == until_ms
+
+
+def test_a_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
+    assert lane(10_000, since_ms=9_000).until(100.0, 2_000) == 3_000
+
+
+def test_ends_are_bounded_for_each_key_and_the_later_ones_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "MOST_OF_A_KEY", 3)
+    book = LaneBook()
+    for end_ms in (10, 20, 30, 40, 50):
+        book.leave(KEY, lane(end_ms), 0)
+    assert [book.take(KEY, 0) for _ in range(4)] == [lane(30), lane(40), lane(50), None]
+
+
+def test_ends_and_names_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MOST_LANES", 3)
+    book = LaneBook()
+    keys = [lane_key("p", f"user{n}", "", "") for n in range(5)]
+    for number, key in enumerate(keys):
+        book.leave(key, lane(10 + number), 0)
+    assert len(book) == 3
+    assert [book.take(key, 0) is None for key in keys] == [True, True, False, False, False]
+    monkeypatch.setattr(lanes, "MOST_NAMED", 100)
+    book = LaneBook()
+    book.leave(lane_key("p", "x" * 90, "", ""), lane(10), 0)
+    book.leave(lane_key("p", "y" * 90, "", ""), lane(20), 0)
+    assert len(book) == 1
+
+
+def test_what_is_over_is_forgotten() -> None:
+    book = LaneBook()
+    for number in range(5_000):
+        book.leave(lane_key("p", f"user{number}", "", ""), lane(number + 100), number)
+    assert len(book) <= 101
+    assert len(book._ends) <= 2 * len(book) + 1_025
+
+
+def test_a_connection_remembers_some_lanes_and_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "MOST_HELD", 2)
+    book = LaneBook()
+    debts = Debts(book)
+    keys = [lane_key("p", "", f"app{n}", "alice") for n in range(3)]
+    for key in keys:
+        debts.enter([(key, 1.0)], 0)
+        debts.owe(key, lane(1_000))
+    assert len(book) == 1
+    assert Debts(book).enter([(keys[0], 100.0)], 0) == 1_000

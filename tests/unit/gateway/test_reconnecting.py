@@ -1,0 +1,228 @@
+"""Ending a connection never gains: consumers and producers that reconnect instead of waiting."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
+from simulated_clients import Client, World
+
+ALICE = QuotaEntity.of(user="alice")
+QUOTA = 100_000.0
+
+
+def consumers(world: World, many: int, way: str) -> None:
+    """
+    Open connections that fetch again and again.
+
+    Args:
+        way: "staying" waits as told, as Kafka's clients do; "deaf" doesn't; "reconnecting" hangs up
+            whenever it was answered, and comes again.
+    """
+
+    def answered(client: Client, _key: int, _records: int, told: int) -> None:
+        if way == "reconnecting":
+            client.hang_up()
+            world.at(world.now_ms + 1, lambda: open_one(client.name))
+        elif way == "deaf":
+            client.fetch()
+        else:
+            world.at(world.now_ms + told, client.fetch)
+
+    def open_one(name: str) -> None:
+        Client(world, answered, name=name).fetch()
+
+    for number in range(many):
+        open_one(f"c{number}")
+
+
+def delivered(world: World, since_ms: int, ms: int) -> int:
+    return sum(b for t, _, b in world.delivered if since_ms <= t < since_ms + ms)
+
+
+@pytest.mark.parametrize("pacing", ["kafka", "smooth"])
+@pytest.mark.parametrize("way", ["staying", "deaf", "reconnecting"])
+@pytest.mark.parametrize("many", [1, 50, 1_000])
+def test_a_quota_id_fetches_its_quota_over_however_many_connections(
+    many: int, way: str, pacing: str
+) -> None:
+    world = World({ALICE: {CONSUMER: QUOTA}}, {"headgate.pacing": pacing})
+    start = world.now_ms
+    consumers(world, many, way)
+    world.run(120_000)
+    assert delivered(world, start, 20_000) <= 2 * QUOTA * 20
+    assert 0.85 * QUOTA * 120 <= delivered(world, start, 120_000) <= 1.15 * QUOTA * 120
+    if way != "deaf":  # nobody's request times out
+        assert world.longest_ms <= 10_100
+
+
+@pytest.mark.parametrize("way", ["staying", "reconnecting"])
+def test_each_connection_is_served_in_its_turn(way: str) -> None:
+    world = World({ALICE: {CONSUMER: QUOTA}}, {"headgate.pacing": "smooth"})
+    consumers(world, 50, way)
+    world.run(120_000)
+    served = Counter(name for _, name, _ in world.delivered)
+    assert len(served) == 50
+    assert max(served.values()) - min(served.values()) <= 2
+
+
+def test_reconnecting_consumers_keep_their_places() -> None:
+    # An answer takes ten seconds to pay for, as long as the next one is held: so each of them is
+    # answered empty many times before its turn comes.
+    world = World({ALICE: {CONSUMER: QUOTA}})
+    consumers(world, 50, "reconnecting")
+    world.run(400_000)
+    served = Counter(name for _, name, _ in world.delivered)
+    assert len(served) == 50
+    assert max(served.values()) <= 2 * min(served.values()) + 2
+
+
+def test_turns_go_round_by_principal_then_by_connection() -> None:
+    both = QuotaEntity.of(client_id="app")
+    world = World({both: {CONSUMER: QUOTA}}, {"headgate.pacing": "smooth"})
+
+    def answered(client: Client, _key: int, _records: int, told: int) -> None:
+        world.at(world.now_ms + told, client.fetch)
+
+    for number in range(49):
+        Client(world, answered, "mallory", f"m{number}").fetch()
+    Client(world, answered, "alice", "a").fetch()
+    world.run(60_000)
+    whose = Counter(name[0] for _, name, _ in world.delivered)
+    assert abs(whose["a"] - whose["m"]) <= 0.1 * whose["m"]
+
+
+PRODUCED = 50_000
+
+
+def producers(world: World, many: int, way: str, ms: int, acks: int = -1) -> int:
+    """Return the bytes that producers get through, each with a request in flight."""
+
+    def answered(client: Client, _key: int, _records: int, _told: int) -> None:
+        again(client)
+
+    def again(client: Client) -> None:
+        if way == "reconnecting":
+            client.hang_up()
+            client = Client(world, answered, name=client.name)
+        client.produce(PRODUCED, acks=acks)
+        if not acks:
+            world.at(world.now_ms + 20, lambda: again(client))
+
+    for number in range(many):
+        again(Client(world, answered, name=f"p{number}"))
+    world.run(ms)
+    return sum(size for _, _, size in world.passed)
+
+
+@pytest.mark.parametrize("pacing", ["kafka", "smooth"])
+@pytest.mark.parametrize("many", [1, 10, 100])
+def test_reconnecting_producers_get_what_staying_ones_get(many: int, pacing: str) -> None:
+    quotas = {ALICE: {PRODUCER: QUOTA}}
+    properties = {"headgate.pacing": pacing}
+    stayed = producers(World(quotas, properties), many, "staying", 120_000)
+    came_again = producers(World(quotas, properties), many, "reconnecting", 120_000)
+    assert came_again <= stayed * 1.02
+    assert came_again >= stayed * 0.9
+
+
+def test_a_producer_without_acks_that_reconnects_waits_as_one_that_stays() -> None:
+    world = World({ALICE: {PRODUCER: QUOTA}})
+    passed = producers(world, 1, "reconnecting", 60_000, acks=0)
+    assert passed <= QUOTA * (60 + 11) + PRODUCED
+
+
+def test_setting_up_is_answered_at_once_and_a_debt_is_met_at_the_first_charge() -> None:
+    world = World({ALICE: {PRODUCER: QUOTA}})
+    answers: list[tuple[int, int]] = []
+
+    def answered(_client: Client, key: int, _records: int, _told: int) -> None:
+        answers.append((world.now_ms, key))
+
+    first = Client(world, answered)
+    first.produce(3_000_000)
+    world.run(10)
+    assert len(answers) == 1
+    first.hang_up()
+    start = world.now_ms
+    second = Client(world, answered)
+    second.fetch()
+    world.run(100)
+    assert len(answers) == 2  # a fetch owes nothing for what was produced
+    second.produce(1_000)
+    world.run(15_000)
+    assert len(answers) == 2
+    second.hang_up()  # unserved: the debt stays what it was
+    third = Client(world, answered, name="third")
+    third.produce(1_000)
+    world.run(10_000)
+    assert len(answers) == 3
+    assert 19_900 <= answers[-1][0] - start <= 20_100
+
+
+@pytest.mark.parametrize("opens_with", ["fetch", "produce"])
+def test_opening_under_another_client_id_and_switching_gains_nothing(opens_with: str) -> None:
+    app = QuotaEntity.of(user="alice", client_id="app")
+    other = QuotaEntity.of(user="alice", client_id="other")
+    world = World({app: {PRODUCER: QUOTA}, other: {PRODUCER: 1e9}})
+    got = 0
+
+    def open_one() -> None:
+        client = Client(world, answered, name="free")
+        if opens_with == "fetch":
+            client.fetch(client="other")
+        else:
+            client.produce(100, client="other")
+
+    def answered(client: Client, _key: int, _records: int, _told: int) -> None:
+        nonlocal got
+        if client.name == "free":
+            client.name = "switched"
+            client.produce(PRODUCED)
+            return
+        got += PRODUCED
+        client.hang_up()
+        open_one()
+
+    open_one()
+    world.run(60_000)
+    assert QUOTA * 50 <= got <= QUOTA * 71 + PRODUCED
+
+
+def test_who_claims_anothers_client_id_leaves_debts_to_himself() -> None:
+    world = World({QuotaEntity.of(client_id="app"): {PRODUCER: QUOTA}})
+    answers: list[str] = []
+
+    def answered(client: Client, _key: int, _records: int, _told: int) -> None:
+        answers.append(client.name)
+
+    stranger = Client(world, answered, "mallory")
+    stranger.produce(5_000_000)
+    world.run(10)
+    stranger.hang_up()
+    Client(world, answered, "alice").produce(1_000)
+    Client(world, answered, "mallory", "again").produce(1_000)
+    world.run(100)
+    assert answers == ["mallory", "alice"]
+
+
+def test_a_debt_is_left_under_every_quota_that_throttled() -> None:
+    world = World({ALICE: {PRODUCER: QUOTA, QuotaKey.parse("producer_byte_rate:bps"): QUOTA / 2}})
+    answers: list[int] = []
+
+    def answered(_client: Client, _key: int, _records: int, told: int) -> None:
+        answers.append(told)
+
+    first = Client(world, answered)
+    first.produce(2_000_000)
+    world.run(10)
+    first.hang_up()
+    assert len(world.rules.lanes) == 2
+    # The winner's quota goes; what is owed under the other one is still owed.
+    world.change({ALICE: {PRODUCER: QUOTA}})
+    Client(world, answered).produce(1_000)
+    world.run(5_000)
+    assert len(answers) == 1
