@@ -1,12 +1,15 @@
 """
-CPU seconds of proxies before a real broker: the gateway, and Kroxylicious, which enforces nothing.
+CPU seconds of proxies before a real broker: the gateway, Kroxylicious, and what a pipe costs.
 
 ``python bench/gateway/real_broker.py [--rounds N] [--scale F] [--json FILE]``; run it alone on the
-machine. Needs a JDK (Kroxylicious is started from source, ``Kroxylicious.java``) and fetches its
-jars once, by the Ivy inside PySpark. Each proxy is a process of its own; load comes from others.
-The gateway is ``headgate serve`` as shipped (metrics, journal and quotas on), twice: with a quota
-on other users only, and with one on this client that it is far from. A lone request also goes
-through two pipes that look at nothing, on uvloop and in C: so much of it is the kernel's.
+machine. Each proxy is a process of its own (``neighbours.py``; what isn't installed is left out and
+named); load comes from others. The gateway is ``headgate serve`` as shipped (metrics, journal and
+quotas on), twice: with a quota on others only, and with one on this client that it is far from.
+None of the others enforces anything; HAProxy, Envoy and the two bare pipes don't even know what a
+request is.
+
+Nobody is measured cold: rounds go on until each proxy's CPU in two rounds that follow each other
+agrees within ``AGREE`` (a JVM compiles for some rounds), at most ``MOST_WARM`` of them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import socket
 import statistics
 import struct
@@ -30,61 +32,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from neighbours import busy_us, free_port, start_all, wait_for  # noqa: E402
+
 from headgate.embedded import EmbeddedKafka  # noqa: E402
-from headgate.embedded.cache import cache_dir  # noqa: E402
-from headgate.embedded.jars import _ivy_module, _run_ivy  # noqa: E402
-from peers import cpu_of  # noqa: E402
 
-KROXYLICIOUS = "io.kroxylicious:kroxylicious-runtime:0.12.0"
 RECORD_BYTES = 1_000
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free, next to each other."""
-    while True:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            first = int(sock.getsockname()[1])
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as sock:
-                    sock.bind(("127.0.0.1", port))
-            return list(range(first, first + count))
-        except OSError:
-            continue
-
-
-def kroxylicious_jars() -> Path:
-    """Kroxylicious' jars, fetched once."""
-    folder = cache_dir() / "kroxylicious-0.12.0"
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as name:
-            lib = Path(name) / "lib"
-            module = _ivy_module([KROXYLICIOUS], transitive=True)
-            _run_ivy("kroxylicious", module, Path(name), lib, print)
-            shutil.move(lib, folder)
-    return folder
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path | None = None) -> None:
-    """Wait until the port takes connections."""
-    until = time.monotonic() + 40
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            said = log.read_text() if log else ""
-            raise RuntimeError(f"{process.args!r} ended with {process.returncode}: {said}")
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"{process.args!r} didn't open port {port}")
 
 
 def gateway(folder: Path, upstream: str, quota: str) -> tuple[subprocess.Popen[bytes], int]:
     """``headgate serve`` with a quota on everybody (``user=<default>``) or on others only."""
     folder.mkdir()
-    port = free_ports(1)[0]
+    port = free_port()
     config = folder / "headgate.properties"
     lines = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -110,19 +68,6 @@ def gateway(folder: Path, upstream: str, quota: str) -> tuple[subprocess.Popen[b
     )
     wait_for(port, process, folder / "log")
     return process, port
-
-
-def bare_pipes(folder: Path, broker: int) -> dict[str, tuple[subprocess.Popen[bytes], int]]:
-    """Byte pipes before the broker, by name: the bench's own on uvloop, and one in C."""
-    program = folder / "pipe"
-    subprocess.run(["cc", "-O2", "-o", program, HERE / "pipe.c"], check=True)
-    uvloop, plain = free_ports(2)
-    peer = [sys.executable, HERE / "peers.py", "pipe", f"--port={uvloop}", f"--target={broker}"]
-    commands = {
-        "bare pipe, uvloop": (peer, uvloop),
-        "bare pipe, C": ([program, str(plain), str(broker)], plain),
-    }
-    return {name: (subprocess.Popen(words), port) for name, (words, port) in commands.items()}
 
 
 def produce(port: int, topic: str, count: int) -> None:
@@ -187,10 +132,53 @@ def small_requests(port: int, count: int, depth: int) -> list[float]:
 
 LONE_TURNS = 40
 """The machine's wake-ups drift by more than the ways differ, so these take short turns."""
+AGREE = 0.1
+MOST_WARM = 8
+
+
+def one_round(
+    ways: dict[str, tuple[int, int | None]], upstream: str, number: int, records: int, small: int
+) -> dict[str, dict[str, float]]:
+    """Produce, consume and ask through each; return what it cost."""
+    found: dict[str, dict[str, float]] = {}
+    for at, (way, (port, pid)) in enumerate(ways.items()):
+        topic = f"bench-{at}-{number}"
+        admin = AdminClient({"bootstrap.servers": upstream})
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        time.sleep(0.5)
+        row = found[way] = {}
+        for shape, act in (
+            ("produce 1 KB", lambda p=port, t=topic: produce(p, t, records)),
+            ("consume 1 KB", lambda p=port, t=topic: consume(p, t, records)),
+            ("small request", lambda p=port: small_requests(p, small, 50)),
+        ):
+            before, began = busy_us(pid) if pid else 0.0, time.monotonic()
+            act()
+            took = time.monotonic() - began
+            cpu = ((busy_us(pid) if pid else 0.0) - before) / 1e6
+            if shape == "small request":
+                row["small request CPU µs"] = cpu / small * 1e6
+            else:
+                row[f"{shape} CPU s/GB"] = cpu / (records * RECORD_BYTES / 1e9)
+                row[f"{shape} MB/s"] = records * RECORD_BYTES / 1e6 / took
+        admin.delete_topics([topic])
+    return found
+
+
+def differ(one: dict[str, dict[str, float]], other: dict[str, dict[str, float]]) -> list[str]:
+    """Who cost more or less in one round than in the other."""
+    return [
+        way
+        for way, row in one.items()
+        if any(
+            "CPU" in key and value and abs(other[way][key] / value - 1) > AGREE
+            for key, value in row.items()
+        )
+    ]
 
 
 def main() -> None:
-    """Measure, print medians, and the ratios the issue asks for."""
+    """Measure, print medians, and the gateway's ratio to each of the others."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0)
@@ -212,44 +200,23 @@ def main() -> None:
                 process, port = gateway(Path(name) / way.replace(" ", "-"), upstream, quota)
                 processes.append(process)
                 ways[way] = (port, process.pid)
-            port = free_ports(4)[0]
-            java = ["java", "-Xmx512m", "-cp", f"{kroxylicious_jars()}/*"]
-            process = subprocess.Popen(
-                [*java, HERE / "Kroxylicious.java", str(port), str(broker)],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            processes.append(process)
-            wait_for(port, process)
-            ways["kroxylicious 0.12"] = (port, process.pid)
-            for round_number in range(-2, args.rounds):  # two rounds warm everything up
-                for way, (port, pid) in ways.items():
-                    topic = f"bench-{way.split()[-1].replace('.', '-')}-{round_number}"
-                    admin = AdminClient({"bootstrap.servers": upstream})
-                    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-                    time.sleep(0.5)
-                    row: dict[str, float] = {}
-                    for shape, act in (
-                        ("produce 1 KB", lambda p=port, t=topic: produce(p, t, records)),
-                        ("consume 1 KB", lambda p=port, t=topic: consume(p, t, records)),
-                        ("small request", lambda p=port: small_requests(p, small, 50)),
-                    ):
-                        before, began = cpu_of(pid) if pid else 0.0, time.monotonic()
-                        act()
-                        took = time.monotonic() - began
-                        cpu = (cpu_of(pid) if pid else 0.0) - before
-                        if shape == "small request":
-                            row["small request CPU µs"] = cpu / small * 1e6
-                        else:
-                            row[f"{shape} CPU s/GB"] = cpu / (records * RECORD_BYTES / 1e9)
-                            row[f"{shape} MB/s"] = records * RECORD_BYTES / 1e6 / took
-                    admin.delete_topics([topic])
-                    if round_number >= 0:
-                        for key, value in row.items():
-                            found.setdefault(way, {}).setdefault(key, []).append(value)
-            for way, (process, port) in bare_pipes(Path(name), broker).items():
-                processes.append(process)
-                wait_for(port, process)
-                ways[way] = (port, process.pid)
+            for way, peer in start_all(Path(name), broker).items():
+                processes.append(peer.process)
+                ways[way] = (peer.port, peer.process.pid)
+            before, number, late = one_round(ways, upstream, 0, records, small), 1, list(ways)
+            while late and number < MOST_WARM:
+                row = one_round(ways, upstream, number, records, small)
+                late, before, number = differ(before, row), row, number + 1
+            print(
+                f"warm after {number} rounds"
+                + (f"; still not agreeing: {', '.join(late)}" if late else ""),
+                flush=True,
+            )
+            for _ in range(args.rounds):
+                for way, row in one_round(ways, upstream, number, records, small).items():
+                    for key, value in row.items():
+                        found.setdefault(way, {}).setdefault(key, []).append(value)
+                number += 1
             turns = list(ways.items())
             for _ in range(LONE_TURNS):
                 random.shuffle(turns)  # who comes after whom matters too
@@ -264,10 +231,10 @@ def main() -> None:
     table = {w: {k: statistics.median(v) for k, v in rows.items()} for w, rows in found.items()}
     for way, row in table.items():
         print(f"{way:32}", "  ".join(f"{k} {v:8.2f}" for k, v in row.items()))
-    peer = table["kroxylicious 0.12"]
-    for way in [w for w in table if w.startswith(("headgate", "bare"))]:
-        ratios = {k: table[way][k] / peer[k] for k in table[way] if "MB/s" not in k}
-        print(f"{way} / kroxylicious:", "  ".join(f"{k} {v:.2f} x" for k, v in ratios.items()))
+    for ours in (way for way in table if way.startswith("headgate")):
+        for way in (way for way in table if not way.startswith(("headgate", "direct"))):
+            ratios = {k: table[ours][k] / table[way][k] for k in table[ours] if "MB/s" not in k}
+            print(f"{ours} / {way}:", "  ".join(f"{k} {v:.2f} x" for k, v in ratios.items()))
     if args.json:
         args.json.write_text(json.dumps(table, indent=1) + "\n")
 

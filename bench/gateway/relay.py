@@ -68,7 +68,7 @@ def certificate(folder: Path) -> None:
 
 def start(role: str, port: int, *more: str) -> subprocess.Popen[bytes]:
     if role == "kroxylicious":
-        from real_broker import kroxylicious_jars
+        from neighbours import kroxylicious_jars
 
         command = ["java", "-Xmx512m", "-cp", f"{kroxylicious_jars()}/*"]
         command += [str(HERE / "Kroxylicious.java"), str(port), *more]
@@ -113,7 +113,7 @@ def measure(args: argparse.Namespace, tls: tuple[str, ...]) -> dict[str, Any]:
         ),
     ]
     if tls:
-        from real_broker import free_ports
+        from neighbours import free_ports
 
         peer_port = free_ports(4)[0]  # one for each broker there might be
         more = (str(sink_port), f"{tls[1]}/key.pem", f"{tls[1]}/cert.pem")

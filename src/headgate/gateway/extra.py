@@ -9,7 +9,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.acceptor import listen, pending
+from headgate.gateway.acceptor import accept, listen, pending
 from headgate.gateway.draft_answers import ADMIN_APIS
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import NO_FIELD, Kind, Plan
@@ -124,7 +124,7 @@ class BootstrapListener:
                     self._wait(delay_ms)
                     return
             try:
-                sock, peer = self._sock.accept()
+                sock, peer = accept(self._sock)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # such as out of descriptors: don't spin
@@ -133,7 +133,6 @@ class BootstrapListener:
                 return
             self._next = None
             try:
-                sock.setblocking(False)
                 front.acceptors[self.name].admit(sock, host_address(str(peer[0])))
             except BaseException:
                 sock.close()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.log import get_logger
+from headgate.gateway.log import get_logger, tells_all
 from headgate.gateway.refusals import Refusals
 from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
@@ -105,11 +105,14 @@ class FrontState:
     ) -> None:
         """Count a close, and log it unless many of its kind were logged this minute."""
         self.meters.listeners[listener].closed[reason] += 1
+        ordinary = reason in ("client-gone", "drained")
+        if ordinary and not tells_all():
+            return
         whose = {}
         if session is not None:
             whose["connection"] = session.connection
             whose["principal"] = f"User:{session.identity.principal}"
-        if reason in ("client-gone", "drained"):
+        if ordinary:
             log.debug("connection closed", reason=reason, client=client, **whose)
             return
         minute = int(time.monotonic() // 60)

@@ -34,6 +34,9 @@ _NEEDS_QUOTES: Final = re.compile(r'[\s"=]|^$')
 Fields = MutableMapping[str, Any]
 
 
+_GATEWAY: Final = logging.getLogger("headgate.gateway")
+
+
 def get_logger(name: str) -> BoundLogger:
     """Return a logger whose calls take an event and fields: ``log.info("ready", process=7)``."""
     logger: BoundLogger = structlog.wrap_logger(
@@ -44,6 +47,11 @@ def get_logger(name: str) -> BoundLogger:
         cache_logger_on_first_use=True,
     )
     return logger
+
+
+def tells_all() -> bool:
+    """Whether debug lines of the gateway's are shown: asked where making one would cost."""
+    return _GATEWAY.isEnabledFor(logging.DEBUG)
 
 
 def set_up(

@@ -6,11 +6,15 @@ Source: org.apache.kafka.common.utils.Sanitizer (java.net.URLEncoder, then ``*``
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from headgate.errors import InvalidQuota
 
 _HEX = frozenset("0123456789abcdefABCDEF")
+_REMEMBERED_LENGTH: Final = 256
+"""Longer names are encoded anew each time: kept, they would take memory without bound."""
 
 
 def sanitize(name: str) -> str:
@@ -28,10 +32,17 @@ def sanitize(name: str) -> str:
 
     Source: Sanitizer.sanitize.
     """
+    return _remembered(name) if len(name) <= _REMEMBERED_LENGTH else _sanitize(name)
+
+
+def _sanitize(name: str) -> str:
     data = name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if data != name:  # an unpaired surrogate: Java's encoder writes '?'
         data = "".join("?" if "\ud800" <= c <= "\udfff" else c for c in name)
     return quote(data, safe="").replace("~", "%7E")
+
+
+_remembered = lru_cache(4_096)(_sanitize)
 
 
 def desanitize(name: str) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headgate.errors import ConfigError
@@ -32,6 +33,7 @@ PER_IP_CONFIG: Final = "max.connections.per.ip"
 PER_IP_OVERRIDES_CONFIG: Final = "max.connections.per.ip.overrides"
 
 
+@lru_cache(4_096)
 def host_address(text: str) -> str:
     """
     Return an address as Java's getHostAddress spells it: IPv6 in eight groups, unabbreviated.
