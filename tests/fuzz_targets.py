@@ -39,6 +39,7 @@ from headgate.wire.messages import (
     produce,
     share,
 )
+from headgate.wire.schema import finish
 
 BOOK = {1: ("gate.example", 19001), 2: ("gate.example", 19002)}
 ALLOWED = (RemoteProtocolError,)
@@ -92,9 +93,9 @@ def _request(key: int, version: int, body: bytes) -> None:
             read = decode_request(key, version, again, at)
             assert encode_request(key, version, 7, "app", read) == again
             if key in mutation.REQUESTS:
-                seen = mutation.mutations(key, version, raw, at, default_partitions=1)
-                mutation.keep(key, version, raw, set(seen.topics[:1]))
-                mutation.refuse(key, version, 7, seen.topics, 5)
+                seen = finish(mutation.mutations(key, version, message, default_partitions=1))
+                finish(mutation.keep(key, version, raw, message, set(seen.topics[:1])))
+                finish(mutation.refuse(key, version, 7, seen.topics, 5))
     if key in draft.REQUESTS and version == 0:
         how, message = _outcome(lambda: draft.decode_request(key, 0, raw, at))
         if how == "read":

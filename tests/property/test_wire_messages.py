@@ -12,11 +12,16 @@ from headgate.wire.messages import (
     REQUESTS,
     RESPONSES,
     decode_request,
+    decode_request_steps,
     decode_response,
+    decode_response_steps,
     encode_request,
+    encode_request_steps,
     encode_response,
+    encode_response_steps,
     quotas,
 )
+from headgate.wire.schema import finish
 from wire_oracles import (
     FEW,
     QUICK,
@@ -47,6 +52,10 @@ def test_a_request_of_kios_is_read_and_written_back_byte_for_byte(
     _, _, correlation_id, client_id, body = parse_request_header(frame)
     message = decode_request(key, version, frame, body)
     assert encode_request(key, version, correlation_id, client_id, message) == frame
+    # Step by step nothing differs.
+    assert repr(finish(decode_request_steps(key, version, frame, body))) == repr(message)
+    steps = encode_request_steps(key, version, correlation_id, client_id, message)
+    assert finish(steps) == frame
 
 
 @pytest.mark.parametrize(("key", "version"), WHOLE)
@@ -58,6 +67,9 @@ def test_a_response_of_kios_is_read_and_written_back_byte_for_byte(
     frame = kio_response(data.draw(kio_values(key, version, response=True)))
     message = decode_response(key, version, frame)
     assert encode_response(key, version, 7, message) == frame
+    assert repr(finish(decode_response_steps(key, version, frame))) == repr(message)
+    if not RESPONSES[key].tagged:
+        assert finish(encode_response_steps(key, version, 7, message)) == frame
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -391,7 +391,7 @@ GROUPS: tuple[Group, ...] = (
     ),
     Group(
         "Logs",
-        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason; metrics count all.",
+        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line tells how many were left out, and metrics count all.",
         (
             Setting("headgate.log.format", k.one_of("text", "json"), "text",
                     "How `headgate serve` writes log lines to stderr: an event with `key=value` fields, or a JSON "

@@ -3,21 +3,25 @@ What the gateway answers itself: client quotas (48, 49), broker settings (32, 33
 
 Client quotas and the gateway's broker settings are for ``super.users`` and
 ``headgate.admin.principals``; anyone else gets CLUSTER_AUTHORIZATION_FAILED and leaves an audit
-line. The store is asked on a thread of its own, never on the event loop.
+line, before what he asks is read. What the others ask is read and answered in slices (``slices``).
+The store is asked on a thread of its own, never on the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway import broker_settings, draft_answers, mutations
+from headgate.gateway.denials import SMALL_BYTES, Denials
 from headgate.gateway.limits import static_defaults
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import Kind
+from headgate.gateway.slices import Slices, Work
+from headgate.gateway.sparing import Sparing
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.filter import FilterComponent, match_type_of, matches, validate_filter
@@ -25,7 +29,14 @@ from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 from headgate.wire import apis
-from headgate.wire.messages import decode_request, encode_response, quotas
+from headgate.wire.messages import (
+    decode_request_steps,
+    encode_response,
+    encode_response_steps,
+    quotas,
+)
+from headgate.wire.messages.denied import RELEASED
+from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
@@ -45,10 +56,14 @@ class Answers:
 
     Args:
         gateway: whose store, table and settings are used.
+        slices: of the loop; None: of its own.
     """
 
-    def __init__(self, gateway: GatewayState) -> None:
+    def __init__(self, gateway: GatewayState, slices: Slices | None = None) -> None:
         self.gateway = gateway
+        self.slices = slices or Slices()
+        self.denials = Denials()
+        self.refusals = Sparing(_left_out)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
         self._finishing: set[asyncio.Task[None]] = set()
 
@@ -61,14 +76,53 @@ class Answers:
         """Run something that may wait, off the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
-    def finish(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the rest of an answer, whether or not its client is still there."""
-        task = asyncio.get_running_loop().create_task(work)
+    def merge(self, link: Link, ask: Ask, work: Work[bytes], answer: bytes) -> bytes | Ask:
+        """
+        Make a client's answer out of a broker's: at once if that is small, else in slices.
+
+        Args:
+            link: the client's.
+            ask: the request that the broker answered.
+            work: makes the answer.
+            answer: the broker's; its size counts.
+
+        Returns:
+            What ``Session.forward``'s merge returns.
+        """
+        if len(answer) <= SMALL_BYTES:
+            return finish(work)
+
+        async def merged() -> bytes:
+            return await self.slices.run(work)
+
+        self.answer_later(link, ask, merged())
+        return ask
+
+    def answer_later(self, link: Link, ask: Ask, work: Coroutine[Any, Any, bytes]) -> None:
+        """Answer a client when work is done, which is done whether or not it is still there."""
+
+        async def answer() -> None:
+            try:
+                link.answer(ask, await work)
+            except Exception as error:
+                self.failed(link, ask, error)
+
+        # Not one of the link's tasks: a client that hangs up now leaves no half alteration.
+        task = asyncio.get_running_loop().create_task(answer())
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
+    def failed(self, link: Link, ask: Ask, error: Exception) -> None:
+        """Close a link whose question couldn't be answered."""
+        log.exception("an answer failed", api=ask.plan.name)
+        link.close("answer-failed", f"{ask.plan.name}: {error}")
+
     async def refused(self, ask: Ask, tool: str) -> None:
-        """Leave an audit line about a principal that may not."""
+        """Leave a log and an audit line about a principal that may not, ten a minute of a kind."""
+        if not self.refusals.passes(
+            ask.plan.name, ask.principal, api=ask.plan.name, principal=f"User:{ask.principal}"
+        ):
+            return
         log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
         store = self.gateway.store
         if store is None:
@@ -86,7 +140,7 @@ class Answers:
                 await self.gateway.token_owners.find(ask.token_id, face)
                 link.resume(ask)
             elif ask.plan.kind == Kind.MUTATION:
-                await mutations.charge(self.gateway, front, face, link, ask)
+                await mutations.charge(self, front, face, link, ask)
             elif ask.plan.kind == Kind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))
             elif ask.plan.kind == Kind.DRAFT:
@@ -102,13 +156,12 @@ class Answers:
         except RemoteProtocolError as error:
             link.close(error.reason, f"from the client: {ask.plan.name}: {error}")
         except Exception as error:
-            log.exception("an answer failed", api=ask.plan.name)
-            link.close("answer-failed", f"{ask.plan.name}: {error}")
+            self.failed(link, ask, error)
 
     # --- 48 ---------------------------------------------------------------------------------
 
     async def _describe(self, ask: Ask) -> bytes:
-        request = decode_request(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
+        plan = ask.plan
         try:
             if not self.may_administer(ask.principal):
                 await self.refused(ask, "kafka")
@@ -116,11 +169,17 @@ class Answers:
                     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
                     KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
                 )
-            entries = describe(await self.table(), request)
-            response = quotas.DescribeClientQuotasResponse(entries)
+            request = await self.slices.run(
+                decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
+            )
+            entries = await self.slices.run(describe(await self.table(), request))
         except ApiError as error:
-            response = quotas.DescribeClientQuotasResponse(None, int(error.code), error.message)
-        return encode_response(ask.plan.key, ask.plan.version, ask.correlation_id, response)
+            refusal = quotas.DescribeClientQuotasResponse(None, int(error.code), error.message)
+            return encode_response(plan.key, plan.version, ask.correlation_id, refusal)
+        response = quotas.DescribeClientQuotasResponse(entries)
+        return await self.slices.run(
+            encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
+        )
 
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
@@ -139,37 +198,24 @@ class Answers:
     # --- 49 ---------------------------------------------------------------------------------
 
     async def _alter(self, ask: Ask, listener: str) -> bytes:
-        request = decode_request(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
-        entities = [entity_of(entry.entity) for entry in request.entries]
+        plan = ask.plan
         if not self.may_administer(ask.principal):
             await self.refused(ask, ask.client_id or "kafka")
-            denied = ApiError(
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-            )
-            results = [AlterResult(entity, denied) for entity in entities]
-        else:
-            alterations = [
-                QuotaAlteration.of(entity, (alteration_op(op) for op in entry.ops))
-                for entity, entry in zip(entities, request.entries, strict=True)
-            ]
-            results = await self.alter(
-                alterations,
-                validate_only=request.validate_only,
-                who=f"User:{ask.principal}",
-                tool=ask.client_id or f"listener {listener}",
-            )
-        response = quotas.AlterClientQuotasResponse(
-            tuple(
-                quotas.AlteredEntry(
-                    entry.entity,
-                    0 if result.error is None else int(result.error.code),
-                    None if result.error is None else result.error.message,
-                )
-                for entry, result in zip(request.entries, results, strict=True)
-            )
+            return await self.denials.answer(ask, RELEASED)
+        request = await self.slices.run(
+            decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
         )
-        return encode_response(ask.plan.key, ask.plan.version, ask.correlation_id, response)
+        results = await self.alter(
+            await self.slices.run(_alterations(request)),
+            validate_only=request.validate_only,
+            who=f"User:{ask.principal}",
+            tool=ask.client_id or f"listener {listener}",
+        )
+        entries = await self.slices.run(self.altered(quotas.AlteredEntry, request, results))
+        response = quotas.AlterClientQuotasResponse(entries)
+        return await self.slices.run(
+            encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
+        )
 
     async def alter(
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
@@ -187,6 +233,21 @@ class Answers:
             error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(failure))
             return [AlterResult(a.entity, error) for a in alterations]
 
+    @staticmethod
+    def altered(
+        entry: Callable[..., T], request: Any, results: list[AlterResult]
+    ) -> Work[tuple[T, ...]]:
+        """Return how it went, entity by entity in the order asked, as entries of an answer."""
+        entries = []
+        for asked, result in zip(request.entries, results, strict=True):
+            error = result.error
+            if error is None:
+                entries.append(entry(asked.entity))
+            else:
+                entries.append(entry(asked.entity, int(error.code), error.message))
+            yield
+        return tuple(entries)
+
 
 def entity_of(parts: Any) -> QuotaEntity:
     """Return the entity of a released request's parts; a null name is the default."""
@@ -202,7 +263,20 @@ def alteration_op(op: Any) -> Op:
     return Op(QuotaKey.parse(op.key), None if op.remove else op.value)
 
 
-def describe(table: QuotaTable, request: Any) -> tuple[quotas.DescribedEntry, ...]:
+def _alterations(request: Any) -> Work[list[QuotaAlteration]]:
+    """Return what a released request wants changed."""
+    alterations = []
+    for entry in request.entries:
+        ops = []
+        for op in entry.ops:
+            ops.append(alteration_op(op))
+            yield
+        alterations.append(QuotaAlteration.of(entity_of(entry.entity), ops))
+        yield
+    return alterations
+
+
+def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntry, ...]]:
     """
     Return the entities that a released filter selects.
 
@@ -214,14 +288,18 @@ def describe(table: QuotaTable, request: Any) -> tuple[quotas.DescribedEntry, ..
         for c in request.components
     ]
     validate_filter(components)
-    return tuple(
-        quotas.DescribedEntry(
-            tuple(
+    found = []
+    for entity, values in table.entities.items():
+        if not components or matches(components, entity, request.strict):
+            parts = tuple(
                 quotas.EntityPart(kind, name if isinstance(name, str) else None)
                 for kind, name in entity
-            ),
-            tuple(quotas.Value(key.name, value) for key, value in values.items()),
-        )
-        for entity, values in table.entities.items()
-        if not components or matches(components, entity, request.strict)
-    )
+            )
+            told = tuple(quotas.Value(key.name, value) for key, value in values.items())
+            found.append(quotas.DescribedEntry(parts, told))
+        yield
+    return tuple(found)
+
+
+def _left_out(count: int, fields: Mapping[str, Any]) -> None:
+    log.warning("refused; not every one is logged", left_out=count, **fields)

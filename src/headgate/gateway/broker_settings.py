@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.gateway.denials import SMALL_BYTES
 from headgate.gateway.limits import QUOTA_DEFAULTS, static_defaults, static_limits
 from headgate.gateway.log import get_logger
 from headgate.quota.key import format_value
@@ -24,11 +25,12 @@ from headgate.store.base import BROKER_SETTINGS, base_setting
 from headgate.wire import apis
 from headgate.wire.messages import (
     configs,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
+    decode_request_steps,
+    decode_response_steps,
+    encode_request_steps,
+    encode_response_steps,
 )
+from headgate.wire.messages.denied import RELEASED
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.gateway.commands import Ask
     from headgate.gateway.front import BrokerFront
     from headgate.gateway.link import Link
+    from headgate.gateway.slices import Work
 
 log = get_logger("headgate.gateway")
 
@@ -51,7 +54,10 @@ _ADDRESSES: Final = frozenset(
     }
 )
 """Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
+_ADDRESS_BYTES: Final = tuple(name.encode() for name in _ADDRESSES)
 _TWICE: Final = "Each resource must appear at most once."
+_COMMON: Final = b"max.connection"
+"""What every setting of ours has in its name: a request without it has none."""
 _INT: Final = 3
 _LONG: Final = 5
 _STRING: Final = 2
@@ -65,11 +71,27 @@ def is_ours(name: str) -> bool:
 
 async def split(answers: Answers, front: BrokerFront, link: Link, ask: Ask) -> None:
     """Answer our part of a request, let the broker answer the rest, join the two."""
-    request = decode_request(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
+    describing = ask.plan.key == apis.DESCRIBE_CONFIGS
+    if not answers.may_administer(ask.principal):
+        if describing:
+            _describe(answers, link, ask, {})
+            return
+        if _COMMON not in ask.frame:
+            link.forward(ask, ask.frame)
+            return
+        if len(ask.frame) > SMALL_BYTES:
+            # Differs: who may not gets no part of a large request that names a setting of ours.
+            await answers.refused(ask, ask.client_id or "kafka")
+            link.answer(ask, await answers.denials.answer(ask, RELEASED))
+            return
+    request = await answers.slices.run(
+        decode_request_steps(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
+    )
     if not any(r.resource_type == configs.BROKER for r in request.resources):
         link.forward(ask, ask.frame)
-    elif ask.plan.key == apis.DESCRIBE_CONFIGS:
-        await _describe(answers, link, ask, request)
+    elif describing:
+        brokers = (r for r in request.resources if r.resource_type == configs.BROKER)
+        _describe(answers, link, ask, {r.resource_name: r.keys for r in brokers})
     else:
         await _alter(answers, link, ask, request)
 
@@ -77,29 +99,38 @@ async def split(answers: Answers, front: BrokerFront, link: Link, ask: Ask) -> N
 # --- 32 -------------------------------------------------------------------------------------
 
 
-async def _describe(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
-    asked = {
-        r.resource_name: r.keys for r in request.resources if r.resource_type == configs.BROKER
-    }
-    ours = answers.may_administer(ask.principal)
+def _describe(
+    answers: Answers, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
+) -> None:
+    """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
     dynamic = answers.gateway.broker_configs
     static = static_limits(answers.gateway.settings)
     defaults = _quota_defaults(answers.gateway.settings)
+    plan = ask.plan
 
     def shown(result: Any) -> Any:
-        if result.resource_type != configs.BROKER or result.resource_name not in asked:
+        if result.resource_type != configs.BROKER:
             return result
         result = _without_addresses(result)
-        if not ours:
+        if result.resource_name not in asked:
             return result
         return _with_ours(result, asked[result.resource_name], static, dynamic, defaults)
 
-    def merge(frame: bytes) -> bytes:
-        response = decode_response(ask.plan.key, ask.plan.version, frame)
-        results = tuple(shown(result) for result in response.results)
-        return encode_response(
-            ask.plan.key, ask.plan.version, ask.correlation_id, replace(response, results=results)
+    def merged(frame: bytes) -> Work[bytes]:
+        response = yield from decode_response_steps(plan.key, plan.version, frame)
+        results = []
+        for result in response.results:
+            results.append(shown(result))
+            yield
+        response = replace(response, results=tuple(results))
+        return (
+            yield from encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
         )
+
+    def merge(frame: bytes) -> bytes | Ask:
+        if not asked and not any(name in frame for name in _ADDRESS_BYTES):
+            return frame  # of topics, nearly always
+        return answers.merge(link, ask, merged(frame), frame)
 
     link.forward(ask, ask.frame, merge)
 
@@ -229,7 +260,7 @@ async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
     only what it has taken is done here too. What may still go wrong after that, the store's
     failing or the gateway's end, leaves the broker's part without ours: the answer says so.
     """
-    known = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    known = Counter(r.resource_name for r in request.resources if r.resource_type == configs.BROKER)
     refused: dict[str, ApiError] = {}
     parts: dict[str, _Part] = {}
     upstream: list[configs.AlterResource] = []
@@ -240,7 +271,7 @@ async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
             upstream.append(resource)
             continue
         try:
-            if known[configs.BROKER, name] > 1:
+            if known[name] > 1:
                 raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
             part = await _checked(answers, ask, resource)
         except ApiError as error:
@@ -278,11 +309,13 @@ async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
         ]
         own = sorted({*refused, *parts} - asked)
         results.extend(_result(name, refused.get(name)) for name in own)
-        return encode_response(
-            ask.plan.key,
-            ask.plan.version,
-            ask.correlation_id,
-            replace(response, responses=tuple(results)),
+        return await answers.slices.run(
+            encode_response_steps(
+                ask.plan.key,
+                ask.plan.version,
+                ask.correlation_id,
+                replace(response, responses=tuple(results)),
+            )
         )
 
     if not upstream:
@@ -290,24 +323,21 @@ async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
         return
 
     def merge(frame: bytes) -> Ask:
-        async def answer() -> None:
-            try:
-                response = decode_response(ask.plan.key, ask.plan.version, frame)
-                link.answer(ask, await finish(response))
-            except Exception as error:
-                log.exception("an answer failed", api=ask.plan.name)
-                link.close("answer-failed", f"{ask.plan.name}: {error}")
+        async def joined() -> bytes:
+            steps = decode_response_steps(ask.plan.key, ask.plan.version, frame)
+            return await finish(await answers.slices.run(steps))
 
-        # Not one of the link's tasks: a client that hangs up now leaves no half alteration.
-        answers.finish(answer())
+        answers.answer_later(link, ask, joined())
         return ask
 
-    frame = encode_request(
-        ask.plan.key,
-        ask.plan.version,
-        ask.correlation_id,
-        ask.client_id,
-        replace(request, resources=tuple(upstream)),
+    frame = await answers.slices.run(
+        encode_request_steps(
+            ask.plan.key,
+            ask.plan.version,
+            ask.correlation_id,
+            ask.client_id,
+            replace(request, resources=tuple(upstream)),
+        )
     )
     link.forward(ask, frame, merge)
 

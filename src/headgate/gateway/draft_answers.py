@@ -11,23 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError, KafkaError
-from headgate.quota.alteration import (
-    AlterResult,
-    Op,
-    QuotaAlteration,
-    check_types,
-    request_error,
-)
+from headgate.quota.alteration import Op, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter, matches
 from headgate.quota.key import QuotaKey, canonical_type, canonical_units, format_value
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.wire import apis
 from headgate.wire.messages import api_versions, draft
+from headgate.wire.messages.denied import DRAFT
 
 if TYPE_CHECKING:
     from headgate.gateway.answers import Answers
     from headgate.gateway.commands import Ask
+    from headgate.gateway.slices import Work
     from headgate.quota.table import QuotaTable
 
 ADMIN_APIS: Final = (
@@ -55,58 +51,61 @@ def versions(ask: Ask) -> bytes:
 
 async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
     """Answer one of the three; anybody but an administrator is refused."""
-    key = ask.plan.key
-    request = draft.decode_request(key, 0, ask.frame, draft.body_offset(ask.frame))
-    allowed = answers.may_administer(ask.principal)
-    if not allowed:
+    key, run = ask.plan.key, answers.slices.run
+    if not answers.may_administer(ask.principal):
         await answers.refused(ask, ask.client_id or f"listener {listener}")
+        if key == draft.DESCRIBE_QUOTAS:
+            refusal = draft.DescribeQuotasResponse((_described_error(_DENIED),))
+            return draft.encode_response(key, 0, ask.correlation_id, refusal)
+        return await answers.denials.answer(ask, DRAFT)
+    offset = draft.body_offset(ask.frame)
+    request = await run(draft.decode_request_steps(key, 0, ask.frame, offset))
     response: Any
     if key == draft.DESCRIBE_QUOTAS:
-        response = draft.DescribeQuotasResponse(
-            describe(await answers.table(), request) if allowed else (_described_error(_DENIED),)
-        )
+        found = await run(describe(await answers.table(), request))
+        response = draft.DescribeQuotasResponse(found)
     elif key == draft.DESCRIBE_EFFECTIVE_QUOTAS:
-        response = draft.DescribeEffectiveQuotasResponse(
-            (effective(await answers.explained(), request),)
-            if allowed
-            else (draft.EffectiveEntry(request.entity, (), int(_DENIED.code), _DENIED.message),)
-        )
+        table = await answers.explained()
+        await answers.on_thread(table.keys)  # indexes a table that is asked for the first time
+        response = draft.DescribeEffectiveQuotasResponse((await run(effective(table, request)),))
     else:
-        entities = [entity_of(entry.entity) for entry in request.entries]
-        if allowed:
-            results = await answers.alter(
-                [
-                    QuotaAlteration.of(entity, (_op(op) for op in entry.ops))
-                    for entity, entry in zip(entities, request.entries, strict=True)
-                ],
-                validate_only=request.validate_only,
-                who=f"User:{ask.principal}",
-                tool=ask.client_id or f"listener {listener}",
-            )
-        else:
-            results = [AlterResult(entity, _DENIED) for entity in entities]
-        response = draft.AlterQuotasResponse(
-            tuple(
-                draft.AlteredEntry(
-                    entry.entity,
-                    0 if result.error is None else int(result.error.code),
-                    None if result.error is None else result.error.message,
-                )
-                for entry, result in zip(request.entries, results, strict=True)
-            )
+        results = await answers.alter(
+            await run(_alterations(request)),
+            validate_only=request.validate_only,
+            who=f"User:{ask.principal}",
+            tool=ask.client_id or f"listener {listener}",
         )
-    return draft.encode_response(key, 0, ask.correlation_id, response)
+        response = draft.AlterQuotasResponse(
+            await run(answers.altered(draft.AlteredEntry, request, results))
+        )
+    return await run(draft.encode_response_steps(key, 0, ask.correlation_id, response))
 
 
-def describe(table: QuotaTable, request: Any) -> tuple[draft.DescribedQuota, ...]:
+def _alterations(request: Any) -> Work[list[QuotaAlteration]]:
+    """Return what a draft request wants changed."""
+    alterations = []
+    for entry in request.entries:
+        ops = []
+        for op in entry.ops:
+            ops.append(_op(op))
+            yield
+        alterations.append(QuotaAlteration.of(entity_of(entry.entity), ops))
+        yield
+    return alterations
+
+
+def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota, ...]]:
     """Return the quotas of the entities that pass every filter; a bad filter is one entry."""
+    components, found = [], []
     try:
-        components = [_filter(item).component() for item in request.filters]
+        for item in request.filters:
+            yield
+            components.append(_filter(item).component())
         check_types(component.entity_type for component in components)
     except ApiError as error:
         return (_described_error(error),)
-    found = []
     for entity, values in table.entities.items():
+        yield
         if components and not matches(components, entity):
             continue
         for key, value in values.items():
@@ -124,7 +123,7 @@ def describe(table: QuotaTable, request: Any) -> tuple[draft.DescribedQuota, ...
     return tuple(found)
 
 
-def effective(table: QuotaTable, request: Any) -> draft.EffectiveEntry:
+def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
     """Return what applies to an entity, per key, with what it overrides unless left out."""
     entity = entity_of(request.entity)
     fault = request_error(entity)
@@ -132,6 +131,7 @@ def effective(table: QuotaTable, request: Any) -> draft.EffectiveEntry:
         return draft.EffectiveEntry(request.entity, (), int(fault.code), fault.message)
     values = []
     for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
+        yield
         found: EffectiveQuota = resolve_entity(table, entity, key)
         if found.value is None or found.source is None:
             continue

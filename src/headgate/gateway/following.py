@@ -173,6 +173,8 @@ class Following(Opening):
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.
                     self._fell("idle connections are closed, shares divided", error)
+                front.closes.tell()
+            self.answers.refusals.tell()
             self._buffer.pool.expire(time.monotonic_ns() // 1_000_000)
             if self._streamed is not None and self.has_splits:
                 self._streamed.watch(now)

@@ -5,12 +5,12 @@ What the gateway's side of one broker has: listeners, rules, connections, and wh
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headgate.gateway.log import get_logger, tells_all
 from headgate.gateway.refusals import Refusals
+from headgate.gateway.sparing import Sparing
 from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 log = get_logger("headgate.gateway")
 
-_LOGGED_PER_REASON: Final = 10
-"""Closes of one reason that are logged per minute; the metrics count every one."""
+
+def _left_out(count: int, fields: Mapping[str, Any]) -> None:
+    log.warning("connections closed; not every one is logged", left_out=count, **fields)
 
 
 class FrontState:
@@ -79,7 +80,7 @@ class FrontState:
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
         self.ending = False  # it drains: another may front the broker already
         self.failed_at = float("-inf")  # when the broker couldn't be reached, monotonic seconds
-        self._logged: dict[str, tuple[int, int]] = {}
+        self.closes = Sparing(_left_out)  # which of them are logged
         self.quotas = ConnectionQuotas(
             (),
             settings.inter_broker_listener_name,
@@ -115,11 +116,7 @@ class FrontState:
         if ordinary:
             log.debug("connection closed", reason=reason, client=client, **whose)
             return
-        minute = int(time.monotonic() // 60)
-        last, count = self._logged.get(reason, (minute, 0))
-        count = count + 1 if last == minute else 1
-        self._logged[reason] = (minute, count)
-        if count <= _LOGGED_PER_REASON:
+        if self.closes.passes(reason, reason=reason, broker=self.broker_id):
             log.warning(
                 "connection closed",
                 reason=reason,

@@ -31,6 +31,7 @@ from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
 from headgate.gateway.rewrite import Addresses
 from headgate.gateway.sides import ReadBuffer
+from headgate.gateway.slices import Slices
 from headgate.gateway.stream_splits import StreamedSplits
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners
@@ -113,7 +114,8 @@ class GatewayState:
         self.clusters: dict[str, up.Cluster] = {}
         self.unexposed: set[int] = set()
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
-        self.answers = Answers(self)
+        self.slices = Slices()
+        self.answers = Answers(self, self.slices)
         self.topics = Topics(self)
         self.token_owners = TokenOwners(self, self._spawn)
         self.hosts = Hosts(self._spawn)

@@ -15,91 +15,100 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ApiError
 from headgate.wire import apis
-from headgate.wire.messages import decode_request, decode_response, mutation
+from headgate.wire.messages import decode_request_steps, decode_response_steps, mutation
 
 if TYPE_CHECKING:
+    from headgate.gateway.answers import Answers
     from headgate.gateway.commands import Ask
     from headgate.gateway.face import ListenerFace
     from headgate.gateway.front import BrokerFront
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.link import Link
+    from headgate.gateway.slices import Work
 
 AT_LEAST: Final = 1
 """Mutations a topic is charged whose partitions nobody can tell."""
 
 
 async def charge(
-    gateway: GatewayState, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
+    answers: Answers, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
 ) -> None:
-    """Charge a request topic by topic, refuse what is over quota, pass on the rest."""
+    """Charge a request topic by topic, refuse what is over quota, pass on the rest; in slices."""
     plan = ask.plan
     rules = front.rules
-    current, default = await _known(gateway, front, face, ask)
-    asked = mutation.mutations(
-        plan.key,
-        plan.version,
-        ask.frame,
-        ask.body_offset,
-        current=current.get,
-        default_partitions=default,
+    run = answers.slices.run
+    request = await run(decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset))
+    current, default = await _known(answers.gateway, front, face, plan.key, request)
+    asked = await run(
+        mutation.mutations(
+            plan.key, plan.version, request, current=current.get, default_partitions=default
+        )
     )
-    now_ms = rules.clock()
-    context = link.session.context
-    quota = rules.mutation_quota(context, plan, now_ms)
     refused: list[Any] = []
     charged: dict[Any, int] = {}
-    size: int | None = len(ask.frame)
-    for topic, partitions in zip(asked.topics, asked.partitions, strict=True):
-        if current.get(topic) == 0:
-            count = 0  # there is no such topic: the broker refuses it and charges nothing
-        elif partitions is None:
-            # Differs: a topic whose partitions the cluster won't tell counts as one mutation.
-            count = AT_LEAST
-            rules.meters.mutations_guessed += 1
-        else:
-            count = partitions
-        try:
-            quota.record(count, now_ms)
-        except ApiError:
-            refused.append(topic)
-        else:
-            charged[topic] = count if quota.was_charged else 0
-        rules.mutated(link.session, context, plan, count, quota, size, now_ms)
-        size = None
+    context = link.session.context
+    quota = rules.mutation_quota(context, plan, rules.clock())
     link.session.mutation_quota = quota
+
+    def charge_each() -> Work[None]:
+        size: int | None = len(ask.frame)
+        for topic, partitions in zip(asked.topics, asked.partitions, strict=True):
+            if current.get(topic) == 0:
+                count = 0  # there is no such topic: the broker refuses it and charges nothing
+            elif partitions is None:
+                # Differs: a topic whose partitions the cluster won't tell counts as one mutation.
+                count = AT_LEAST
+                rules.meters.mutations_guessed += 1
+            else:
+                count = partitions
+            now_ms = rules.clock()
+            try:
+                quota.record(count, now_ms)
+            except ApiError:
+                refused.append(topic)
+            else:
+                charged[topic] = count if quota.was_charged else 0
+            rules.mutated(link.session, context, plan, count, quota, size, now_ms)
+            size = None
+            yield
+
+    await run(charge_each())
     if not refused:
         frame = ask.frame
     elif not charged:
+        throttle_ms = quota.throttle_time_ms(rules.clock())
         link.answer(
             ask,
-            mutation.refuse(
-                plan.key, plan.version, ask.correlation_id, refused, quota.throttle_time_ms(now_ms)
+            await run(
+                mutation.refuse(plan.key, plan.version, ask.correlation_id, refused, throttle_ms)
             ),
         )
         return
     else:
-        frame = mutation.keep(plan.key, plan.version, ask.frame, refused)
+        frame = await run(mutation.keep(plan.key, plan.version, ask.frame, request, refused))
 
-    def merge(answer: bytes) -> bytes:
-        response = decode_response(plan.key, plan.version, answer)
+    def merged(answer: bytes) -> Work[bytes]:
+        response = yield from decode_response_steps(plan.key, plan.version, answer)
         for topic in response.topics:
+            yield
             if topic.error_code:
                 name = getattr(topic, "name", None)
                 count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
                 if count:
                     # Differs: charged when asked, given back when refused; Kafka validates first.
                     rules.give_back(link.session, context, plan, count)
-        return mutation.merge(plan.key, plan.version, answer, refused) if refused else answer
+        if not refused:
+            return answer
+        return (yield from mutation.merge(plan.key, plan.version, answer, response, refused))
 
-    link.forward(ask, frame, merge)
+    link.forward(ask, frame, lambda answer: answers.merge(link, ask, merged(answer), answer))
 
 
 async def _known(
-    gateway: GatewayState, front: BrokerFront, face: ListenerFace, ask: Ask
+    gateway: GatewayState, front: BrokerFront, face: ListenerFace, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
     """Find out how many partitions topics have, or get that leave it open, where that matters."""
-    request = decode_request(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
-    if ask.plan.key == apis.CREATE_TOPICS:
+    if key == apis.CREATE_TOPICS:
         if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
             return {}, await gateway.topics.default(front, face)
         return {}, None

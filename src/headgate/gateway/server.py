@@ -174,6 +174,7 @@ class Gateway(Following):
             await self._end("splits", loop.run_in_executor(None, self._streamed.close))
         await self._end("the usage journal", loop.run_in_executor(None, self.journal.close))
         self._lease_threads.shutdown(wait=False, cancel_futures=True)
+        self.answers.denials.close()
         self.instance.close()
 
     async def _end(self, what: str, work: Awaitable[Any]) -> None:

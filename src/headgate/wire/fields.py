@@ -28,6 +28,8 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 FLOAT64 = struct.Struct(">d")
 
+MOST_TAGS = 1_024
+"""Tagged fields of one section; Kafka's own messages have six at most."""
 MAX_INT16 = 2**15 - 1
 MAX_INT32 = 2**31 - 1
 # A 32-bit number takes at most five groups of seven bits, a 64-bit one ten.
@@ -206,7 +208,7 @@ def skip_tags(buffer: Buffer, offset: int) -> int:
             return offset + 1
     except IndexError:
         raise truncated("tagged fields", offset) from None
-    count, offset = read_varint(buffer, offset)
+    count, offset = _tag_count(buffer, offset)
     for _ in range(count):
         _, offset = read_varint(buffer, offset)
         size, offset = read_varint(buffer, offset)
@@ -219,12 +221,23 @@ def skip_tags(buffer: Buffer, offset: int) -> int:
 def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, bytes], int]:
     """Read a tagged-field section: tag number to raw value, in the order sent."""
     tags: dict[int, bytes] = {}
-    count, offset = read_varint(buffer, offset)
+    count, offset = _tag_count(buffer, offset)
     for _ in range(count):
         tag, offset = read_varint(buffer, offset)
         size, offset = read_varint(buffer, offset)
         tags[tag], offset = _take(buffer, offset, size, "a tagged field")
     return tags, offset
+
+
+def _tag_count(buffer: Buffer, offset: int) -> tuple[int, int]:
+    """Read how many tagged fields there are."""
+    count, after = read_varint(buffer, offset)
+    if count > MOST_TAGS:
+        # Differs: Kafka reads any number of tagged fields; a million would stop the gateway.
+        raise RemoteProtocolError(
+            f"{count} tagged fields at byte {offset}; at most {MOST_TAGS} are read"
+        )
+    return count, after
 
 
 def write_varint(value: int) -> bytes:

@@ -13,7 +13,7 @@ Unlike kio's, the float64 here takes infinities and NaN: a quota may be infinite
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
@@ -21,6 +21,17 @@ from headgate.wire import fields as f
 from headgate.wire.fields import Buffer
 
 T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that yields between its steps, each a few microseconds long, and returns what it makes."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """Do all steps at once, and return what they make."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 class Type(Protocol):
@@ -79,10 +90,8 @@ class Array(NamedTuple):
 
     def read(self, buffer: Buffer, offset: int, version: int, flexible: bool) -> tuple[Any, int]:
         """Return the elements and the next offset."""
-        count, offset = f.read_array_length(buffer, offset, flexible)
+        count, offset = self.begin(buffer, offset, flexible)
         if count < 0:
-            if not self.nullable:
-                raise RemoteProtocolError(f"null array at byte {offset} where one must stand")
             return None, offset
         values = []
         read = self.element.read
@@ -90,6 +99,13 @@ class Array(NamedTuple):
             value, offset = read(buffer, offset, version, flexible)
             values.append(value)
         return tuple(values), offset
+
+    def begin(self, buffer: Buffer, offset: int, flexible: bool) -> tuple[int, int]:
+        """Return the number of elements, -1 for null, and the first one's offset."""
+        count, offset = f.read_array_length(buffer, offset, flexible)
+        if count < 0 and not self.nullable:
+            raise RemoteProtocolError(f"null array at byte {offset} where one must stand")
+        return count, offset
 
     def write(self, value: Any, out: list[bytes], version: int, flexible: bool) -> None:
         """Append the count and the elements."""
@@ -146,12 +162,19 @@ class Struct(Generic[T]):
             if since <= version <= until:
                 values[name], offset = kind.read(buffer, offset, version, flexible)
         if flexible:
-            tags, offset = f.read_tags(buffer, offset)
-            for tag, raw in tags.items():
-                field = self.tagged.get(tag)
-                if field is not None and field.since <= version <= field.until:
-                    values[field.name], _ = field.type.read(raw, 0, version, flexible)
+            offset = self._read_tagged(values, buffer, offset, version)
         return self.factory(**values), offset
+
+    def _read_tagged(
+        self, values: dict[str, Any], buffer: Buffer, offset: int, version: int
+    ) -> int:
+        """Read the tagged fields that are known here; return the next offset."""
+        tags, offset = f.read_tags(buffer, offset)
+        for tag, raw in tags.items():
+            field = self.tagged.get(tag)
+            if field is not None and field.since <= version <= field.until:
+                values[field.name], _ = field.type.read(raw, 0, version, True)
+        return offset
 
     def write(self, value: T, out: list[bytes], version: int, flexible: bool) -> None:
         """Append the value's bytes."""
@@ -171,6 +194,41 @@ class Struct(Generic[T]):
                     tags[tag] = b"".join(parts)
             out.append(f.write_tags(tags))
 
+    def read_steps(
+        self, buffer: Buffer, offset: int, version: int, flexible: bool
+    ) -> Steps[tuple[T, int]]:
+        """Do as ``read``, element by element."""
+        values: dict[str, Any] = {}
+        for name, kind, since, until, _, _ in self.fields:
+            if since <= version <= until:
+                values[name], offset = yield from _read_steps(
+                    kind, buffer, offset, version, flexible
+                )
+        if flexible:
+            offset = self._read_tagged(values, buffer, offset, version)
+        return self.factory(**values), offset
+
+    def write_steps(self, value: T, out: list[bytes], version: int, flexible: bool) -> Steps[None]:
+        """Do as ``write``, element by element, for a struct without tagged fields of its own."""
+        assert not self.tagged
+        for name, kind, since, until, _, _ in self.fields:
+            if since <= version <= until:
+                yield from _write_steps(kind, getattr(value, name), out, version, flexible)
+        if flexible:
+            out.append(f.write_tags({}))
+
+    def decode_steps(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> Steps[T]:
+        """Do as ``decode``, step by step."""
+        value, end = yield from self.read_steps(body, offset, version, flexible)
+        _check_end(body, end)
+        return value
+
+    def encode_steps(self, value: T, version: int, flexible: bool) -> Steps[bytes]:
+        """Do as ``encode``, step by step."""
+        out: list[bytes] = []
+        yield from self.write_steps(value, out, version, flexible)
+        return b"".join(out)
+
     def decode(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> T:
         """
         Read a whole body.
@@ -185,8 +243,7 @@ class Struct(Generic[T]):
             RemoteProtocolError: it doesn't parse, or something is left over.
         """
         value, end = self.read(body, offset, version, flexible)
-        if end != len(body):
-            raise RemoteProtocolError(f"{len(body) - end} bytes left over after the message")
+        _check_end(body, end)
         return value
 
     def encode(self, value: T, version: int, flexible: bool) -> bytes:
@@ -194,3 +251,42 @@ class Struct(Generic[T]):
         out: list[bytes] = []
         self.write(value, out, version, flexible)
         return b"".join(out)
+
+
+def _check_end(body: Buffer, end: int) -> None:
+    if end != len(body):
+        raise RemoteProtocolError(f"{len(body) - end} bytes left over after the message")
+
+
+def _read_steps(
+    kind: Type, buffer: Buffer, offset: int, version: int, flexible: bool
+) -> Steps[tuple[Any, int]]:
+    """Read a value of any type, step by step."""
+    if isinstance(kind, Struct):
+        return (yield from kind.read_steps(buffer, offset, version, flexible))
+    if not isinstance(kind, Array):
+        return kind.read(buffer, offset, version, flexible)
+    count, offset = kind.begin(buffer, offset, flexible)
+    if count < 0:
+        return None, offset
+    values = []
+    for _ in range(count):
+        value, offset = yield from _read_steps(kind.element, buffer, offset, version, flexible)
+        values.append(value)
+        yield
+    return tuple(values), offset
+
+
+def _write_steps(
+    kind: Type, value: Any, out: list[bytes], version: int, flexible: bool
+) -> Steps[None]:
+    """Write a value of any type, step by step."""
+    if isinstance(kind, Array) and value is not None:
+        out.append(f.write_array_length(len(value), flexible))
+        for item in value:
+            yield from _write_steps(kind.element, item, out, version, flexible)
+            yield
+    elif isinstance(kind, Struct) and not kind.tagged:
+        yield from kind.write_steps(value, out, version, flexible)
+    else:
+        kind.write(value, out, version, flexible)

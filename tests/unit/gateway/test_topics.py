@@ -18,6 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from headgate.config import HostPort, SecurityProtocol
 from headgate.config.settings import ClientSecurity, Settings
 from headgate.gateway import mutations
+from headgate.gateway.answers import Answers
 from headgate.gateway.commands import Ask
 from headgate.gateway.journal import Journal
 from headgate.gateway.plans import build_plans
@@ -215,7 +216,7 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
     ask = Ask(build_plans()[key << 16 | version], 1, "app", parse_request_header(frame)[4], frame,
               "alice")  # fmt: skip
     link = Link(setup.session)
-    await mutations.charge(here.gateway, here.front, here.face, link, ask)  # type: ignore[arg-type]
+    await mutations.charge(Answers(here.gateway), here.front, here.face, link, ask)  # type: ignore[arg-type]
     assert link.forwarded == frame
     return setup.rules, charged, link
 

@@ -20,6 +20,7 @@ from headgate.wire.messages import (
     quotas,
     sasl,
 )
+from headgate.wire.schema import finish
 
 TOPIC_ID = uuid.UUID(int=77)
 
@@ -37,7 +38,13 @@ def create(version: int = 7, validate_only: bool = False) -> bytes:
 
 
 def count(key: int, version: int, frame: bytes, **kwargs: object) -> mutation.Mutations:
-    return mutation.mutations(key, version, frame, parse_request_header(frame)[4], **kwargs)  # type: ignore[arg-type]
+    request = decode_request(key, version, frame, parse_request_header(frame)[4])
+    return finish(mutation.mutations(key, version, request, **kwargs))  # type: ignore[arg-type]
+
+
+def keep(key: int, version: int, frame: bytes, refused: set[mutation.TopicRef]) -> bytes:
+    request = decode_request(key, version, frame, parse_request_header(frame)[4])
+    return finish(mutation.keep(key, version, frame, request, refused))
 
 
 @pytest.mark.parametrize(("version", "strict"), [(0, False), (5, False), (6, True), (7, True)])
@@ -77,20 +84,23 @@ def test_partitions_to_add_count_what_is_new() -> None:
 
 @pytest.mark.parametrize("version", [6, 7])
 def test_refused_topics_are_taken_out_and_put_into_the_answer(version: int) -> None:
-    frame = mutation.keep(19, version, create(version), {"a", "c"})
+    frame = keep(19, version, create(version), {"a", "c"})
     kept = decode_request(19, version, frame, parse_request_header(frame)[4])
     assert [topic.name for topic in kept.topics] == ["b"]
     assert parse_request_header(frame)[:4] == (19, version, 5, "app")
     answer = encode_response(
         19, version, 5, mutation.CreateTopicsResponse((mutation.CreatedTopic("b"),))
     )
-    merged = decode_response(19, version, mutation.merge(19, version, answer, ("a", "c")))
+    body = decode_response(19, version, answer)
+    merged = decode_response(
+        19, version, finish(mutation.merge(19, version, answer, body, ("a", "c")))
+    )
     assert [(t.name, t.error_code) for t in merged.topics] == [("b", 0), ("a", 89), ("c", 89)]
 
 
 @pytest.mark.parametrize(("key", "version"), [(19, 7), (20, 5), (20, 6), (37, 3)])
 def test_all_refused_is_answered_without_the_broker(key: int, version: int) -> None:
-    answer = decode_response(key, version, mutation.refuse(key, version, 9, ("t",), 2**40))
+    answer = decode_response(key, version, finish(mutation.refuse(key, version, 9, ("t",), 2**40)))
     assert answer.throttle_time_ms == 2**31 - 1
     assert [(t.name, t.error_code, t.error_message) for t in answer.topics] == [
         ("t", 89, "The throttling quota has been exceeded.")
@@ -101,11 +111,11 @@ def test_topics_refused_by_id_stay_ids() -> None:
     request = mutation.DeleteTopicsRequest(
         (mutation.DeletableTopic(None, TOPIC_ID), mutation.DeletableTopic("a"))
     )
-    frame = mutation.keep(20, 6, encode_request(20, 6, 1, "c", request), {TOPIC_ID})
+    frame = keep(20, 6, encode_request(20, 6, 1, "c", request), {TOPIC_ID})
     assert decode_request(20, 6, frame, parse_request_header(frame)[4]).topics == (
         mutation.DeletableTopic("a"),
     )
-    answer = decode_response(20, 6, mutation.refuse(20, 6, 9, (TOPIC_ID,), 1))
+    answer = decode_response(20, 6, finish(mutation.refuse(20, 6, 9, (TOPIC_ID,), 1)))
     assert answer.topics[0].topic_id == TOPIC_ID
     assert answer.topics[0].name is None
 

@@ -32,7 +32,7 @@ from headgate.wire.messages import (
     sasl,
     transactions,
 )
-from headgate.wire.schema import Struct
+from headgate.wire.schema import Steps, Struct
 
 _MODULES: Final = (api_versions, configs, delegation, mutation, quotas, sasl, transactions)
 REQUESTS: Final[Mapping[int, Struct[Any]]] = {k: s for m in _MODULES for k, s in m.REQUESTS.items()}
@@ -66,6 +66,12 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
     return struct.decode(frame, version, is_flexible(api_key, version), body_offset)
 
 
+def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Steps[Any]:
+    """Do as ``decode_request``, step by step."""
+    struct = _known(REQUESTS, api_key)
+    return struct.decode_steps(frame, version, is_flexible(api_key, version), body_offset)
+
+
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
 ) -> bytes:
@@ -78,6 +84,34 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> Any:
     """Read a response frame to a request of that API and version."""
     at = response_body_offset(api_key, version, frame)
     return _known(RESPONSES, api_key).decode(frame, version, is_flexible(api_key, version), at)
+
+
+def decode_response_steps(api_key: int, version: int, frame: Buffer) -> Steps[Any]:
+    """Do as ``decode_response``, step by step."""
+    at = response_body_offset(api_key, version, frame)
+    return _known(RESPONSES, api_key).decode_steps(
+        frame, version, is_flexible(api_key, version), at
+    )
+
+
+def encode_request_steps(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
+) -> Steps[bytes]:
+    """Do as ``encode_request``, step by step."""
+    body = yield from _known(REQUESTS, api_key).encode_steps(
+        message, version, is_flexible(api_key, version)
+    )
+    return build_request(api_key, version, correlation_id, client_id, body)
+
+
+def encode_response_steps(
+    api_key: int, version: int, correlation_id: int, message: Any
+) -> Steps[bytes]:
+    """Do as ``encode_response``, step by step."""
+    body = yield from _known(RESPONSES, api_key).encode_steps(
+        message, version, is_flexible(api_key, version)
+    )
+    return build_response(api_key, version, correlation_id, body)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:

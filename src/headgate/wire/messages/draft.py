@@ -26,6 +26,7 @@ from headgate.wire.schema import (
     STRING,
     Array,
     Field,
+    Steps,
     Struct,
 )
 
@@ -244,6 +245,12 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
     return REQUESTS[api_key].decode(frame, version, False, body_offset)
 
 
+def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Steps[Any]:
+    """Do as ``decode_request``, step by step."""
+    _check(api_key, version, RemoteProtocolError)
+    return REQUESTS[api_key].decode_steps(frame, version, False, body_offset)
+
+
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
 ) -> bytes:
@@ -266,3 +273,12 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
     """Return a draft response frame."""
     _check(api_key, version, LocalProtocolError)
     return build_response(48, 0, correlation_id, RESPONSES[api_key].encode(message, version, False))
+
+
+def encode_response_steps(
+    api_key: int, version: int, correlation_id: int, message: Any
+) -> Steps[bytes]:
+    """Do as ``encode_response``, step by step."""
+    _check(api_key, version, LocalProtocolError)
+    body = yield from RESPONSES[api_key].encode_steps(message, version, False)
+    return build_response(48, 0, correlation_id, body)

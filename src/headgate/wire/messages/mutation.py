@@ -24,7 +24,6 @@ from headgate.wire.header import (
     build_response,
     is_flexible,
     parse_request_header,
-    response_body_offset,
 )
 from headgate.wire.schema import (
     BOOL,
@@ -36,6 +35,7 @@ from headgate.wire.schema import (
     UUID,
     Array,
     Field,
+    Steps,
     Struct,
 )
 
@@ -298,10 +298,6 @@ class Mutations:
     strict: bool
 
 
-def _read(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
-    return REQUESTS[api_key].decode(frame, version, is_flexible(api_key, version), body_offset)
-
-
 def _ref(topic: DeletableTopic) -> TopicRef:
     return topic.topic_id if topic.name is None else topic.name
 
@@ -309,82 +305,92 @@ def _ref(topic: DeletableTopic) -> TopicRef:
 def mutations(
     api_key: int,
     version: int,
-    frame: Buffer,
-    body_offset: int,
+    request: Any,
     *,
     current: Current = lambda topic: None,
     default_partitions: int | None = None,
-) -> Mutations:
+) -> Steps[Mutations]:
     """
-    Count what a request changes.
+    Count what a request changes, step by step.
 
     Args:
         api_key: 19, 20 or 37.
         version: of the request.
-        frame: the request.
-        body_offset: where its body begins.
+        request: its body.
         current: partitions a topic has now, by name or id; None if unknown. Deletes count them all,
             CreatePartitions what is above them.
         default_partitions: the cluster's ``num.partitions``, for topics that leave it open.
     """
-    request = _read(api_key, version, frame, body_offset)
     strict = version >= STRICT_SINCE[api_key]
     refs: list[TopicRef] = []
     counts: list[int | None] = []
-    if api_key == CREATE_TOPICS:
-        for topic in request.topics:
-            refs.append(topic.name)
-            if topic.assignments:
-                counts.append(len(topic.assignments))
-            else:
-                asked = topic.num_partitions
-                counts.append(default_partitions if asked == -1 else max(asked, 0))
-        return Mutations(tuple(refs), tuple(counts), request.validate_only, strict)
     if api_key == DELETE_TOPICS:
-        refs.extend(_ref(topic) for topic in request.topics)
-        refs.extend(request.topic_names)
-        return Mutations(tuple(refs), tuple(current(ref) for ref in refs), False, strict)
+        for ref in (*map(_ref, request.topics), *request.topic_names):
+            refs.append(ref)
+            counts.append(current(ref))
+            yield
+        return Mutations(tuple(refs), tuple(counts), False, strict)
     for topic in request.topics:
-        now = current(topic.name)
         refs.append(topic.name)
-        counts.append(None if now is None else max(topic.count - now, 0))
+        if api_key == CREATE_PARTITIONS:
+            now = current(topic.name)
+            counts.append(None if now is None else max(topic.count - now, 0))
+        elif topic.assignments:
+            counts.append(len(topic.assignments))
+        else:
+            asked = topic.num_partitions
+            counts.append(default_partitions if asked == -1 else max(asked, 0))
+        yield
     return Mutations(tuple(refs), tuple(counts), request.validate_only, strict)
 
 
-def keep(api_key: int, version: int, frame: Buffer, refused: Collection[TopicRef]) -> bytes:
-    """Return the request without the refused topics, as it goes on to the broker."""
-    _, _, correlation_id, client_id, body_offset = parse_request_header(frame)
-    request = _read(api_key, version, frame, body_offset)
+def keep(
+    api_key: int, version: int, frame: Buffer, request: Any, refused: Collection[TopicRef]
+) -> Steps[bytes]:
+    """
+    Return the request without the refused topics, as it goes on to the broker, step by step.
+
+    Args:
+        api_key: 19, 20 or 37.
+        version: of the request.
+        frame: the request; its header goes on.
+        request: its body.
+        refused: names or ids.
+    """
+    _, _, correlation_id, client_id, _ = parse_request_header(frame)
+    gone = frozenset(refused)
+    topics, names = [], []
+    for topic in request.topics:
+        if (_ref(topic) if api_key == DELETE_TOPICS else topic.name) not in gone:
+            topics.append(topic)
+        yield
+    request = dataclasses.replace(request, topics=tuple(topics))
     if api_key == DELETE_TOPICS:
-        request = dataclasses.replace(
-            request,
-            topics=tuple(t for t in request.topics if _ref(t) not in refused),
-            topic_names=tuple(name for name in request.topic_names if name not in refused),
-        )
-    else:
-        request = dataclasses.replace(
-            request, topics=tuple(t for t in request.topics if t.name not in refused)
-        )
-    body = REQUESTS[api_key].encode(request, version, is_flexible(api_key, version))
+        for name in request.topic_names:
+            if name not in gone:
+                names.append(name)
+            yield
+        request = dataclasses.replace(request, topic_names=tuple(names))
+    body = yield from REQUESTS[api_key].encode_steps(
+        request, version, is_flexible(api_key, version)
+    )
     return build_request(api_key, version, correlation_id, client_id, body)
 
 
-def _refusals(api_key: int, refused: Collection[TopicRef]) -> tuple[Any, ...]:
+def _refusals(api_key: int, refused: Collection[TopicRef]) -> Steps[tuple[Any, ...]]:
     text = KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message
-    if api_key == CREATE_TOPICS:
-        return tuple(
-            CreatedTopic(str(ref), error_code=_REFUSED, error_message=text) for ref in refused
-        )
-    if api_key == CREATE_PARTITIONS:
-        return tuple(
-            GrownTopic(str(ref), error_code=_REFUSED, error_message=text) for ref in refused
-        )
-    return tuple(
-        DeletedTopic(None, ref, _REFUSED, text)
-        if isinstance(ref, uuid.UUID)
-        else DeletedTopic(ref, NO_ID, _REFUSED, text)
-        for ref in refused
-    )
+    found: list[Any] = []
+    for ref in refused:
+        if api_key == CREATE_TOPICS:
+            found.append(CreatedTopic(str(ref), error_code=_REFUSED, error_message=text))
+        elif api_key == CREATE_PARTITIONS:
+            found.append(GrownTopic(str(ref), error_code=_REFUSED, error_message=text))
+        elif isinstance(ref, uuid.UUID):
+            found.append(DeletedTopic(None, ref, _REFUSED, text))
+        else:
+            found.append(DeletedTopic(ref, NO_ID, _REFUSED, text))
+        yield
+    return tuple(found)
 
 
 _ANSWERS: Final[dict[int, Callable[..., Any]]] = {
@@ -400,20 +406,33 @@ def refuse(
     correlation_id: int,
     refused: Collection[TopicRef],
     throttle_ms: int,
-) -> bytes:
+) -> Steps[bytes]:
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
-    answer = _ANSWERS[api_key](_refusals(api_key, refused), min(max(throttle_ms, 0), 2**31 - 1))
-    body = RESPONSES[api_key].encode(answer, version, is_flexible(api_key, version))
+    topics = yield from _refusals(api_key, refused)
+    answer = _ANSWERS[api_key](topics, min(max(throttle_ms, 0), 2**31 - 1))
+    body = yield from RESPONSES[api_key].encode_steps(
+        answer, version, is_flexible(api_key, version)
+    )
     return build_response(api_key, version, correlation_id, body)
 
 
-def merge(api_key: int, version: int, frame: Buffer, refused: Collection[TopicRef]) -> bytes:
-    """Return the broker's answer with the refused topics added to it; the throttle is left."""
-    at = response_body_offset(api_key, version, frame)
-    flexible = is_flexible(api_key, version)
-    answer = RESPONSES[api_key].decode(frame, version, flexible, at)
-    answer = dataclasses.replace(answer, topics=answer.topics + _refusals(api_key, refused))
+def merge(
+    api_key: int, version: int, frame: Buffer, response: Any, refused: Collection[TopicRef]
+) -> Steps[bytes]:
+    """
+    Return the broker's answer with the refused topics added to it; the throttle is left.
+
+    Args:
+        api_key: 19, 20 or 37.
+        version: of the request.
+        frame: the answer.
+        response: its body.
+        refused: names or ids.
+    """
+    more = yield from _refusals(api_key, refused)
+    answer = dataclasses.replace(response, topics=response.topics + more)
     correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
-    return build_response(
-        api_key, version, correlation_id, RESPONSES[api_key].encode(answer, version, flexible)
+    body = yield from RESPONSES[api_key].encode_steps(
+        answer, version, is_flexible(api_key, version)
     )
+    return build_response(api_key, version, correlation_id, body)

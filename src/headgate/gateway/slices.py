@@ -1,0 +1,88 @@
+"""
+Long work on the event loop, in slices: between two of them whoever waits is served.
+
+Such work is a generator that yields wherever it may be left for a while. All of a loop's takes
+turns, one slice to each turn of the loop, so that twenty large questions cost everybody else no
+more at a time than one. (A thread would be no help: it holds the interpreter for five milliseconds
+at a time, and all of it while a library's function runs.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
+
+SLICE_NS: Final = 1_000_000
+"""A slice ends with the step that takes it so far; no step may take much longer than this."""
+
+T = TypeVar("T")
+Work = Generator[None, None, T]
+
+
+class Slices:
+    """
+    The long work of one event loop.
+
+    Args:
+        slice_ns: how long a slice may take, in nanoseconds.
+        clock: nanoseconds that never go back.
+
+    Attributes:
+        count: slices so far.
+    """
+
+    def __init__(
+        self, slice_ns: int = SLICE_NS, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._slice_ns = slice_ns
+        self._clock = clock
+        self._waiting: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._turning = False
+        self.count = 0
+
+    async def run(self, work: Work[T]) -> T:
+        """
+        Do work in slices.
+
+        Returns:
+            What the generator returns; what it raises is raised. If nobody waits for it any more
+            the rest isn't done.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((work, done))
+        if not self._turning:
+            self._turning = True
+            loop.call_soon(self._turn, loop)
+        return await done
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        work, done = self._waiting.popleft()
+        try:
+            if done.cancelled():
+                work.close()
+            elif self._slice(work, done):
+                self._waiting.append((work, done))
+        finally:
+            self._turning = bool(self._waiting)
+            if self._turning:
+                loop.call_soon(self._turn, loop)
+
+    def _slice(self, work: Work[T], done: asyncio.Future[T]) -> bool:
+        """Do one slice; return whether there is more."""
+        self.count += 1
+        until = self._clock() + self._slice_ns
+        clock = self._clock
+        try:
+            while clock() < until:
+                next(work)
+        except StopIteration as end:
+            done.set_result(end.value)
+            return False
+        except Exception as error:
+            done.set_exception(error)
+            return False
+        return True

@@ -1,0 +1,91 @@
+"""Long work on the loop is done in slices, and everybody else is served between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Generator
+
+import pytest
+
+from headgate.gateway.slices import Slices
+
+
+def ticking() -> Slices:
+    """Slices of ten steps: each look at the clock takes a tenth of a slice."""
+    ticks = itertools.count()
+    return Slices(10, lambda: next(ticks))
+
+
+def steps(count: int, seen: list[str], name: str = "") -> Generator[None, None, str]:
+    for _ in range(count):
+        seen.append(name)
+        yield
+    return name
+
+
+async def test_what_the_work_returns_is_returned() -> None:
+    slices = ticking()
+    assert await slices.run(steps(3, [], "done")) == "done"
+    assert slices.count == 1
+    assert await slices.run(steps(0, [], "nothing to do")) == "nothing to do"
+
+
+async def test_others_are_served_between_slices() -> None:
+    seen: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    def other() -> None:
+        seen.append("other")
+        if len(seen) < 95:
+            loop.call_soon(other)
+
+    loop.call_soon(other)
+    await ticking().run(steps(90, seen, "work"))
+    lengths = [len(list(run)) for who, run in itertools.groupby(seen) if who == "work"]
+    assert max(lengths) <= 10
+    assert len(lengths) >= 9
+
+
+async def test_of_several_works_one_slice_is_done_in_each_turn_of_the_loop() -> None:
+    seen: list[str] = []
+    slices = ticking()
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        seen.append("turn")
+        if len(seen) < 400:
+            loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    await asyncio.gather(*(slices.run(steps(30, seen, f"work {n}")) for n in range(5)))
+    between = [list(run) for who, run in itertools.groupby(seen, "turn".__eq__) if not who]
+    assert max(map(len, between)) <= 10
+    assert all(len(set(slice_)) == 1 for slice_ in between)
+    assert {slice_[0] for slice_ in between[:5]} == {f"work {n}" for n in range(5)}
+
+
+async def test_what_goes_wrong_is_raised_where_it_is_waited_for() -> None:
+    def work() -> Generator[None, None, None]:
+        yield
+        raise ValueError("wrong")
+
+    slices = ticking()
+    with pytest.raises(ValueError, match="wrong"):
+        await slices.run(work())
+    assert await slices.run(steps(1, [], "the next")) == "the next"
+
+
+async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
+    seen: list[str] = []
+    slices = ticking()
+    waiting = asyncio.ensure_future(slices.run(steps(1_000, seen)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen
+    waiting.cancel()
+    await asyncio.sleep(0)
+    await slices.run(steps(1, []))
+    done = len(seen)
+    await slices.run(steps(100, []))
+    assert len(seen) == done < 1_000
