@@ -1,9 +1,10 @@
 """
 Run the tests in groups that suit two cores, and end with one closing line: `make test`.
 
-Tests without a real server run on two processes side by side; those that need Kafka, ZooKeeper,
-Spark or a browser run one group after another, so that only one such thing is up at a time. The
-groups are cut by markers such that every test is in exactly one. A skipped test is a failure here.
+The groups are cut by markers such that every test is in exactly one. Two groups run side by side,
+since half of what tests with servers do is to wait: each has servers, ports and files of its own.
+What must have the machine to itself is marked ``alone`` and comes last. A skipped test is a
+failure here, and so is a run without a test. README.md beside this file says what runs where.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import argparse
 import datetime
 import os
 import platform
+import random
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +27,12 @@ import chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "test"
-SERVERS = ("browser", "kafka3", "kafka4", "spark")
-GROUPS = ("fast", "kafka4", "kafka3", "spark", "browser")
+SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
+GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
+LANES = 2
 # Where tests with servers live (tests/conftest.py holds them to it): the rest needn't be read.
 PLACES = {
+    "alone": "tests/integration",
     "kafka4": "tests/integration",
     "kafka3": "tests/integration",
     "spark": "tests/integration",
@@ -34,6 +40,9 @@ PLACES = {
 }
 NO_TESTS = 5  # pytest's exit code where nothing was selected
 PROCESSES = "2"
+# A test's own limit (tests/conftest.py) ends it; this ends what doesn't even listen to that.
+LONGEST_S = 45 * 60
+LONGEST_SLOW_S = 8 * 3600
 
 
 class Result(NamedTuple):
@@ -45,6 +54,7 @@ class Result(NamedTuple):
     errors: int
     skipped: int
     seconds: float
+    cpu_seconds: float
     exit_code: int
 
 
@@ -58,39 +68,69 @@ def expression(group: str, *, slow: bool) -> str:
     return marks if slow else f"{marks} and not slow"
 
 
-def run(group: str, *, slow: bool, more: list[str]) -> Result:
-    """Run a group and read its counts from pytest's report."""
+def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
+    """Run a group, its lines under its name, and read its counts from pytest's report."""
     report = REPORTS / f"{group}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-m", expression(group, slow=slow)]
-    command += [f"--junitxml={report}", "--durations=5", PLACES.get(group, "tests"), *more]
+    command += [f"--junitxml={report}", "--durations=5", "-p", "no:cacheprovider"]
+    command += [PLACES.get(group, "tests"), *order, *more]
     if group == "fast":
         command += ["-n", PROCESSES, "--dist", "worksteal"]
-    print(f"--- {group}: {expression(group, slow=slow)}", flush=True)
+    print(f"{group:<7} | begins: {expression(group, slow=slow)}", flush=True)
     started = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
-    took = time.monotonic() - started
-    if done.returncode == NO_TESTS:
-        return Result(group, 0, 0, 0, 0, took, 0)
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as tests:
+        limit = threading.Timer(LONGEST_SLOW_S if slow else LONGEST_S, tests.kill)
+        limit.daemon = True
+        limit.start()
+        assert tests.stdout is not None
+        for line in tests.stdout:
+            print(f"{group:<7} | {line}", end="", flush=True)
+        _, status, used = os.wait4(tests.pid, 0)
+        tests.returncode = os.waitstatus_to_exitcode(status)
+        limit.cancel()
+    took, cpu = time.monotonic() - started, used.ru_utime + used.ru_stime
+    code = tests.returncode
+    if code == NO_TESTS and more:
+        return Result(group, 0, 0, 0, 0, took, cpu, 0)  # the rest of the line chose others
     if not report.is_file():
-        return Result(group, 0, 0, 1, 0, took, done.returncode or 1)
+        print(f"{group:<7} | ended with {code} and without a report", flush=True)
+        return Result(group, 0, 0, 1, 0, took, cpu, code or 1)
     suite = ET.parse(report).getroot().find("testsuite")
     assert suite is not None
     total, failed, errors, skipped = (
         int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
     )
     passed = total - failed - errors - skipped
-    return Result(group, passed, failed, errors, skipped, took, done.returncode)
+    return Result(group, passed, failed, errors, skipped, took, cpu, code)
 
 
-def closing_line(results: list[Result]) -> str:
+def run_all(groups: list[str], *, slow: bool, order: list[str], more: list[str]) -> list[Result]:
+    """Run groups side by side, a lane taking the next when it has done one; then ``alone``."""
+
+    def one(group: str) -> Result:
+        return run(group, slow=slow, order=order, more=more)
+
+    with ThreadPoolExecutor(LANES) as lanes:
+        done = list(lanes.map(one, (group for group in groups if group != "alone")))
+    return [*done, *map(one, (group for group in groups if group == "alone"))]
+
+
+def closing_line(results: list[Result], seconds: float) -> str:
     """Return one line for all groups, in pytest's own form."""
     sums = {
         name: sum(getattr(result, name) for result in results)
         for name in ("failed", "passed", "skipped", "errors")
     }
     counts = ", ".join(f"{count} {name}" for name, count in sums.items() if count) or "no tests ran"
-    seconds = sum(result.seconds for result in results)
     text = f" {counts} in {seconds:.2f}s ({datetime.timedelta(seconds=int(seconds))}) "
     return text.center(80, "=")
 
@@ -100,7 +140,12 @@ def good(result: Result) -> bool:
     return result.exit_code == 0 and not (result.failed or result.errors or result.skipped)
 
 
-def record(results: list[Result]) -> None:
+def all_good(results: list[Result]) -> bool:
+    """Tell whether all groups passed, and there was a test at all."""
+    return all(map(good, results)) and any(result.passed for result in results)
+
+
+def record(results: list[Result], seed: int) -> None:
     """Write date and result of a full run to bench/test-all.md."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
@@ -117,13 +162,15 @@ def record(results: list[Result]) -> None:
         f"- Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         f"- Commit: {commit or 'unknown'}",
         f"- Machine: {os.cpu_count()} cores, Python {platform.python_version()}",
-        f"- Result: {'passed' if all(map(good, results)) else 'FAILED'}",
+        f"- Order: random, seed {seed}",
+        f"- Result: {'passed' if all_good(results) else 'FAILED'}",
         "",
-        "| group | passed | failed | errors | skipped | seconds |",
-        "|---|---|---|---|---|---|",
+        "| group | passed | failed | errors | skipped | seconds | CPU-seconds |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.group} | {r.passed} | {r.failed} | {r.errors} | {r.skipped} | {r.seconds:.0f} |"
+        f"| {r.group} | {r.passed} | {r.failed} | {r.errors} | {r.skipped} | {r.seconds:.0f} | "
+        f"{r.cpu_seconds:.0f} |"
         for r in results
     ]
     (ROOT / "bench" / "test-all.md").write_text("\n".join(lines) + "\n")
@@ -134,24 +181,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], metavar="GROUP")
     parser.add_argument("--all", action="store_true", help="slow tests too, and keep the result")
+    parser.add_argument("--seed", type=int, help="random order; with --all one is drawn")
     options, more = parser.parse_known_args()
     REPORTS.mkdir(parents=True, exist_ok=True)
-    groups = options.groups or GROUPS
+    groups = [group for group in GROUPS if not options.groups or group in options.groups]
     if "browser" in groups and chromium.main() == 0:
         # Where there is none that was said just now; the group's tests will fail, the others run.
         os.environ["HEADGATE_CHROMIUM"] = chromium.find() or ""
-    results = [run(group, slow=options.all, more=more) for group in groups]
+    seed = options.seed
+    if seed is None and options.all:
+        seed = random.randrange(2**32)
+    order: list[str] = []
+    if seed is not None:
+        # Modules, then the tests of each; Hypothesis draws from it too. Ports must go on differing.
+        order = ["-p", "randomly", f"--randomly-seed={seed}", "--randomly-dont-reset-seed"]
+        order += [f"--hypothesis-seed={seed}"]
+        print(f"order: random; again by --seed {seed}", flush=True)
+    started = time.monotonic()
+    results = run_all(groups, slow=options.all, order=order, more=more)
+    took = time.monotonic() - started
     if options.all and not options.groups:
-        record(results)
+        record(results, seed)
     print()
     for result in results:
         state = "ok" if good(result) else "FAILED"
-        print(f"{result.group:<8} {state:<7} {result.passed:>6} passed  {result.seconds:>6.1f} s")
+        print(
+            f"{result.group:<8} {state:<7} {result.passed:>6} passed  {result.seconds:>6.1f} s"
+            f"  {result.cpu_seconds:>6.1f} CPU-s"
+        )
     skipped = sum(result.skipped for result in results)
     if skipped:
         print(f"{skipped} skipped: a skipped test proves nothing, so this counts as a failure")
-    print(closing_line(results), flush=True)
-    return 0 if results and all(map(good, results)) else 1
+    if not any(result.passed for result in results):
+        print("no test ran: that proves nothing, so this counts as a failure")
+    print(closing_line(results, took), flush=True)
+    return 0 if all_good(results) else 1
 
 
 if __name__ == "__main__":

@@ -59,16 +59,28 @@ for _name in ("no_proxy", "NO_PROXY"):
 
 _numbers = itertools.count(1)
 _PLACES = {
+    "alone": "integration",
     "kafka4": "integration",
     "kafka3": "integration",
     "spark": "integration",
     "browser": "browser",
 }
+# Seconds after which a test is ended, what it waits for set up included: many times what it takes
+# on a loaded machine. The first mark counts; a test's own `timeout` mark goes before all of them.
+_LIMITS_S = {"slow": 7_200, "alone": 3_000, **dict.fromkeys(_PLACES, 600)}
+_LIMIT_S = 3_600 if settings.get_current_profile_name() == "nightly" else 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Hold tests with servers to their folders: scripts/run_tests.py looks for them only there."""
+    """
+    Hold tests with servers to their folders, and every test to a limit of time.
+
+    scripts/run_tests.py looks for tests with servers only in these folders.
+    """
     for item in items:
+        if not item.get_closest_marker("timeout"):
+            marks = (limit for mark, limit in _LIMITS_S.items() if item.get_closest_marker(mark))
+            item.add_marker(pytest.mark.timeout(next(marks, _LIMIT_S)))
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         for mark, place in _PLACES.items():
             if item.get_closest_marker(mark) and folder != place:

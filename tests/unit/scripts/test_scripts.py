@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -34,7 +36,7 @@ def run_tests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_test_is_in_exactly_one_group_whatever_its_markers(run_tests: ModuleType) -> None:
-    marks = ("kafka4", "kafka3", "spark", "browser", "slow")
+    marks = ("alone", "kafka4", "kafka3", "spark", "browser", "slow")
     for slow in (False, True):
         expressions = {g: run_tests.expression(g, slow=slow) for g in run_tests.GROUPS}
         for worn in itertools.product((False, True), repeat=len(marks)):
@@ -62,9 +64,9 @@ def test_each_group_of_servers_looks_where_its_tests_are_held_to(
 
 
 def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
-    fast = run_tests.Result("fast", 10, 0, 0, 0, 61.5, 0)
-    spark = run_tests.Result("spark", 5, 1, 0, 0, 10.0, 1)
-    line = run_tests.closing_line([fast, spark])
+    fast = run_tests.Result("fast", 10, 0, 0, 0, 61.5, 90.0, 0)
+    spark = run_tests.Result("spark", 5, 1, 0, 0, 10.0, 8.0, 1)
+    line = run_tests.closing_line([fast, spark], 71.5)
     assert line.strip("=") == " 1 failed, 15 passed in 71.50s (0:01:11) "
     assert [run_tests.good(result) for result in (fast, spark)] == [True, False]
 
@@ -75,9 +77,58 @@ def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
 def test_a_group_with_anything_left_out_is_not_good(
     run_tests: ModuleType, counts: dict[str, int]
 ) -> None:
-    passed = run_tests.Result("fast", 10, 0, 0, 0, 1.0, 0)
+    passed = run_tests.Result("fast", 10, 0, 0, 0, 1.0, 1.0, 0)
     assert run_tests.good(passed)
     assert not run_tests.good(passed._replace(**counts))
+
+
+@pytest.mark.parametrize(
+    "chosen", [["fast", "-k", "no_test_is_called_so"], ["fast", "-k", "no_test", "--seed", "7"]]
+)
+def test_a_run_without_a_test_fails(chosen: list[str]) -> None:
+    script = str(ROOT / "scripts" / "run_tests.py")
+    done = subprocess.run(
+        [sys.executable, script, *chosen, "--ignore=tests", "tests/unit/scripts"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "no test ran" in done.stdout
+
+
+def test_groups_run_side_by_side_and_alone_runs_last(
+    run_tests: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = threading.Barrier(run_tests.LANES, timeout=60)
+    ended: list[str] = []
+
+    def run(group: str, **_: object) -> str:
+        if group in ("kafka4", "fast"):
+            beside.wait()  # each waits for the other
+        ended.append(group)
+        return group
+
+    monkeypatch.setattr(run_tests, "run", run)
+    groups = list(run_tests.GROUPS)
+    assert run_tests.run_all(groups, slow=False, order=[], more=[]) == groups
+    assert ended[-1] == "alone"
+    assert sorted(ended) == sorted(groups)
+    assert run_tests.run_all(["fast"] * 2, slow=False, order=[], more=[]) == ["fast"] * 2
+
+
+def test_every_test_has_a_limit_of_its_own(request: pytest.FixtureRequest) -> None:
+    limits = [item.get_closest_marker("timeout") for item in request.session.items]
+    assert limits
+    assert all(limit is not None and limit.args[0] > 0 for limit in limits)
+
+
+def test_the_table_of_what_runs_where_has_every_group_and_stage(run_tests: ModuleType) -> None:
+    table = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w./ -]+)` \|", table, flags=re.M)
+    stages = re.findall(r"stage (\w+) make", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert {*run_tests.GROUPS, *stages} <= set(rows)
 
 
 def test_a_step_is_done_once_for_a_key_and_again_when_it_changes(
