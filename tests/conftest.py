@@ -85,6 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, place in _PLACES.items():
             if item.get_closest_marker(mark) and folder != place:
                 raise pytest.UsageError(f"{item.nodeid} is marked {mark}: move it to tests/{place}")
+            if mark in getattr(item, "fixturenames", ()) and not item.get_closest_marker(mark):
+                raise pytest.UsageError(f"{item.nodeid} asks for {mark}: mark it so")
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headgate.pipeline import effective, schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.worker import ACTIVITY
@@ -15,6 +17,8 @@ from pipeline_rows import S, did, frame, ordered, rows_of, same_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 

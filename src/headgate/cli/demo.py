@@ -62,12 +62,14 @@ def main(argv: Sequence[str]) -> int:
     view = View(Console(highlight=False, width=None if sys.stdout.isatty() else 132))
     try:
         with contextlib.ExitStack() as stack:
-            Demo(prepared(options.dir), options.seconds, view, stack).run()
+            out = Demo(prepared(options.dir), options.seconds, view, stack).run()
     except HeadgateError as problem:
         for line in str(problem).splitlines():
             complain(f"headgate demo: {line}")
         return exit_codes.FAILED
-    return exit_codes.DONE
+    for text in out:
+        complain(f"headgate demo: {text}")
+    return exit_codes.FAILED if out else exit_codes.DONE
 
 
 def prepared(place: Path) -> Path:
@@ -102,9 +104,10 @@ class Demo:
         self.gateway: Any = None
         self.servers: dict[str, str] = {}
         self.lines: list[Line] = []
+        self.late_ms = 0.0
 
-    def run(self) -> None:
-        """Go through the five steps."""
+    def run(self) -> list[str]:
+        """Go through the five steps; returns which figures aren't what they have to be."""
         self.view.console.print(
             "[bold]Headgate[/] shows what it does: quotas for a real Kafka, set, enforced and "
             "accounted for.", soft_wrap=True
@@ -118,7 +121,7 @@ class Demo:
         self.start_gateway()
         self.load()
         self.account()
-        self.tell()
+        return self.tell()
 
     # --- 1 ------------------------------------------------------------------------------------
 
@@ -268,6 +271,7 @@ class Demo:
             report = json.loads(text)
             passed = min(report["s"], self.seconds)
             take(report, by_key)
+            self.late_ms = report["late_ms"]
             self.view.update(self.lines, passed, self.seconds)
         if process.wait() != 0:
             raise HeadgateError(f"the clients failed; see {self.place / 'clients.log'}")
@@ -334,8 +338,8 @@ class Demo:
 
     # --- 5 ------------------------------------------------------------------------------------
 
-    def tell(self) -> None:
-        """Write the report and print the closing table."""
+    def tell(self) -> list[str]:
+        """Write the report and print the closing table; returns the figures that are out."""
         from headgate.cli.demo_close import close
         from headgate.pipeline.report import write_report
 
@@ -350,11 +354,13 @@ class Demo:
             self.log_tables, self.place / "broker-log.html", generated_ms=now,
             title="Headgate demo: a real broker's request log",
         )  # fmt: skip
-        close(self.view, self.tables, self.log_tables, self.lines, self.place / "demo.json")
+        out = close(self.view, self.tables, self.log_tables, self.lines, self.late_ms,
+                    self.place / "demo.json")  # fmt: skip
         took = time.monotonic() - self.began
         self.view.console.print()
         self.view.say(f"took {took:.0f} s; everything is in {self.place}", "dim")
         self.view.console.print(f"\nReport: [bold]{main_page.path}[/]", soft_wrap=True)
+        return out
 
 
 def _captured(work: Any) -> tuple[str, int]:

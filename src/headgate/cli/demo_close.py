@@ -24,6 +24,8 @@ NEAR = 0.05
 """How near its quota a saturated client's mean over whole cycles has to be (issue: 5 %)."""
 ENOUGH = 4
 """How many whole cycles that takes."""
+BUSY_MS = 5.0
+"""Clients that on average come to run later than this don't fill their bursts in time."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,65 @@ class Row:
         return self.rate / self.quota if self.quota else None
 
     @property
-    def holds(self) -> bool:
-        """Whether it is as it should be: near its quota, or never throttled."""
-        if not self.saturating:
-            return self.throttled == 0
+    def near(self) -> bool:
+        """Whether a saturated one got its quota, over enough whole cycles to tell."""
         return self.cycles >= ENOUGH and abs((self.share or 0.0) - 1) <= NEAR
+
+    @property
+    def out(self) -> list[str]:
+        """Which of its figures aren't what they have to be, in words; none where all are."""
+        said = []
+        if not self.saturating and (self.throttled or self.client_told_ms):
+            said.append(f"wants less than its quota, and was told to wait {self.throttled} times")
+        if self.saturating and self.cycles < ENOUGH:
+            said.append(f"ran for {self.cycles} whole cycles; {ENOUGH} are needed to tell")
+        elif self.saturating and not self.near:
+            said.append(f"got {self.share or 0.0:.1%} of its quota, not within {NEAR:.0%} of it")
+        if self.replay_differs:
+            said.append(
+                f"was told other times than Spark replays by {self.replay_differs} of its "
+                f"{self.requests} answers"
+            )
+        return [f"{self.quota_id} {self.what} {text}" for text in said]
+
+    @property
+    def starved(self) -> bool:
+        """Whether all that is wrong is that it used too little, as where clients can't run."""
+        few = self.saturating and not self.near and (self.share or 0.0) < 1 + NEAR
+        return few and not self.replay_differs
+
+
+def out_of_bounds(rows: Sequence[Row], lines: Sequence[Line], late_ms: float) -> list[str]:
+    """
+    Return which figures aren't what they have to be, in words; none where all are.
+
+    Args:
+        rows: of the closing table.
+        lines: the quota-ids there have to be.
+        late_ms: how much later than due the clients came to run, on average.
+    """
+    found = {(row.quota_id, row.what) for row in rows}
+    missing = [line for line in lines if (line.quota_id, line.what) not in found]
+    out = [f"{line.quota_id} {line.what} made no request" for line in missing]
+    wrong = [row for row in rows if row.out]
+    out += [text for row in wrong for text in row.out]
+    if wrong and not missing and late_ms > BUSY_MS and all(row.starved for row in wrong):
+        out.append(
+            f"this machine was too busy to tell: clients came to run {late_ms:.1f} ms late on "
+            f"average, and may be {BUSY_MS:.0f} ms, so they couldn't use what they were given; "
+            "run it again when less else runs"
+        )
+    return out
 
 
 def close(
-    view: View, tables: Path, log_tables: Path, lines: Sequence[Line], out: Path
-) -> list[Row]:
+    view: View,
+    tables: Path,
+    log_tables: Path,
+    lines: Sequence[Line],
+    late_ms: float,
+    out: Path,
+) -> list[str]:
     """
     Print the closing table and the figures beneath it; keep them as JSON.
 
@@ -67,10 +118,11 @@ def close(
         tables: of the gateway's journal.
         log_tables: of the broker's log.
         lines: the clients' own figures.
+        late_ms: how much later than due the clients came to run, on average.
         out: the JSON file.
 
     Returns:
-        The rows of the table.
+        Which figures aren't what they have to be, in words; none where all are.
     """
     rows = rows_of(tables, lines)
     table = Table(title="What each quota-id got", title_justify="left", title_style="bold",
@@ -90,7 +142,7 @@ def close(
             "" if row.share is None else f"{row.share:.1%}",
             str(row.cycles) if row.saturating else "", f"{row.throttled}/{row.requests}",
             f"{row.told_ms / 1000:.1f} s",
-            Text("✓", style="green") if row.holds else Text("off", style="red"),
+            Text("off", style="red") if row.out else Text("✓", style="green"),
             Text(row.source),
         ]  # fmt: skip
         table.add_row(*cells[: len(columns)])
@@ -100,16 +152,17 @@ def close(
         **agreement(rows),
         "free_share": share,
         "free_slowest_ack_ms": ack_ms,
+        "late_ms": late_ms,
         **log_figures(log_tables),
     }
     for text in sentences(rows, figures):
         view.say(text)
     out.write_text(
-        json.dumps({"rows": [asdict(row) | {"holds": row.holds} for row in rows],
+        json.dumps({"rows": [asdict(row) | {"holds": not row.out} for row in rows],
                     "figures": figures}, indent=1),
         encoding="utf-8",
     )  # fmt: skip
-    return rows
+    return out_of_bounds(rows, lines, late_ms)
 
 
 def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
@@ -182,7 +235,7 @@ def log_figures(tables: Path) -> dict[str, float]:
 def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
     """Say the figures."""
     saturated = [row for row in rows if row.saturating]
-    near = sum(1 for row in saturated if row.holds)
+    near = sum(1 for row in saturated if row.near)
     said = [
         f"{near} of {len(saturated)} saturated quota-ids are within {NEAR:.0%} of their quota, "
         f"over {ENOUGH} or more whole cycles.",
@@ -199,10 +252,5 @@ def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
         said.append(
             f"On the real broker's log {equal:.1%} of the produce decisions are the broker's own; "
             "its times are rounded, so a log can't bring us nearer."
-        )
-    if near < len(saturated):
-        said.append(
-            "Some are off: on a busy machine clients can't fill a burst in time, so a cycle "
-            "carries less than its window's worth."
         )
     return said

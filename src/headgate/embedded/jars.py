@@ -34,14 +34,9 @@ VERSIONS = (KAFKA_4, KAFKA_3)
 CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
 """Kafkas that are pinned for their clients and tools alone; fetched when one is first used."""
 
+_AGAIN_S = (2.0, 10.0)  # pauses before the second and the third try
+_DISTRUST = re.compile(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert")
 # What the pins were resolved from: the broker, the console and perf tools, a log binding.
-_AGAIN_S = (2.0, 10.0)
-_PASSING = re.compile(
-    r"Connection ?reset|SocketException|timed? ?out|Premature|UnexpectedEnd|HTTP[^ ]* 5\d\d|"
-    r"response code: 5\d\d|end of file|closed connection|download failed",
-    re.IGNORECASE,
-)
-"""What Ivy says where one of some eighty fetches failed that may well do a moment later."""
 _RELOAD4J = ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36")
 _ROOTS = {
     KAFKA_4: (
@@ -190,24 +185,62 @@ def _stamp(folder: Path, pins: Iterable[Pin]) -> None:
 
 
 def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> None:
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as name:
-        fresh = Path(name) / "lib"
-        module = _ivy_module([pin.coordinates for pin in pins], transitive=False)
-        say(f"Kafka {version}: fetching {len(pins)} jars, about a minute …")
-        started = time.monotonic()
-        _run_ivy(version, module, Path(name), fresh, say)
-        wrong = _mismatches(fresh, pins)
-        if wrong:
-            raise EmbeddedError(
-                f"Kafka {version}: what was fetched isn't what headgate/embedded/pins says: "
-                f"{', '.join(sorted(wrong))}. Nothing of it is used. If a mirror is in between "
-                "(HEADGATE_IVY_SETTINGS, a proxy), look at what it serves"
-            )
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
-        _stamp(folder, pins)
-        say(f"Kafka {version}: {len(pins)} jars, verified, {time.monotonic() - started:.0f} s")
+    """Fetch what is missing, in three tries; what has come is kept for the next try or run."""
+    kept = cache_dir() / f"kafka-{version}.part"
+    kept.mkdir(exist_ok=True)
+    for name in _mismatches(kept, pins):
+        (kept / name).unlink(missing_ok=True)
+    _keep(folder, pins, kept)
+    started = time.monotonic()
+    lines: list[str] = []
+    wrong: list[str] = []
+    for pause_s in (0.0, *_AGAIN_S):
+        missing = _missing(kept, pins)
+        if not missing or any(map(_DISTRUST.search, lines)):
+            break
+        if lines:
+            say(f"  Kafka {version}: {len(missing)} of {len(pins)} jars didn't come; these again")
+            time.sleep(pause_s)
+        else:
+            say(f"Kafka {version}: fetching {len(missing)} jars, about a minute …")
+        module = _ivy_module([pin.coordinates for pin in missing], transitive=False)
+        # In a cache of its own each time: what a broken fetch leaves in Ivy's fails ever after.
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as work:
+            _, lines = _run_ivy(version, module, Path(work), say)
+            wrong = _keep(Path(work), missing, kept)
+    if wrong:
+        raise EmbeddedError(
+            f"Kafka {version}: what was fetched isn't what headgate/embedded/pins says: "
+            f"{', '.join(sorted(wrong))}. Nothing of it is used. If a mirror is in between "
+            "(HEADGATE_IVY_SETTINGS, a proxy), look at what it serves"
+        )
+    if missing := _missing(kept, pins):
+        raise EmbeddedError(
+            f"{_explain(find_java(), lines)}\n{len(pins) - len(missing)} of {len(pins)} jars have "
+            "come and are kept; the next run fetches the rest"
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
+    kept.rename(folder)
+    _stamp(folder, pins)
+    say(f"Kafka {version}: {len(pins)} jars, verified, {time.monotonic() - started:.0f} s")
+
+
+def _missing(folder: Path, pins: Iterable[Pin]) -> list[Pin]:
+    return [pin for pin in pins if not (folder / pin.file).is_file()]
+
+
+def _keep(source: Path, pins: Iterable[Pin], kept: Path) -> list[str]:
+    """Move jars that are what was pinned, from anywhere below a folder; name those that aren't."""
+    wrong = []
+    for pin in pins:
+        found = list(source.rglob(pin.file))
+        fitting = [jar for jar in found if _sha256(jar) == pin.sha256]
+        if fitting:
+            fitting[0].replace(kept / pin.file)
+        elif found:
+            wrong.append(pin.file)
+    return wrong
 
 
 def _ivy_module(coordinates: Iterable[str], *, transitive: bool) -> str:
@@ -232,7 +265,10 @@ def _ivy_module(coordinates: Iterable[str], *, transitive: bool) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _run_ivy(name: str, module: str, work: Path, lib: Path, say: Progress) -> None:
+def _run_ivy(
+    name: str, module: str, work: Path, say: Progress, *more: str
+) -> tuple[int, list[str]]:
+    """Let Ivy fetch a module's jars into ``work/ivy``; returns its exit status and its lines."""
     java = find_java()
     (work / "ivy.xml").write_text(module)
     command: list[str | Path] = [
@@ -247,35 +283,21 @@ def _run_ivy(name: str, module: str, work: Path, lib: Path, say: Progress) -> No
         work / "ivy.xml",
         "-confs",
         "default",
-        "-retrieve",
-        f"{lib}/[artifact]-[revision](-[classifier]).[ext]",
+        *more,
     ]
     fetched = 0
-
-    def run() -> tuple[int, list[str]]:
-        nonlocal fetched
-        lines: list[str] = []
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        ) as ivy:
-            assert ivy.stdout is not None
-            for line in ivy.stdout:
-                lines.append(line.rstrip())
-                if "[SUCCESSFUL ]" in line:
-                    fetched += 1
-                    if fetched % 10 == 0:
-                        say(f"  Kafka {name}: {fetched} jars")
-        return ivy.returncode, lines
-
-    status, lines = run()
-    for pause_s in _AGAIN_S:
-        if status == 0 or not any(map(_PASSING.search, lines)):
-            break
-        say(f"  Kafka {name}: the network failed after {fetched} jars; the rest again")
-        time.sleep(pause_s)
-        status, lines = run()  # what has come is in Ivy's own cache
-    if status != 0:
-        raise EmbeddedError(_explain(java, lines))
+    lines: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            lines.append(line.rstrip())
+            if "[SUCCESSFUL ]" in line:
+                fetched += 1
+                if fetched % 10 == 0:
+                    say(f"  Kafka {name}: {fetched} jars")
+    return ivy.returncode, lines
 
 
 def _explain(java: Java, lines: list[str]) -> str:
@@ -287,7 +309,7 @@ def _explain(java: Java, lines: list[str]) -> str:
     ]
     causes = "\n".join(f"  {line}" for line in list(dict.fromkeys(shown))[:8])
     message = f"Ivy couldn't fetch Kafka's jars:\n{causes or text[-2_000:]}"
-    if re.search(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert", text):
+    if _DISTRUST.search(text):
         return f"{message}\n{_PKIX_HINT.format(java=java)}"
     if re.search(r"UnknownHost|ConnectException|timed? ?out|unreachable", text, re.IGNORECASE):
         return (
@@ -337,7 +359,10 @@ def write_pins(version: str) -> Path:
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
         lib = Path(name) / "lib"
         module = _ivy_module(_ROOTS[version], transitive=True)
-        _run_ivy(version, module, Path(name), lib, _to_stderr)
+        into = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
+        status, lines = _run_ivy(version, module, Path(name), _to_stderr, "-retrieve", into)
+        if status != 0:
+            raise EmbeddedError(_explain(find_java(), lines))
         report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
         pins = []
         for resolved in report.iterfind("./dependencies/module"):

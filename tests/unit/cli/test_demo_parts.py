@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from headgate.cli import demo, demo_plan
-from headgate.cli.demo_close import Row
+from headgate.cli.demo_close import Row, out_of_bounds
 from headgate.cli.demo_cycles import whole_cycles
 from headgate.cli.demo_lines import attained, lines_of, scaled, take
-from headgate.cli.demo_view import View, live_table, rate_text, spark
+from headgate.cli.demo_view import Line, View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
@@ -146,20 +146,67 @@ def row(**values: object) -> Row:
     return Row(**{**fields, **values})  # type: ignore[arg-type]
 
 
+FREE = {"saturating": False, "rate": 30.0, "throttled": 0, "client_told_ms": 0}
+
+
 @pytest.mark.parametrize(
-    ("values", "holds"),
+    ("values", "says"),
     [
-        ({}, True),
-        ({"rate": 104.9}, True),
-        ({"rate": 105.1}, False),
-        ({"rate": 94.0}, False),
-        ({"cycles": 3}, False),
-        ({"saturating": False, "rate": 30.0, "throttled": 0}, True),
-        ({"saturating": False, "throttled": 1}, False),
+        ({}, None),
+        ({"rate": 104.9}, None),
+        ({"rate": 95.1}, None),
+        ({"rate": 105.1}, "u: produce got 105.1% of its quota, not within 5% of it"),
+        ({"rate": 94.0}, "u: produce got 94.0% of its quota, not within 5% of it"),
+        ({"cycles": 3}, "u: produce ran for 3 whole cycles; 4 are needed to tell"),
+        ({"replay_differs": 1}, "u: produce was told other times than Spark replays by 1 of its 9"),
+        (FREE, None),
+        ({**FREE, "throttled": 1}, "u: produce wants less than its quota, and was told to wait 1"),
+        ({**FREE, "client_told_ms": 1}, "u: produce wants less than its quota, and was told"),
     ],
 )
-def test_what_counts_as_holding(values: dict[str, object], holds: bool) -> None:
-    assert row(**values).holds is holds
+def test_a_figure_that_is_out_is_named(values: dict[str, object], says: str | None) -> None:
+    said = out_of_bounds([row(**values)], [Line("u:", "produce", 100.0, "users/u", True)], 0.0)
+    assert len(said) == (says is not None)
+    assert all(text.startswith(says or "") for text in said)
+
+
+def test_a_quota_id_without_requests_is_out() -> None:
+    lines = [Line("u:", "produce", 1.0, "", True), Line("u:", "fetch", 1.0, "", True)]
+    assert out_of_bounds([row()], lines, 99.0) == ["u: fetch made no request"]
+
+
+@pytest.mark.parametrize(
+    ("values", "busy"),
+    [
+        ({"rate": 80.0}, True),
+        ({"cycles": 2}, True),
+        ({"rate": 120.0}, False),
+        ({"rate": 80.0, "replay_differs": 2}, False),
+        ({**FREE, "throttled": 1}, False),
+        ({}, False),
+    ],
+)
+def test_a_busy_machine_explains_what_clients_could_not_use_and_nothing_else(
+    values: dict[str, object], busy: bool
+) -> None:
+    lines = [Line("u:", "produce", 100.0, "users/u", True)]
+    late = out_of_bounds([row(**values)], lines, 5.1)
+    assert any("clients came to run 5.1 ms late" in text for text in late) is busy
+    on_time = out_of_bounds([row(**values)], lines, 4.9)
+    assert on_time == late[: len(late) - busy]  # out all the same
+
+
+@pytest.mark.parametrize(("out", "status"), [([], 0), (["u: produce got 80%"], 1)])
+def test_the_demo_fails_where_a_figure_is_out(
+    out: list[str],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(demo.Demo, "run", lambda _self: out)
+    assert demo.main(["--dir", str(tmp_path / "demo")]) == status
+    assert capsys.readouterr().err == "".join(f"headgate demo: {text}\n" for text in out)
 
 
 def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:

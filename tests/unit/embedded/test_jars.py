@@ -22,17 +22,30 @@ PINS = tuple(
 
 
 class FakeIvy:
-    """Writes the jars it's given where Ivy would retrieve them; counts its runs."""
+    """Puts the jars it's asked for where Ivy's cache has them; counts its runs."""
 
     def __init__(self) -> None:
-        self.runs = 0
+        self.asked: list[list[str]] = []
         self.served = dict(CONTENT)
+        self.breaks: list[set[str]] = []  # what each run leaves out
+        self.says = "download failed: a jar"
 
-    def __call__(self, name: str, module: str, work: Path, lib: Path, say: object) -> None:
-        self.runs += 1
-        lib.mkdir(parents=True)
-        for file, content in self.served.items():
-            (lib / file).write_bytes(content)
+    @property
+    def runs(self) -> int:
+        return len(self.asked)
+
+    def __call__(
+        self, name: str, module: str, work: Path, say: object, *more: str
+    ) -> tuple[int, list[str]]:
+        assert not list(work.iterdir())  # never in a cache that a broken fetch left behind
+        asked = [f for f in self.served if f'name="{f[0]}" rev="{f[2]}"' in module]
+        self.asked.append(asked)
+        left_out = self.breaks.pop(0) if self.breaks else set()
+        for file in set(asked) - left_out:
+            jar = work / "ivy" / "cache" / "org.x" / file[0] / "jars" / file
+            jar.parent.mkdir(parents=True)
+            jar.write_bytes(self.served[file])
+        return (1, [self.says]) if left_out else (0, ["[SUCCESSFUL ]"])
 
 
 @pytest.fixture
@@ -41,6 +54,7 @@ def ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path))
     monkeypatch.setattr(room, "read_pins", lambda version: PINS)
     monkeypatch.setattr(room, "_run_ivy", fake)
+    monkeypatch.setattr(room, "_AGAIN_S", (0.0, 0.0))
     return fake
 
 
@@ -85,12 +99,43 @@ def test_a_jar_that_is_not_what_was_pinned_is_refused_and_nothing_is_kept(
         ensure_jars("4.3.1", progress=lambda _text: None)
     assert not (tmp_path / "kafka-4.3.1").exists()
     assert not list(tmp_path.glob("fetch-*"))
+    assert ivy.asked[-1] == ["b-2.jar"]
 
 
-def test_a_jar_that_nobody_pinned_is_refused(ivy: FakeIvy) -> None:
-    ivy.served["c-3.jar"] = b"a stranger"
-    with pytest.raises(EmbeddedError, match=r"c-3\.jar"):
+def test_what_has_come_is_kept_and_the_rest_fetched_again(ivy: FakeIvy, tmp_path: Path) -> None:
+    ivy.breaks = [{"b-2.jar"}]
+    told: list[str] = []
+    folder = ensure_jars("4.3.1", progress=told.append)
+    assert ivy.asked == [["a-1.jar", "b-2.jar"], ["b-2.jar"]]
+    assert {jar.name: jar.read_bytes() for jar in folder.glob("*.jar")} == CONTENT
+    assert told[1] == "  Kafka 4.3.1: 1 of 2 jars didn't come; these again"
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["kafka-4.3.1"]
+
+
+def test_after_three_tries_it_gives_up_and_the_next_run_goes_on_from_there(ivy: FakeIvy) -> None:
+    ivy.breaks = [{"b-2.jar"}] * 3
+    with pytest.raises(EmbeddedError, match=r"1 of 2 jars have come and are kept"):
         ensure_jars("4.3.1", progress=lambda _text: None)
+    assert ivy.runs == 3
+    ensure_jars("4.3.1", progress=lambda _text: None)
+    assert ivy.asked[3:] == [["b-2.jar"]]
+
+
+def test_what_was_kept_is_hashed_before_it_is_used(ivy: FakeIvy, tmp_path: Path) -> None:
+    ivy.breaks = [{"b-2.jar"}] * 3
+    with pytest.raises(EmbeddedError):
+        ensure_jars("4.3.1", progress=lambda _text: None)
+    (tmp_path / "kafka-4.3.1.part" / "a-1.jar").write_bytes(b"half of the first j")
+    ensure_jars("4.3.1", progress=lambda _text: None)
+    assert ivy.asked[3:] == [["a-1.jar", "b-2.jar"]]
+
+
+def test_a_certificate_that_is_not_trusted_is_not_asked_again(ivy: FakeIvy) -> None:
+    ivy.breaks = [{"b-2.jar"}] * 3
+    ivy.says = "javax.net.ssl.SSLHandshakeException: PKIX path building failed"
+    with pytest.raises(EmbeddedError, match="HEADGATE_CA_BUNDLE"):
+        ensure_jars("4.3.1", progress=lambda _text: None)
+    assert ivy.runs == 1
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "added"])
@@ -105,7 +150,7 @@ def test_a_folder_that_was_changed_later_is_fetched_anew(ivy: FakeIvy, damage: s
         (folder / ".verified").unlink()  # a stranger alone isn't looked for on every start
     told: list[str] = []
     ensure_jars("4.3.1", progress=told.append)
-    assert ivy.runs == 2
+    assert ivy.asked[1:] == ([] if damage == "added" else [["a-1.jar"]])
     assert told[0].startswith("Kafka 4.3.1: 1 jars in ")
     assert (folder / "a-1.jar").read_bytes() == CONTENT["a-1.jar"]
     assert not (folder / "c-3.jar").exists()
@@ -158,38 +203,22 @@ def test_ivy_is_asked_for_exactly_the_pinned_jars() -> None:
     assert "<exclude" not in module
 
 
-def test_a_fetch_with_a_java_that_fails_is_an_error(
+def test_a_java_that_fails_is_tried_three_times_and_quoted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'java.net.ConnectException: refused'; exit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(room, "find_java", lambda: Java(tmp_path, 17, "PATH"))
-    with pytest.raises(EmbeddedError, match="ConnectException: refused"):
-        room._run_ivy("4.3.1", "<ivy-module/>", tmp_path, tmp_path / "lib", print)
-
-
-@pytest.mark.parametrize(
-    ("says", "runs"),
-    [("java.net.SocketException: Connection reset", 3), ("PKIX path building failed", 1)],
-)
-def test_a_fetch_that_the_network_broke_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, runs: int
-) -> None:
-    monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho run >> '{tmp_path}/runs'\necho '{says}'\nexit 1\n")
+    program.write_text(
+        f"#!/bin/sh\necho run >> '{tmp_path}/runs'\n"
+        "echo 'java.net.ConnectException: refused'\nexit 1\n"
+    )
     program.chmod(0o755)
     monkeypatch.setattr(room, "find_java", lambda: Java(tmp_path, 17, "PATH"))
     monkeypatch.setattr(room, "_AGAIN_S", (0.0, 0.0))
-    told: list[str] = []
-    with pytest.raises(EmbeddedError, match=says.split()[0]):
-        room._run_ivy("4.3.1", "<ivy-module/>", tmp_path, tmp_path / "lib", told.append)
-    assert (tmp_path / "runs").read_text().split() == ["run"] * runs
-    assert len(told) == runs - 1
+    with pytest.raises(EmbeddedError, match="ConnectException: refused"):
+        ensure_jars("4.3.1", progress=lambda _text: None)
+    assert (tmp_path / "runs").read_text().split() == ["run"] * 3
 
 
 def test_ivy_comes_with_pyspark() -> None:
