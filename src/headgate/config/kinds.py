@@ -169,9 +169,26 @@ def _protocol_map(text: str) -> dict[str, SecurityProtocol]:
     return {name.upper(): _protocol(value) for name, value in _pairs(text, "NAME:PROTOCOL")}
 
 
+_NAME = r"(?:<default>|[A-Za-z0-9._*~%-]+)"
+_ENTITY = re.compile(rf"users/{_NAME}(?:/clients/{_NAME})?|clients/{_NAME}")
+
+
 def _counts(text: str) -> dict[str, int]:
     count = integer(0).parse
     return {host: count(value) for host, value in _pairs(text, "host:count")}
+
+
+def _bursts(text: str) -> dict[str, float]:
+    seconds = double(0, above=True).parse
+    found = {}
+    for path, value in _pairs(text, "entity:seconds"):
+        if not _ENTITY.fullmatch(path):
+            raise ValueError(
+                f"{path!r} names no entity; write users/NAME, clients/NAME or "
+                "users/NAME/clients/NAME, names percent-encoded, <default> for the default"
+            )
+        found[path] = seconds(value)
+    return found
 
 
 def _broker_ports(text: str) -> dict[int, int]:
@@ -264,6 +281,7 @@ ENDPOINT = Kind("string", Endpoint.parse, "NAME://host:port")
 ADDRESS = Kind("string", HostPort.parse, "host:port")
 PROTOCOL = Kind("string", _protocol, ", ".join(SecurityProtocol))
 PROTOCOL_MAP = Kind("list", _protocol_map, "NAME:PROTOCOL,…")
+BURSTS = Kind("list", _bursts, "users/NAME:seconds,…")
 COUNTS = Kind("list", _counts, "host:count,…")
 BROKER_PORTS = Kind("list", _broker_ports, "broker-id:port,…")
 PRINCIPALS = Kind("list", _principals, "User:name;User:name;…")

@@ -118,6 +118,7 @@ class Settings:
     fetch_hold_max_ms: int
     pacing: str
     pacing_burst_seconds: float
+    pacing_burst_overrides: Mapping[str, float]
     exempt_principals: frozenset[str]
     request_time: str
     unknown_apis: str

@@ -278,6 +278,9 @@ GROUPS: tuple[Group, ...] = (
                     "rate."),
             Setting("headgate.pacing.burst.seconds", k.double(0, above=True), 1.0,
                     "Seconds' worth of quota a smooth client may send at once."),
+            Setting("headgate.pacing.burst.overrides", k.BURSTS, {},
+                    "The same for single quotas, by the entity they are set for: `users/alice:10,users/<default>:2,"
+                    "users/bob/clients/<default>:30`. Names are percent-encoded, as in ZooKeeper's paths."),
             Setting("headgate.exempt.principals", k.PRINCIPALS, frozenset(),
                     "Principals that are measured and never throttled."),
             Setting("headgate.request.time", k.one_of("gateway", "upstream"), "gateway",

@@ -6,12 +6,12 @@ What the gateway writes down of every charge.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.context import Context
+    from headgate.gateway.managers import Sensors
     from headgate.gateway.plans import Plan
     from headgate.gateway.session_state import SessionState
     from headgate.quota.entity import QuotaEntity
@@ -27,7 +27,7 @@ class Journal:
         broker_id: int,
         t_ms: int,
         settings: Settings,
-        sensors: Mapping[str, Mapping[str, Any]],
+        sensors: Sensors,
     ) -> None:
         """Managers of a broker begin empty; by quota type, how their sensors decide."""
 

@@ -12,7 +12,7 @@ from headgate.gateway.context import Limits
 from headgate.gateway.fetch_gate import GateKey
 from headgate.gateway.lanes import LaneKey, lane_key
 from headgate.gateway.plans import Kind
-from headgate.quota.entity import QuotaEntity
+from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import (
     CONSUMER,
     CONSUMER_BPS,
@@ -236,7 +236,7 @@ class Managers:
             return min(most, max(left, most / max(manager.num_samples - 1, 1)))
         # Differs: smooth pacing caps a fetch to a fifth of a second's worth, or to the burst.
         tags = manager.tags(principal, client_id)
-        return manager.bound(tags) * min(manager.burst_s, _SMOOTH_FETCH_S)
+        return manager.bound(tags) * min(manager.burst_of(tags), _SMOOTH_FETCH_S)
 
 
 def limits_of(finite: Collection[QuotaKey]) -> Limits:
@@ -249,30 +249,29 @@ def limits_of(finite: Collection[QuotaKey]) -> Limits:
     )
 
 
-def sensors_of(managers: Mapping[QuotaKey, Any]) -> dict[str, dict[str, Any]]:
-    """
-    Say how each quota type's sensors decide, as the journal's columns: what a replay must know.
+Sensors = Mapping[str, Callable[[Tags], dict[str, Any]]]
+"""By released name of a quota type: how the sensor of a quota-id decides, as the journal's columns:
+``rule`` and windows; ``max_throttle_ms`` where a throttle is capped."""
 
-    Args:
-        managers: by key, as ``Managers.by_key``.
 
-    Returns:
-        By released name: ``rule`` and windows; ``max_throttle_ms`` where a throttle is capped.
-    """
-    described: dict[str, dict[str, Any]] = {}
-    for key, manager in managers.items():
-        if isinstance(manager, PacedQuotaManager):
-            windows = {"rule": "paced", "num_samples": 1, "window_ms": round(manager.burst_s * 1e3)}
-        else:
-            sampled = isinstance(manager, ClientQuotaManager)
-            windows = {
-                "rule": "sampled" if sampled else "bucket",
-                "num_samples": manager.num_samples,
-                "window_ms": manager.window_ms,
-            }
-        cap_ms = getattr(manager, "max_throttle_ms", None)
-        described[key.name] = windows | ({} if cap_ms is None else {"max_throttle_ms": cap_ms})
-    return described
+def sensors_of(managers: Mapping[QuotaKey, Any]) -> Sensors:
+    """Return what a replay must know of managers (by key, as ``Managers.by_key``)."""
+    return {key.name: partial(_sensor_of, manager) for key, manager in managers.items()}
+
+
+def _sensor_of(manager: Any, tags: Tags) -> dict[str, Any]:
+    if isinstance(manager, PacedQuotaManager):
+        burst_ms = round(manager.burst_of(tags) * 1e3)
+        windows = {"rule": "paced", "num_samples": 1, "window_ms": burst_ms}
+    else:
+        sampled = isinstance(manager, ClientQuotaManager)
+        windows = {
+            "rule": "sampled" if sampled else "bucket",
+            "num_samples": manager.num_samples,
+            "window_ms": manager.window_ms,
+        }
+    cap_ms = getattr(manager, "max_throttle_ms", None)
+    return windows | ({} if cap_ms is None else {"max_throttle_ms": cap_ms})
 
 
 def _byte_rate(
@@ -284,6 +283,10 @@ def _byte_rate(
         return PacedQuotaManager(
             kind,
             burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
+            bursts={
+                entity_from_path(path): max(round(seconds * 1000), 1) / 1000.0
+                for path, seconds in settings.pacing_burst_overrides.items()
+            },
             static_default=static,
             rules=_rules(settings),
             start_ms=start_ms,

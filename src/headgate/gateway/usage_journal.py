@@ -8,7 +8,6 @@ made once per connection, API and quota, and kept by the session.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
 from struct import error as StructError
@@ -25,6 +24,7 @@ from headgate.usage.packing import NOTHING, PACK, ROW
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.context import Context
+    from headgate.gateway.managers import Sensors
     from headgate.gateway.plans import Plan
     from headgate.gateway.session_state import SessionState
     from headgate.quota.entity import QuotaEntity
@@ -56,7 +56,7 @@ class UsageJournal(Journal):
         self._packer: Any = writer if hasattr(writer, "rows") else _NO_PACKER
         self._origin = Origin
         self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
-        self._sensors: Mapping[str, Mapping[str, Any]] = {}
+        self._sensors: Sensors = {}
         writer.start()
 
     def start(
@@ -64,7 +64,7 @@ class UsageJournal(Journal):
         broker_id: int,
         t_ms: int,
         settings: Settings,
-        sensors: Mapping[str, Mapping[str, Any]],
+        sensors: Sensors,
     ) -> None:
         """See ``Journal``."""
         self._sensors = sensors
@@ -256,7 +256,7 @@ class UsageJournal(Journal):
             quota_client_id=tags[1],
             quota_id=quota_id(*tags),
             value=value if value < UNLIMITED else inf,
-            **self._sensors[key.name],
+            **self._sensors[key.name](tags),
         )
         self._append(self._event(origin, t_ms))
 
@@ -325,7 +325,7 @@ class UsageJournal(Journal):
             session.connection,
             None if plan is None else plan.key,
             None if plan is None else plan.version,
-            **self._sensors[quota_type],
+            **self._sensors[quota_type]((user, client_id)),
         )
 
     @staticmethod

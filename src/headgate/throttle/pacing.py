@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.observation import Observation as Observation
-from headgate.throttle.overrides import KAFKA_4, Rules, Tags
+from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import token_throttle_time_ms
@@ -169,6 +170,7 @@ class PacedQuotaManager(SensorRegistry):
     Args:
         type: the quota type.
         burst_ms: credit a bucket holds, as time at its quota; at least 1.
+        bursts: seconds for single entities, instead of ``burst_ms``.
         max_throttle_ms: cap of one throttle; what is owed beyond it waits for the next request.
             None: uncapped.
         rules, static_default, start_ms, expiry_period_ms: as for every manager.
@@ -180,6 +182,7 @@ class PacedQuotaManager(SensorRegistry):
         *,
         burst_ms: int = BURST_MS,
         max_throttle_ms: int | None = None,
+        bursts: Mapping[QuotaEntity, float] | None = None,
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
         start_ms: int = 0,
@@ -199,11 +202,19 @@ class PacedQuotaManager(SensorRegistry):
         self.rate_windows: tuple[int, int] | None = None
         """Number of samples and ms of each that buckets' rates are shown over; None: no rates."""
         self.burst_s = burst_ms / 1000.0
+        self._bursts = Overrides()
+        for entity, seconds in (bursts or {}).items():
+            self._bursts.update(entity, seconds)
         self.max_throttle_ms = max_throttle_ms
         self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
-        return PacedSensor(tags, bound, now_ms, self.burst_s, self.moved, self._make_rate())
+        return PacedSensor(tags, bound, now_ms, self.burst_of(tags), self.moved, self._make_rate())
+
+    def burst_of(self, tags: Tags) -> float:
+        """Return how much of its quota a quota-id's bucket holds, seconds."""
+        seconds = self._bursts.bound(tags)
+        return seconds if seconds < UNLIMITED else self.burst_s
 
     def _make_rate(self) -> SampledRate | None:
         return None if self.rate_windows is None else SampledRate(*self.rate_windows)
@@ -289,7 +300,7 @@ class PacedQuotaManager(SensorRegistry):
 
     def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
         """Return what a bucket surely holds when it is full; None: the one that will be made."""
-        return (self.bound(tags) if sensor is None else sensor.bound) * self.burst_s
+        return (self.bound(tags) if sensor is None else sensor.bound) * self.burst_of(tags)
 
     def owed_ms(self, tags: Tags, now_ms: int) -> int:
         """Return how long it takes until what a quota-id owes is repaid, uncapped; 0: nothing."""

@@ -172,3 +172,23 @@ def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_
     assert found["kafka_server_produce_byte_rate", None] == 1_500.0
     assert found["headgate_quota_utilisation", "broker_bps"] == 1.5
     assert found["headgate_quota_utilisation", "bps"] == 1_500 / 4_000  # one broker: all of it
+
+
+def test_the_burst_is_chosen_for_each_quota(gateway: Make) -> None:
+    bursts = "users/alice:10,users/alice/clients/batch:30,clients/<default>:2.5"
+    setup = gateway(
+        {
+            ALICE: {PRODUCER: 1_000.0},
+            QuotaEntity.of(user="alice", client_id="batch"): {PRODUCER: 1_000.0},
+            QuotaEntity.of(user="bob"): {PRODUCER: 1_000.0},
+        },
+        {"headgate.pacing": "smooth", "headgate.pacing.burst.overrides": bursts},
+    )
+    produce = setup.rules.managers.produce
+
+    seconds = {}
+    for user, client_id in (("alice", "app"), ("alice", "batch"), ("bob", "app")):
+        seconds[user, client_id] = 0
+        while not produce.record(user, client_id, 1_000.0, START_MS).throttle_time_ms:
+            seconds[user, client_id] += 1
+    assert seconds == {("alice", "app"): 10, ("alice", "batch"): 30, ("bob", "app"): 1}

@@ -80,6 +80,7 @@ class Talk:
                 "headgate.broker.id.min": "1",
                 "headgate.broker.id.max": "1",
                 "headgate.pacing": pacing,
+                "headgate.pacing.burst.overrides": "users/alice:3,users/<default>:0.2",
                 "headgate.capacity.producer_byte_rate": "30000",
                 "quota.window.num": "4",
                 "controller.quota.window.num": "5",
