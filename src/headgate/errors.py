@@ -7,6 +7,8 @@ The errors of Headgate, by who must act.
     ├── InvalidQuota            the caller's input: an entity, key, value or file of quotas
     ├── ConfigError             the operator's file or flags; carries every mistake at once
     ├── StoreError              a store can't be reached or refused; ``retriable`` says which
+    │   ├── StoreReplaced       another store, an emptied or an older one is where ours was
+    │   └── StoreMovedOn        somebody changed it since what the caller goes by was read
     ├── ApiError                an answer with one of Kafka's error codes and its text
     ├── RemoteProtocolError     the peer broke the protocol
     └── LocalProtocolError      we were about to break it
@@ -94,6 +96,14 @@ class StoreError(HeadgateError):
     def __init__(self, message: str, *, retriable: bool = False) -> None:
         super().__init__(message)
         self.retriable = retriable
+
+
+class StoreReplaced(StoreError):
+    """Another store, an emptied or an older one is found where the known one was."""
+
+
+class StoreMovedOn(StoreError):
+    """A store was changed since the caller read what its change goes by."""
 
 
 class ApiError(HeadgateError):

@@ -436,12 +436,9 @@ def test_the_store_may_go_away_and_the_last_quotas_stay(
     wait_for((tmp_path / "snapshot.json").exists, "the snapshot")
     from headgate.gateway.snapshot import load_snapshot
 
-    wait_for(
-        lambda: (
-            (load_snapshot(gateway.gateway.settings) or gateway.gateway.table).get(
-                QuotaEntity.of(client_id=client), PRODUCER
-            )
-            == 50_000.0
-        ),
-        "the quota in the snapshot",
-    )
+    def kept() -> bool:
+        snapshot = load_snapshot(gateway.gateway.settings)
+        table = gateway.gateway.table if snapshot is None else snapshot.table
+        return table.get(QuotaEntity.of(client_id=client), PRODUCER) == 50_000.0
+
+    wait_for(kept, "the quota in the snapshot")

@@ -18,7 +18,6 @@ from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayError, GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaKey
-from headgate.quota.table import QuotaTable
 from headgate.store import open_store
 
 from .gateway_kit import wait_for
@@ -242,7 +241,7 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
     tmp_path: Path, upstream: Upstream
 ) -> None:
     from headgate.errors import StoreError
-    from headgate.gateway.snapshot import load_snapshot, save_snapshot
+    from headgate.gateway.snapshot import Snapshot, save_snapshot
     from headgate.quota.alteration import Op, QuotaAlteration
 
     settings = Settings.from_properties(
@@ -255,26 +254,32 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
             "headgate.usage": "none",
         }
     )
-    save_snapshot(settings, QuotaTable.of(SLOW))
+    url = f"sqlite:{tmp_path / 'quotas.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        slow = [(e, tuple(Op(k, v) for k, v in values.items())) for e, values in SLOW.items()]
+        store.alter([QuotaAlteration(*each) for each in slow])
+        save_snapshot(settings, Snapshot(store.snapshot(), {}, store.identity()))
+        store.alter([QuotaAlteration(e, tuple(Op(k, None) for k, _ in ops)) for e, ops in slow])
     up = threading.Event()
 
     def reopen() -> Any:
         if not up.is_set():
             raise StoreError("not yet", retriable=True)
-        return open_store(f"sqlite:{tmp_path / 'quotas.db'}")
+        return open_store(url)
 
-    table = load_snapshot(settings)
-    with GatewayThread(lambda: Gateway(settings, None, table=table, reopen=reopen)) as gateway:
+    with GatewayThread(lambda: Gateway(settings, None, reopen=reopen)) as gateway:
         with connect(gateway) as client:
             client.sendall(produce(50_000))
             assert int.from_bytes(read_answer(client)[-4:], "big") == 40_000
         assert gateway.views()[0].meters.store_up is False
-        with contextlib.closing(open_store(f"sqlite:{tmp_path / 'quotas.db'}")) as store:
+        assert "can't be opened" in str(gateway.call(gateway.gateway.not_ready))
+        with contextlib.closing(open_store(url)) as store:
             store.alter([QuotaAlteration.of(QuotaEntity.of(user="bob"), (Op(PRODUCER, 7.0),))])
         up.set()
         bob = QuotaEntity.of(user="bob")
         wait_for(lambda: gateway.gateway.table.get(bob, PRODUCER) == 7.0, "the store's quotas")
         assert gateway.views()[0].meters.store_up
+        assert gateway.call(gateway.gateway.not_ready) is None
         with connect(gateway) as client:  # the snapshot's quota isn't the store's
             client.sendall(produce(50_000))
             assert int.from_bytes(read_answer(client)[-4:], "big") == 0

@@ -1,9 +1,11 @@
 """The store contract over a real KRaft cluster."""
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from contract.suite import Opener, StoreContract
 from headgate.embedded import EmbeddedKafka
@@ -21,13 +23,28 @@ def cleaner(kafka4: EmbeddedKafka) -> Iterator[KafkaStore]:
 
 class TestKafka(StoreContract):
     @pytest.fixture
-    def open_home(self, kafka4: EmbeddedKafka, cleaner: KafkaStore) -> Iterator[Opener]:
-        topic = f"__headgate_quotas_{uuid.uuid4().hex}"
+    def topic(self) -> str:
+        return f"__headgate_quotas_{uuid.uuid4().hex}"
+
+    @pytest.fixture
+    def empty_home(self, kafka4: EmbeddedKafka, topic: str) -> Callable[[], None]:
+        def empty() -> None:
+            admin = AdminClient({"bootstrap.servers": kafka4.bootstrap()})
+            if topic in admin.list_topics(timeout=30).topics:
+                admin.delete_topics([topic])[topic].result(30)
+                while topic in admin.list_topics(timeout=30).topics:
+                    time.sleep(0.05)
+
+        return empty
+
+    @pytest.fixture
+    def open_home(self, kafka4: EmbeddedKafka, cleaner: KafkaStore, topic: str) -> Iterator[Opener]:
         opened: list[KafkaStore] = []
 
-        def opener() -> KafkaStore:
-            opened.append(KafkaStore(kafka4.bootstrap(), topic=topic, poll_ms=1_000))
-            return opened[-1]
+        def opener(*, create: bool = True) -> KafkaStore:
+            store = KafkaStore(kafka4.bootstrap(), topic=topic, poll_ms=1_000, create=create)
+            opened.append(store)
+            return store
 
         yield opener
         for store in opened:

@@ -515,7 +515,7 @@ def test_a_store_that_lost_its_zookeeper_says_so_and_comes_back(
     store = open_store(f"zookeeper://{zookeeper.address}/lost")
     store.alter([set_key(ALICE, PRODUCER, 1.0)])
     monkeypatch.setattr("headgate.store.zk_client.CALL_TIMEOUT_S", 0.5)
-    monkeypatch.setattr("headgate.store.zookeeper.PATIENCE_S", 0.5)
+    monkeypatch.setattr("headgate.store.zk_alter.PATIENCE_S", 0.5)
     zookeeper.kill()
     with pytest.raises(StoreError) as raised:
         store.alter([set_key(ALICE, PRODUCER, 2.0)])

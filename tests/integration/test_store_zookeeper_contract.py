@@ -1,7 +1,7 @@
 """The store contract over a real ZooKeeper."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,12 +14,25 @@ pytestmark = pytest.mark.kafka3
 
 class TestZooKeeper(StoreContract):
     @pytest.fixture
-    def open_home(self, zookeeper: EmbeddedZooKeeper) -> Iterator[Opener]:
-        url = f"zookeeper://{zookeeper.address}/contract/{uuid.uuid4().hex}"
+    def chroot(self) -> str:
+        return f"/contract/{uuid.uuid4().hex}"
+
+    @pytest.fixture
+    def empty_home(self, zookeeper: EmbeddedZooKeeper, chroot: str) -> Callable[[], None]:
+        def empty() -> None:
+            with zookeeper.client() as client:
+                if client.exists(chroot):
+                    for name in client.get_children(chroot):
+                        client.delete(f"{chroot}/{name}", recursive=True)
+
+        return empty
+
+    @pytest.fixture
+    def open_home(self, zookeeper: EmbeddedZooKeeper, chroot: str) -> Iterator[Opener]:
         opened: list[QuotaStore] = []
 
-        def opener() -> QuotaStore:
-            opened.append(open_store(url))
+        def opener(*, create: bool = True) -> QuotaStore:
+            opened.append(open_store(f"zookeeper://{zookeeper.address}{chroot}", create=create))
             return opened[-1]
 
         yield opener

@@ -22,7 +22,8 @@ from headgate.errors import ApiError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import matches, validate_filter
-from headgate.store.base import BrokerConfigs, QuotaStore, base_setting
+from headgate.store.base import BrokerConfigs, QuotaStore
+from headgate.store.broker_rules import base_setting
 
 _BUILT_IN: Final[Mapping[str, str]] = {
     "max.connection.creation.rate": "2147483647",

@@ -45,6 +45,9 @@ COMMANDS: Final[dict[str, Command]] = {
         "headgate.cli.quotas_as_code:main_apply", "make a store or cluster match a quotas file"
     ),
     "history": Command("headgate.cli.history:main", "list who changed which quota, and when"),
+    "store": Command(
+        "headgate.cli.store:main", "show which store it is, accept another, copy one to another"
+    ),
     "doctor": Command(
         "headgate.cli.doctor:main", "look for quotas that don't do what they seem to"
     ),

@@ -226,11 +226,7 @@ def serve(
         if store is not None:
             stack.callback(store.close)
         else:
-            from headgate.gateway.snapshot import load_snapshot
-            from headgate.store import open_store
-
-            arguments["table"] = load_snapshot(settings)
-            arguments["reopen"] = lambda: open_store(settings.store, settings)
+            arguments["reopen"] = lambda: open_own_store(settings)
         return _run(settings, store, arguments, config, supervisor_fd)
 
 
@@ -282,13 +278,10 @@ def store_of(settings: Settings) -> QuotaStore | None:
     Raises:
         StoreError: it can't be reached and there is nothing to go on with.
     """
-    from headgate.gateway.snapshot import load_snapshot
-    from headgate.store import open_store
-
     try:
-        return open_store(settings.store, settings)
+        return open_own_store(settings)
     except StoreError as error:
-        if load_snapshot(settings) is None and settings.store_required:
+        if not Path(settings.store_snapshot).exists() and settings.store_required:
             raise StoreError(
                 f"the store {settings.store} can't be reached ({error}) and there is no snapshot "
                 f"at {settings.store_snapshot}; set headgate.store.required=false to serve "
@@ -296,6 +289,14 @@ def store_of(settings: Settings) -> QuotaStore | None:
             ) from error
         _log().warning("serving with the last known quotas", error=str(error))
         return None
+
+
+def open_own_store(settings: Settings) -> QuotaStore:
+    """Open the store; it is made only where there is no snapshot, which says that there was one."""
+    from headgate.store import open_store
+
+    create = not Path(settings.store_snapshot).exists()
+    return open_store(settings.store, settings, create=create)
 
 
 def _run(

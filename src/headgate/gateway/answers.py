@@ -195,6 +195,11 @@ class Answers:
         """Return the store's quotas and the last resorts of the settings file: what is in force."""
         return (await self.table()).with_static_defaults(static_defaults(self.gateway.settings))
 
+    def no_store(self) -> str:
+        """Say why nothing can be changed."""
+        why = self.gateway.store_trouble()
+        return "the gateway runs without a store" + (f": {why}" if why else "")
+
     # --- 49 ---------------------------------------------------------------------------------
 
     async def _alter(self, ask: Ask, listener: str) -> bytes:
@@ -223,7 +228,7 @@ class Answers:
         """Alter in the store; what keeps it from answering is every entity's error."""
         store = self.gateway.store
         if store is None:
-            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, "the gateway runs without a store")
+            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())
             return [AlterResult(a.entity, error) for a in alterations]
         try:
             return await self.on_thread(

@@ -21,7 +21,7 @@ from headgate.gateway.denials import SMALL_BYTES
 from headgate.gateway.limits import QUOTA_DEFAULTS, static_defaults, static_limits
 from headgate.gateway.log import get_logger
 from headgate.quota.key import format_value
-from headgate.store.base import BROKER_SETTINGS, base_setting
+from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
 from headgate.wire import apis
 from headgate.wire.messages import (
     configs,
@@ -375,7 +375,7 @@ async def _checked(answers: Answers, ask: Ask, resource: Any) -> _Part:
     if store is None:
         if not ops:
             return _Part({}, theirs, forwarded)
-        raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, "the gateway runs without a store")
+        raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, answers.no_store())
     broker = resource.resource_name
     if not incremental:
         stored = await answers.on_thread(store.broker_configs)

@@ -7,16 +7,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import HeadgateError, StoreError
+from headgate.errors import HeadgateError
 from headgate.gateway.gateway_state import now_ms
 from headgate.gateway.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
-from headgate.gateway.snapshot import save_snapshot
 from headgate.gateway.splits import LocalSplits, share_out
 from headgate.gateway.stream_splits import StreamedSplits, put_in_force
 from headgate.gateway.supervised_splits import WorkersPart
@@ -27,7 +26,6 @@ from headgate.quota.table import QuotaTable, TableDelta, table_delta
 
 if TYPE_CHECKING:
     from headgate.gateway.managers import Managers
-    from headgate.store.base import QuotaStore
     from headgate.usage.splits import Split
 
 log = get_logger("headgate.gateway")
@@ -35,8 +33,6 @@ log = get_logger("headgate.gateway")
 _SWEEP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 1.0
 """Wait between an answer that names an unknown broker and the look-up: one for a burst of them."""
-_SAVE_AFTER_S: Final = 0.2
-_STORE_AGAIN_S: Final = 2.0
 _TIDY_S: Final = 60.0
 _FORGET_S: Final = 1.0  # no decision hangs on it
 _MOST_SAID: Final = 20
@@ -46,37 +42,13 @@ _MOST_SAID: Final = 20
 class Following(Opening):
     """Follows the store, the cluster and the clock."""
 
-    async def _open_store(self, reopen: Callable[[], QuotaStore]) -> None:
-        """Try until the store can be opened; meanwhile the last known quotas are in force."""
-        while True:
-            await asyncio.sleep(_STORE_AGAIN_S)
-            try:
-                self.store = await self.answers.on_thread(reopen)
-                await self._watch_store(asyncio.get_running_loop(), self.store)
-                log.info("the store answers; its quotas are in force")
-                return
-            except StoreError as error:
-                log.warning("the store can't be opened yet", error=str(error))
-
-    async def _watch_store(self, loop: asyncio.AbstractEventLoop, store: QuotaStore) -> None:
-        def quotas(table: QuotaTable, delta: TableDelta) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._quotas_changed, table, delta)
-
-        def brokers(configs: Mapping[str, Mapping[str, str]]) -> None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._brokers_changed, configs)
-
-        self._watches.append(await loop.run_in_executor(None, store.watch, quotas))
-        self._watches.append(await loop.run_in_executor(None, store.watch_broker_configs, brokers))
-
     def _quotas_changed(self, table: QuotaTable, delta: TableDelta) -> None:
         if delta.from_version != self.table.version or not self._seen_store:
             # The first word of a store, or of one that was away: what differs from what we have.
             delta = table_delta(self.table, table)
             self._seen_store = True
         self.table = table
-        self._save_soon()
+        self.kept.save_soon()
         now = now_ms()
         for front in self.fronts.values():
             front.rules.update(delta, now)
@@ -116,29 +88,10 @@ class Following(Opening):
         self._limit_addresses()
         self._brokers_changed(self.broker_configs)
 
-    def _save_soon(self) -> None:
-        """Keep the quotas on disk, off the loop; one write for a burst of changes."""
-        if self._saving:
-            return
-        self._saving = True
-
-        async def save() -> None:
-            await asyncio.sleep(_SAVE_AFTER_S)
-            self._saving = False
-            table = self.table
-            try:
-                await self.answers.on_thread(lambda: save_snapshot(self.settings, table))
-            except OSError as error:
-                log.error(
-                    "quotas can't be kept on disk",
-                    path=str(self.settings.store_snapshot),
-                    error=str(error),
-                )
-
-        self._spawn(save())
-
     def _brokers_changed(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        self.broker_configs = configs
+        if configs != self.broker_configs:
+            self.broker_configs = configs
+            self.kept.save_soon()
         for broker_id, front in self.fronts.items():
             front.limits_changed(connection_limits(self.settings, configs, broker_id))
 

@@ -26,6 +26,7 @@ from headgate.gateway.hosts import Hosts
 from headgate.gateway.http import HttpListener
 from headgate.gateway.instance import Instance
 from headgate.gateway.journal import Journal
+from headgate.gateway.kept_store import KeptStore
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
@@ -37,7 +38,7 @@ from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.topics import Topics
 from headgate.metrics.samples import Sample, read_samples
-from headgate.quota.table import QuotaTable
+from headgate.quota.table import QuotaTable, TableDelta
 
 if TYPE_CHECKING:
     from headgate.config.settings import ClientSecurity, Settings
@@ -116,9 +117,10 @@ class GatewayState:
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.slices = Slices()
         self.answers = Answers(self, self.slices)
+        self.kept = KeptStore(self, self._quotas_changed, self._brokers_changed)
         self.topics = Topics(self)
-        self.token_owners = TokenOwners(self, self._spawn)
-        self.hosts = Hosts(self._spawn)
+        self.token_owners = TokenOwners(self, self.spawn)
+        self.hosts = Hosts(self.spawn)
         self._ip_rates: dict[str | None, float] = {}
         self._not_enforced: set[QuotaKey] = set()
         self.ready = False
@@ -128,13 +130,11 @@ class GatewayState:
         self._ways: dict[str, tuple[Listener, str | None]] = {
             listener.name: (listener, listener.name) for listener in settings.listener_list
         }
-        self._watches: list[Any] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
         self._buffer = ReadBuffer(settings.queued_max_request_bytes)
         self._hangup: HangupWatch | None = None
         self._stopping = False
-        self._saving = False
         self._seen_store = False
         self._look_soon = asyncio.Event()
         self._leases: Leases | None = None
@@ -154,6 +154,14 @@ class GatewayState:
         self.instance = Instance(None, "")
         self.name = ""
 
+    def _quotas_changed(self, table: QuotaTable, delta: TableDelta) -> None:
+        """Put changed quotas in force."""
+        raise NotImplementedError
+
+    def _brokers_changed(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Put changed settings of brokers in force."""
+        raise NotImplementedError
+
     def _take_name(self) -> None:
         """Become somebody: the same as before a restart, and nobody else alive."""
         settings = self.settings
@@ -165,7 +173,8 @@ class GatewayState:
         self.name = named or f"{host}-{self.instance.number}"
         self._info["worker"] = self.name
 
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Run something until it ends or the gateway does."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -185,7 +194,11 @@ class GatewayState:
             return "not started, or draining"
         if not self.fronts:
             return "standing by" if self.standing_by else "no broker is fronted"
-        return "\n".join(self._closed_ports()) or None
+        why = list(self._closed_ports())
+        trouble = self.store_trouble()
+        if trouble is not None:
+            why.append(f"the last known quotas are in force: {trouble}")
+        return "\n".join(why) or None
 
     def _closed_ports(self) -> Iterator[str]:
         """Say of each port of ours, and each that clients are told of, that it doesn't accept."""
@@ -214,10 +227,9 @@ class GatewayState:
             return None
         return self._streamed.note(now_ms())
 
-    def _store_answers(self) -> bool:
-        if self.store is None:
-            return self._reopen is None
-        return self._leases is None or self._leases.reachable
+    def store_trouble(self) -> str | None:
+        """Say why quotas can't be read or changed now, while the last known stay in force."""
+        return self.kept.trouble() or (self._leases.trouble if self._leases is not None else None)
 
     def bootstrap(self, listener: str) -> str:
         """Return ``host:port,…`` of every broker fronted, as clients are told."""
@@ -314,6 +326,7 @@ class GatewayState:
         written, dropped = self.journal.events
         damaged, removed = self._usage_damaged, self._usage_removed
         queued = self._buffer.pool.used
+        store_up = self.store_trouble() is None
         views = []
         for front in self.fronts.values():
             view = front.view(now)
@@ -328,7 +341,7 @@ class GatewayState:
             view.meters.split_expired = (
                 told is not None and front.rules.managers.splits and told.expired(now)
             )
-            view.meters.store_up = self._store_answers()
+            view.meters.store_up = store_up
             views.append(view)
         return views
 

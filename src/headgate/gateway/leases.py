@@ -75,6 +75,7 @@ class Leases:
         self._standby: Lease | None = None
         self._others = False
         self._reachable = True
+        self._trouble: str | None = None
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -242,11 +243,12 @@ class Leases:
             else:
                 log.warning("the store can't be reached, the last quotas stay", error=str(error))
         self._reachable = reachable
+        self._trouble = None if reachable else str(error)
 
     @property
-    def reachable(self) -> bool:
-        """Whether the store answered when it was asked last."""
-        return self._reachable
+    def trouble(self) -> str | None:
+        """Say why the store couldn't be changed when a lease was to be renewed last, or None."""
+        return self._trouble
 
     async def give_up(self, broker_id: int) -> None:
         """Release a broker's lease, so that a standby needn't wait for its end."""

@@ -111,7 +111,7 @@ class Opening(GatewayState):
         log.info("standing by: another worker fronts the broker", broker=broker_id,
                  lease=leases.name_of(broker_id))  # fmt: skip
         self.standing_by.add(broker_id)
-        self._spawn(self._take_over(broker_id, leases))
+        self.spawn(self._take_over(broker_id, leases))
 
     async def _take_over(self, broker_id: int, leases: Leases) -> None:
         """Wait for a broker's lease, then front it."""
@@ -142,7 +142,7 @@ class Opening(GatewayState):
             front.stop_accepting()
             if broker_id == min(self.exposed(), default=None):
                 self._close_shared()
-            self._spawn(front.drain(0))
+            self.spawn(front.drain(0))
         if self._leases is not None and broker_id not in self.standing_by:
             self._stand_by(broker_id, self._leases)
         self.fronting_changed()

@@ -61,11 +61,8 @@ class Gateway(Following):
             if self._journal is None:
                 self.journal = open_journal(self.settings, self.name)
             await self._discover_all(first=True)
+            await self.kept.begin(self.store, self._reopen)
             store = self.store
-            if store is not None:
-                await self._watch_store(loop, store)
-            elif self._reopen is not None:
-                self._spawn(self._open_store(self._reopen))
             for listener in self.settings.listener_list:
                 self._books[listener.name] = Addresses()
             if store is not None:
@@ -90,13 +87,13 @@ class Gateway(Following):
         if self.http is not None:
             self.http.start()
             log.info("health and metrics", at=f"{self.http.address[0]}:{self.http.address[1]}")
-        self._spawn(self._refresh())
-        self._spawn(self._sweep())
-        self._spawn(self._divide())
-        self._spawn(self._forget_producer_ids())
-        self._spawn(self._tidy())
+        self.spawn(self._refresh())
+        self.spawn(self._sweep())
+        self.spawn(self._divide())
+        self.spawn(self._forget_producer_ids())
+        self.spawn(self._tidy())
         if self._leases is not None:
-            self._spawn(self._leases.keep())
+            self.spawn(self._leases.keep())
 
     async def _on_lease_thread(self, function: Callable[[], Any]) -> Any:
         """Ask for leases on threads of their own: clients' questions may keep the others busy."""
@@ -166,8 +163,7 @@ class Gateway(Following):
         if self._leases is not None:
             await self._end("leases", self._leases.close())
         loop = asyncio.get_running_loop()
-        for watch in self._watches:
-            await self._end("a watch", loop.run_in_executor(None, watch.close))
+        await self._end("the store", self.kept.close())
         if self._hangup is not None:
             self._hangup.close()
         if self._streamed is not None:

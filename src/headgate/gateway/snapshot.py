@@ -1,5 +1,8 @@
 """
 The last known quotas on disk, so that a gateway can start, and go on, without its store.
+
+A quotas file, with a note: which store they are of, and the settings of brokers. The version before
+wrote no note, and reads past ours.
 """
 
 from __future__ import annotations
@@ -7,41 +10,87 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headgate.errors import HeadgateError
-from headgate.quota.file import dump_quotas, load_quotas
+from headgate.errors import HeadgateError, StoreError
+from headgate.quota.file import dump_quotas, read_quotas_file
+from headgate.quota.table import QuotaTable
+from headgate.store.identity import StoreIdentity
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.quota.table import QuotaTable
 
 
-def load_snapshot(settings: Settings) -> QuotaTable | None:
-    """Return the quotas kept at ``headgate.store.snapshot``, or None if there are none."""
+class Snapshot(NamedTuple):
+    """
+    What was in force last.
+
+    Args:
+        table: the quotas.
+        brokers: settings of brokers by id as text; "" is the default of all.
+        identity: the store they are of; None in a snapshot of the version before.
+    """
+
+    table: QuotaTable
+    brokers: Mapping[str, Mapping[str, str]] = {}
+    identity: StoreIdentity | None = None
+
+
+def load_snapshot(settings: Settings) -> Snapshot | None:
+    """
+    Return what is kept at ``headgate.store.snapshot``, or None if there is nothing.
+
+    Raises:
+        StoreError: what is there can't be read.
+    """
     path = Path(settings.store_snapshot)
     if not path.exists():
         return None
     try:
-        return load_quotas(path)
-    except (HeadgateError, OSError):
-        return None
+        file = read_quotas_file(path)
+        return Snapshot(file.table, *_noted(file.note))
+    except (HeadgateError, OSError, KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise StoreError(f"the snapshot {path} can't be read: {exc}") from exc
 
 
-def save_snapshot(settings: Settings, table: QuotaTable) -> None:
+def _noted(note: Any) -> tuple[dict[str, dict[str, str]], StoreIdentity | None]:
+    if note is None:
+        return {}, None
+    brokers = {str(b): {str(k): str(v) for k, v in c.items()} for b, c in note["brokers"].items()}
+    return brokers, StoreIdentity(str(note["store"]), int(note["revision"]))
+
+
+def save_snapshot(settings: Settings, snapshot: Snapshot) -> None:
     """
-    Keep a table, whole or not at all.
+    Keep a snapshot, whole or not at all.
 
     Raises:
         OSError: the place can't be written.
     """
-    path = Path(settings.store_snapshot)
+    note = None
+    if snapshot.identity is not None:
+        note = {
+            "store": snapshot.identity.id,
+            "revision": snapshot.identity.revision,
+            "brokers": {broker: dict(config) for broker, config in snapshot.brokers.items()},
+        }
+    write_whole(Path(settings.store_snapshot), dump_quotas(snapshot.table, note))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """
+    Write a file whole or not at all, for its owner alone.
+
+    Raises:
+        OSError: the place can't be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=".snapshot-")
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(dump_quotas(table))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

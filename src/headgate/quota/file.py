@@ -47,12 +47,14 @@ class QuotasFile(NamedTuple):
         removals: entity and op for every key it sets to null.
         history: changes in time, oldest first.
         mentioned: every entity it names.
+        note: what stands beside the quotas for a program or a reader.
     """
 
     table: QuotaTable
     removals: tuple[tuple[QuotaEntity, Op], ...]
     history: tuple[QuotaEvent, ...]
     mentioned: frozenset[QuotaEntity]
+    note: Any = None
 
 
 def load_quotas(path: str | Path) -> QuotaTable:
@@ -95,8 +97,8 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
     return _Reader(source).read(root)
 
 
-def dump_quotas(table: QuotaTable) -> str:
-    """Return a table as a quotas file; reading it back gives an equal table."""
+def dump_quotas(table: QuotaTable, note: object = None) -> str:
+    """Return a table as a quotas file; reading it back gives an equal table, and the note."""
     quotas = []
     for entity in sorted(table.entities):
         row: dict[str, Any] = {
@@ -105,7 +107,8 @@ def dump_quotas(table: QuotaTable) -> str:
         for key, value in sorted(table.entities[entity].items()):
             row[key.name] = _plain(value)
         quotas.append(row)
-    document: dict[str, Any] = {"quotas": quotas}
+    document: dict[str, Any] = {} if note is None else {"note": note}
+    document["quotas"] = quotas
     if table.static_defaults:
         document["static_defaults"] = {
             key.name: _plain(value) for key, value in sorted(table.static_defaults.items())
@@ -152,6 +155,7 @@ class _Reader:
         self.history: list[QuotaEvent] = []
         self.static_defaults: dict[QuotaKey, float] = {}
         self.first_line: dict[QuotaEntity, int] = {}
+        self.note: Any = None
 
     def read(self, root: yaml.Node | None) -> QuotasFile:
         if root is None:
@@ -167,6 +171,7 @@ class _Reader:
             tuple(self.removals),
             tuple(sorted(self.history, key=lambda event: event.t_ms)),
             frozenset(self.first_line),
+            self.note,
         )
 
     def document(self, root: yaml.MappingNode) -> None:
@@ -182,6 +187,8 @@ class _Reader:
             elif name == "history":
                 for item in self.items(node, "history"):
                     self.event(item)
+            elif name == "note":
+                self.note = yaml.constructor.SafeConstructor().construct_document(node)
             elif name not in _NOTES:
                 self.wrong(
                     key_node,

@@ -7,17 +7,18 @@ used across a fork. Names of entities are raw here and sanitised only inside a h
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, is_ip_literal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import Change, QuotaTable, TableDelta
+from headgate.store.identity import StoreIdentity
 
 QuotaCallback = Callable[[QuotaTable, TableDelta], None]
 BrokerConfigs = Mapping[str, Mapping[str, str]]
@@ -27,6 +28,47 @@ BrokerCallback = Callable[[BrokerConfigs], None]
 UNKNOWN = "unknown"
 #: The most ops in one request to Kafka's controller (QuorumController.MAX_RECORDS_PER_BATCH).
 MAX_RECORDS_PER_REQUEST = 10_000
+
+
+class Origin(NamedTuple):
+    """
+    Where a change comes from, for the history.
+
+    Args:
+        who: the principal.
+        tool: the program.
+        change: what the keys that one call of ``alter`` changed have in common.
+        message: why, in the words of who made the change.
+    """
+
+    who: str
+    tool: str
+    change: str = ""
+    message: str = ""
+
+    def told(self) -> dict[str, str]:
+        """Return it for JSON; what is empty is left out but for who and tool."""
+        more = {"change": self.change, "message": self.message}
+        return {"who": self.who, "tool": self.tool, **{k: v for k, v in more.items() if v}}
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Origin:
+        """Read what ``told`` returned; the version before wrote who and tool only."""
+        return cls(
+            str(told["who"]),
+            str(told["tool"]),
+            str(told.get("change", "")),
+            str(told.get("message", "")),
+        )
+
+
+#: Of a change that came past Headgate.
+FOREIGN = Origin(UNKNOWN, UNKNOWN)
+
+
+def new_change() -> str:
+    """Return the name of one more change."""
+    return secrets.token_hex(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +82,9 @@ class HistoryEntry:
         tool: the program that asked, such as ``kafka-configs``.
         before: the value until then; None where the key wasn't set.
         after: the value since; None where the key was removed.
+        change: the same for all keys that one call of ``alter`` changed; "" in entries of
+            versions before and of changes that came past Headgate.
+        message: why, in the words of who made the change.
     """
 
     t_ms: int
@@ -49,6 +94,21 @@ class HistoryEntry:
     key: QuotaKey
     before: float | None
     after: float | None
+    change: str = ""
+    message: str = ""
+
+
+def history_entry(
+    t_ms: int,
+    origin: Origin,
+    entity: QuotaEntity,
+    key: QuotaKey,
+    before: float | None,
+    after: float | None,
+) -> HistoryEntry:
+    """Return the change of one key."""
+    who, tool, change, message = origin
+    return HistoryEntry(t_ms, who, tool, entity, key, before, after, change, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +190,8 @@ class QuotaStore(Protocol):
         validate_only: bool = False,
         who: str = "",
         tool: str = "",
+        message: str = "",
+        at_revision: int | None = None,
     ) -> list[AlterResult]:
         """
         Set and clear keys, each entity all or nothing.
@@ -139,13 +201,42 @@ class QuotaStore(Protocol):
             validate_only: check, and change nothing.
             who: the principal, for the history.
             tool: the program, for the history.
+            message: why, for the history.
+            at_revision: the revision that the alterations go by; None: any.
 
         Returns:
             One result per alteration, in their order, with Kafka's error where one was refused.
 
         Raises:
+            StoreMovedOn: the store is at another revision.
+            StoreReplaced: another store is found where this one was; nothing was changed.
             StoreError: the home can't be reached or took nothing; ``retriable`` says which.
         """
+        ...
+
+    def identity(self) -> StoreIdentity | None:
+        """
+        Return which store it is as of now, whatever was there before; writes nothing.
+
+        Returns:
+            None where it has no identity: emptied, or kept by the version before.
+        """
+        ...
+
+    def identify(self) -> StoreIdentity:
+        """Make what a home that is changed needs: its layout, and an identity if it has none."""
+        ...
+
+    def succeed(self, previous: StoreIdentity) -> StoreIdentity:
+        """Write that this store took over from another one as of that one's revision."""
+        ...
+
+    def accept(self, identity: StoreIdentity) -> None:
+        """Go by this identity from now on, where the store was found to be another one."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Say what keeps the quotas from being read and watched, or None."""
         ...
 
     def watch(self, callback: QuotaCallback) -> Watch:
@@ -252,133 +343,3 @@ def resolvable(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     return True
-
-
-def broker_event(
-    broker: str, before: Mapping[str, str], ops: Mapping[str, str | None], who: str, tool: str
-) -> AuditEvent:
-    """Return the audit line of a change of broker settings."""
-    detail = ", ".join(
-        f"{key}: {before.get(key, 'unset')} -> {'unset' if value is None else value}"
-        for key, value in ops.items()
-    )
-    subject = f"broker {broker}" if broker else "default of brokers"
-    return AuditEvent(who, tool, "alter_broker_configs", "done", subject, detail)
-
-
-#: Broker settings that belong to the gateway (KIP-612, KIP-402, socket server): least value, or
-#: None for a list of host:count.
-BROKER_SETTINGS: Mapping[str, int | None] = {
-    "max.connection.creation.rate": 0,
-    "max.connections": 0,
-    "max.connections.per.ip": 0,
-    "max.connections.per.ip.overrides": None,
-}
-
-
-_ABOVE_0 = frozenset({"max.connections", "max.connection.creation.rate"})
-
-
-def base_setting(name: str) -> str:
-    """Return a broker setting's name without its ``listener.name.X.`` prefix."""
-    if name.startswith("listener.name."):
-        _listener, _, rest = name.removeprefix("listener.name.").partition(".")
-        return rest
-    return name
-
-
-def validate_broker_configs(
-    broker: str,
-    ops: Mapping[str, str | None],
-    stored: Mapping[str, Mapping[str, str]],
-) -> None:
-    """
-    Check broker settings as Kafka does those that change while it runs.
-
-    Args:
-        broker: its id as text, or "" for the default of all.
-        ops: new values; None removes.
-        stored: what is set now, by broker.
-
-    Raises:
-        ApiError: INVALID_REQUEST for a broker that is no id or a value that can't be,
-            INVALID_CONFIG for a setting that isn't the gateway's.
-
-    Source: SocketServerConfigs (INT, at least 0), SocketServer.validateReconfiguration (above 0,
-    or nobody could connect, to undo it neither) and KafkaConfig in Apache Kafka; texts of 4.3.1.
-    """
-    if broker and not (broker.isascii() and broker.isdigit()):
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            "Node id must be an integer, but it is: " + broker,
-        )
-    for name, value in ops.items():
-        base = base_setting(name)
-        if base not in BROKER_SETTINGS:
-            known = ", ".join(BROKER_SETTINGS)
-            raise ApiError(
-                KafkaError.INVALID_CONFIG,
-                f"{name} isn't a setting kept here; brokers take {known}, each also under "
-                "listener.name.<listener>.",
-            )
-        if value is None:
-            continue
-        if BROKER_SETTINGS[base] is None:
-            _check_overrides(name, value)
-        else:
-            _check_int(name, value.strip())
-            if int(value) == 0 and base in _ABOVE_0:
-                raise ApiError(
-                    KafkaError.INVALID_REQUEST,
-                    "Invalid value org.apache.kafka.common.config.ConfigException: "
-                    f"Invalid {base} {int(value)} for configuration Invalid dynamic configuration",
-                )
-    _check_addresses(broker, ops, stored)
-
-
-def _check_addresses(
-    broker: str, ops: Mapping[str, str | None], stored: Mapping[str, Mapping[str, str]]
-) -> None:
-    """See that somebody may connect: 0 for each address makes sense with exceptions only."""
-    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
-    if not {per_ip, overrides} & set(ops):
-        return
-    layers = [stored.get("", {}), *([stored.get(broker, {})] if broker else [])]
-
-    def in_force(name: str) -> str | None:
-        found = ops.get(name)
-        if found is None:
-            below = layers[:-1] if name in ops else layers
-            found = next((layer[name] for layer in reversed(below) if layer.get(name)), None)
-        return found
-
-    if (in_force(per_ip) or "").strip() in ("0", "+0", "-0") and not in_force(overrides):
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"requirement failed: {per_ip} can be set to zero only if {overrides} property is set.",
-        )
-
-
-def _check_int(name: str, value: str) -> None:
-    digits = value[1:] if value[:1] in ("-", "+") else value
-    if not (digits.isascii() and digits.isdigit()) or not -(2**31) <= int(value) < 2**31:
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"Invalid value {value} for configuration {name}: Not a number of type INT",
-        )
-    if int(value) < 0:
-        raise ApiError(
-            KafkaError.INVALID_REQUEST,
-            f"Invalid value {value} for configuration {name}: Value must be at least 0",
-        )
-
-
-def _check_overrides(name: str, value: str) -> None:
-    for part in filter(None, (p.strip() for p in value.split(","))):
-        host, _, count = part.rpartition(":")
-        if not host or not (count.isascii() and count.isdigit()):
-            raise ApiError(
-                KafkaError.INVALID_REQUEST,
-                f"Invalid value {value} for configuration {name}: "
-                f"{part} isn't of the form host:count",
-            )

@@ -10,36 +10,30 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.config.settings import ClientSecurity
-from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
-from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 from headgate.store.base import (
-    UNKNOWN,
+    FOREIGN,
     AuditEvent,
     BrokerConfigs,
     HistoryEntry,
-    broker_event,
+    Origin,
     now_ms,
     resolvable,
 )
-from headgate.store.kafka_client import RETRIABLE, KafkaClient
-from headgate.store.kafka_codec import (
-    Values,
-    by_entity,
-    changing,
-    merged,
-    parts,
-    wire_entity,
-    wire_to_entity,
-)
+from headgate.store.broker_rules import broker_event
+from headgate.store.identity import StoreIdentity, new_identity, replaced
+from headgate.store.kafka_alter import TURN_S, KafkaAlterer, new_id
+from headgate.store.kafka_client import KafkaClient
+from headgate.store.kafka_codec import Values, by_entity, merged, two_homes
 from headgate.store.kafka_lease import KafkaLease, take
 from headgate.store.kafka_security import librdkafka_config
 from headgate.store.kafka_state import (
@@ -49,29 +43,20 @@ from headgate.store.kafka_state import (
     audit_record,
     broker_record,
     history_record,
-    quota_record,
+    identity_record,
+    is_change,
 )
-from headgate.store.kafka_topic import QuotaTopic
+from headgate.store.kafka_topic import Decide, QuotaTopic
 from headgate.store.watched import WatchedStore, log
-from headgate.wire.messages.quotas import (
-    MATCH_DEFAULT,
-    MATCH_EXACT,
-    AlterClientQuotasRequest,
-    AlterEntry,
-    AlterOp,
-    Component,
-    DescribedEntry,
-)
+from headgate.wire.messages.quotas import DescribedEntry
 
 TOPIC = "__headgate_quotas"
 POLL_MS = 5_000
-#: A broker shows what the controller acknowledged within milliseconds; longer than this, we go on.
-IMAGE_TIMEOUT_S = 10.0
-#: Up to so many entities are looked up one by one after an alteration; more, all at once.
-FEW = 16
 #: A change that no history entry tells of by then came past Headgate. Entries are written right
 #: after Kafka's acknowledgement, so this is ample.
 GRACE_S = 2.0
+#: What the history tells of and Kafka doesn't show by then came undone past Headgate.
+EXPECTED_S = 10.0
 
 
 class _Suspect(NamedTuple):
@@ -90,6 +75,7 @@ class KafkaStore(WatchedStore):
 
     Args:
         bootstrap: ``host:port,host:port`` of any brokers.
+        create: make the topic when it is missing; without it that waits for the first change.
         security: TLS and SASL; None for a plaintext listener.
         poll_ms: how often a watch asks what others changed (``headgate.store.poll.ms``).
         topic: where what Kafka can't hold lives.
@@ -101,6 +87,7 @@ class KafkaStore(WatchedStore):
         self,
         bootstrap: str,
         *,
+        create: bool = True,
         security: ClientSecurity | None = None,
         poll_ms: int = POLL_MS,
         topic: str = TOPIC,
@@ -116,11 +103,22 @@ class KafkaStore(WatchedStore):
         self._quotas_version = -1
         self._client = KafkaClient(bootstrap, security)
         self._topic = QuotaTopic(librdkafka_config(bootstrap, security), topic, self._on_records)
+        self._alterer = KafkaAlterer(
+            self.url, self._client, self._topic, self._write_change, clock_ms
+        )
+        try:
+            if create:
+                self.identify()
+            else:
+                self._check_identity(self._read_identity())
+        except BaseException:
+            self._release()
+            raise
 
     def _on_records(self, expected: list[Expected]) -> None:
         if self._table is None:
             return  # the past, read at the start
-        until = time.monotonic() + IMAGE_TIMEOUT_S
+        until = time.monotonic() + EXPECTED_S
         with self._thread_lock:
             self._expected.update({(e.entity, e.key): (e.value, until) for e in expected})
         self._poke.set()
@@ -155,9 +153,13 @@ class KafkaStore(WatchedStore):
         with self._topic.locked() as state:
             return state.audit_log(limit)
 
+    def _look(self) -> None:
+        self._topic.check_same()
+        self._refresh()
+
     def _refresh(self) -> QuotaTable:
         with self._state_lock:
-            self._topic.read_to_end()
+            self._check_identity(self._read_identity())
             described = self._client.describe()
             with self._topic.locked() as state:
                 own = dict(state.quotas)
@@ -191,10 +193,59 @@ class KafkaStore(WatchedStore):
             if c.key.known_to_kafka and last[c.entity, c.key] != c.new
         ]
 
+    # --- which store it is
+
+    def _read_identity(self) -> StoreIdentity | None:
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            return state.identity
+
+    def _make_whole(self) -> None:
+        if self._identity is None:
+            self._topic.make()
+            if self._read_identity() is None:
+                new = identity_record(new_identity())
+                self._topic.write(lambda state: [] if state.identity else [new])
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        def decide(state: TopicState) -> list[Record]:
+            assert state.identity is not None
+            if state.identity.succeeds == succeeds:
+                return []
+            new = state.identity._replace(succeeds=succeeds, revision=state.identity.revision + 1)
+            return [identity_record(new)]
+
+        self._write(decide)
+
+    def _write(self, decide: Decide) -> None:
+        """Commit to the topic if it still is this store's."""
+
+        def checked(state: TopicState) -> list[Record]:
+            known, found = self._identity, state.identity
+            if known is not None and (
+                found is None or not found.follows(known._replace(revision=0))
+            ):
+                raise replaced(self.url, known, found)
+            return decide(state)
+
+        self._topic.write(checked)
+
+    def _write_change(self, decide: Decide) -> None:
+        """Commit to the topic; a change of quotas or broker settings makes the revision grow."""
+
+        def counted(state: TopicState) -> list[Record]:
+            records = decide(state)
+            if state.identity is not None and any(map(is_change, records)):
+                new = state.identity._replace(revision=state.identity.revision + 1)
+                return [*records, identity_record(new)]
+            return records
+
+        self._write(counted)
+
     # --- changing
 
     def _alter(
-        self, checked: Validated, *, validate_only: bool, who: str, tool: str
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
     ) -> list[AlterResult]:
         """Kafka's keys go to Kafka, the others to the topic."""
         results, accepted = checked
@@ -205,19 +256,17 @@ class KafkaStore(WatchedStore):
             theirs = tuple(op for op in alteration.ops if op.key.known_to_kafka)
             ours = tuple(op for op in alteration.ops if op.key.is_known and op not in theirs)
             if theirs and ours:
-                errors[alteration.entity] = _two_homes(theirs[0].key, ours[0].key)
+                errors[alteration.entity] = two_homes(theirs[0].key, ours[0].key)
             elif theirs:
                 in_kafka.append(alteration._replace(ops=theirs))
             elif ours:
                 in_topic.append(alteration._replace(ops=ours))
         with self._alter_lock:
-            before = self._refresh()
-            todo = [a for a in (changing(a, before) for a in in_kafka) if a.ops]
-            errors |= self._alter_kafka(todo, validate_only=validate_only)
-            if not validate_only:
-                done = [a for a in todo if a.entity not in errors]
-                self._await_image(done)
-                self._write(done, in_topic, before, (self._clock_ms(), who, tool))
+            if validate_only:
+                errors |= self._alterer.send(in_kafka, validate_only=True)
+            elif in_kafka or in_topic:
+                known = self._refresh()
+                errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
                 self._refresh()
                 self._poke.set()
         # Only an accepted alteration can have met an error since; of two of one entity, the first.
@@ -225,99 +274,6 @@ class KafkaStore(WatchedStore):
             AlterResult(entity, errors.pop(entity, None) if error is None else error)
             for entity, error in results
         ]
-
-    def _alter_kafka(
-        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
-    ) -> dict[QuotaEntity, ApiError]:
-        """Send alterations, at most 10,000 records at a time; return errors by entity."""
-        errors: dict[QuotaEntity, ApiError] = {}
-        for part in parts(alterations):
-            entries = tuple(
-                AlterEntry(
-                    wire_entity(entity),
-                    tuple(AlterOp(op.key.name, op.value or 0.0, op.value is None) for op in ops),
-                )
-                for entity, ops in part
-            )
-            answer = self._client.alter(AlterClientQuotasRequest(entries, validate_only))
-            for entry in answer.entries:
-                if entry.error_code in RETRIABLE:
-                    raise StoreError(
-                        f"{self.url}: {entry.error_message or KafkaError(entry.error_code).name}",
-                        retriable=True,
-                    )
-                if entry.error_code:
-                    error = ApiError(entry.error_code, entry.error_message)
-                    errors[wire_to_entity(entry.entity)] = error
-        return errors
-
-    def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
-        """Wait until the broker we ask shows what the controller acknowledged."""
-        deadline = time.monotonic() + IMAGE_TIMEOUT_S
-        left = list(alterations)
-        pause = 0.002
-        while left:
-            found = self._look_up(left)
-            left = [a for a in left if any(found.get(a.entity, {}).get(k) != v for k, v in a.ops)]
-            if left and time.monotonic() > deadline:
-                log.warning(
-                    "%s: a broker doesn't show what the controller acknowledged for %s",
-                    self.url,
-                    left[0].entity,
-                )
-                return
-            if left:
-                time.sleep(pause)
-                pause = min(0.1, pause * 2)
-
-    def _look_up(self, alterations: Sequence[QuotaAlteration]) -> dict[QuotaEntity, Values]:
-        if len(alterations) > FEW:
-            return by_entity(self._client.describe())
-        found: dict[QuotaEntity, Values] = {}
-        for entity, _ops in alterations:
-            components = [
-                Component(kind, MATCH_DEFAULT, None)
-                if isinstance(name, Default)
-                else Component(kind, MATCH_EXACT, name)
-                for kind, name in entity
-            ]
-            found.update(by_entity(self._client.describe(components, strict=True)))
-        return found
-
-    def _write(
-        self,
-        in_kafka: Sequence[QuotaAlteration],
-        in_topic: Sequence[QuotaAlteration],
-        before: QuotaTable,
-        stamp: tuple[int, str, str],
-    ) -> None:
-        """Commit quotas of the topic and the history of both homes in one transaction."""
-        ids = [_id() for _ in in_kafka]
-
-        def decide(state: TopicState) -> list[Record]:
-            records: list[Record] = []
-            history: list[Record] = []
-            for id_, (entity, ops) in zip(ids, in_kafka, strict=True):
-                changes = [(key, before.get(entity, key), value) for key, value in ops]
-                if id_ not in state.history:
-                    history.append(history_record(id_, stamp, entity, changes))
-            for entity, ops in in_topic:
-                now = state.quotas.get(entity, {})
-                changes = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
-                records += [quota_record(entity, key, value) for key, _, value in changes]
-                if changes:
-                    history.append(history_record(_id(), stamp, entity, changes))
-            return [*records, *history, *state.trimmed(len(history), 0)] if history else []
-
-        if not in_kafka and not in_topic:
-            return
-        try:
-            self._topic.write(decide)
-        except StoreError as exc:
-            if in_topic:
-                raise
-            # Kafka has the quotas; the next to watch finds no entry and records who = unknown.
-            log.error("%s: changed, but the history couldn't be written: %s", self.url, exc)
 
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
@@ -329,27 +285,27 @@ class KafkaStore(WatchedStore):
                 return []
             event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
-            return [*records, audit_record(_id(), event), *state.trimmed(0, 1)]
+            return [*records, audit_record(new_id(), event), *state.trimmed(0, 1)]
 
-        self._topic.write(decide)
+        self._write_change(decide)
 
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
-        self._check_open()
+        self._prepare()
         stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        id_ = _id()
+        id_ = new_id()
 
         def decide(state: TopicState) -> list[Record]:
             if id_ in state.audit:
                 return []
             return [audit_record(id_, stamped), *state.trimmed(0, 1)]
 
-        self._topic.write(decide)
+        self._write(decide)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> KafkaLease | None:
         """Take a lease, or None while somebody else holds it; hosts' clocks should agree."""
-        self._check_open()
-        return take(self._topic, self._clock_ms, name, owner, ttl_ms)
+        self._prepare()
+        return take(self._topic, self._write, self._clock_ms, name, owner, ttl_ms)
 
     # --- the rest
 
@@ -366,11 +322,19 @@ class KafkaStore(WatchedStore):
             }
             hurry = bool(self._expected)
         with self._state_lock:
-            due = [s for s in self._suspects if s.due_s <= now or self._closed]
+            with self._topic.locked() as state:
+                told = set() if state.turn is None else set(state.turn.ops)
+            due = [
+                s
+                for s in self._suspects
+                if (s.due_s <= now and (s.entity, s.key) not in told)
+                or s.due_s + TURN_S <= now
+                or self._closed
+            ]
             self._suspects = [s for s in self._suspects if s not in due]
         if due:
             try:
-                self._topic.write(lambda state: _unknown(state, table, due))
+                self._write(lambda state: _unknown(state, table, due))
             except StoreError as exc:
                 log.warning("changes made past Headgate aren't in its history: %s", exc)
         if hurry and not self._closed:
@@ -382,18 +346,6 @@ class KafkaStore(WatchedStore):
             self._after_delivery()
         self._topic.close()
         self._client.close()
-
-
-def _id() -> str:
-    return uuid.uuid4().hex
-
-
-def _two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
-    return ApiError(
-        KafkaError.INVALID_REQUEST,
-        f"{theirs.name} lives in Kafka and {ours.name} in Headgate's own topic, so one alteration "
-        "can't change both at once; send two",
-    )
 
 
 def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> list[Record]:
@@ -408,10 +360,12 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
     for suspect in due:
         first.setdefault((suspect.entity, suspect.key), suspect)
     for at, suspect in first.items():
+        if state.turn is not None and at in state.turn.ops:
+            continue  # who has the turn, or takes it next, tells of it
         now = table.get(*at)
         before = state.last.get(at, suspect.before)
         if before != now:
-            stamp = (suspect.t_ms, UNKNOWN, UNKNOWN)
             change = (suspect.key, before, now)
-            records.append(history_record(_id(), stamp, suspect.entity, [change]))
+            stamp = (suspect.t_ms, FOREIGN)
+            records.append(history_record(new_id(), stamp, suspect.entity, [change]))
     return [*records, *state.trimmed(len(records), 0)] if records else []

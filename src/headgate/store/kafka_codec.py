@@ -6,20 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.quota.table import QuotaTable
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire.messages.quotas import DescribedEntry, EntityPart
 
 Values = dict[QuotaKey, float]
 
 
-def changing(alteration: QuotaAlteration, table: QuotaTable) -> QuotaAlteration:
-    """Return an alteration without the ops that change nothing."""
-    ops = tuple(op for op in alteration.ops if table.get(alteration.entity, op.key) != op.value)
-    return alteration._replace(ops=ops)
+def two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
+    """Return the refusal of one alteration of keys that live apart."""
+    return ApiError(
+        KafkaError.INVALID_REQUEST,
+        f"{theirs.name} lives in Kafka and {ours.name} in Headgate's own topic, {_SEND_TWO}",
+    )
+
+
+_SEND_TWO = "so one alteration can't change both at once; send two"
+
+
+def wants_two(error: ApiError | None) -> bool:
+    """Whether an alteration was refused because its keys live apart."""
+    return error is not None and _SEND_TWO in (error.message or "")
 
 
 def parts(alterations: Sequence[QuotaAlteration]) -> Iterator[list[QuotaAlteration]]:

@@ -9,15 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.store.kafka_state import Record, TopicState, lease_record
-from headgate.store.kafka_topic import QuotaTopic
+from headgate.store.kafka_topic import Decide, QuotaTopic
 
 _NONE = {"owner": "", "epoch": 0, "expires_ms": 0}
 
 
 def take(
-    topic: QuotaTopic, clock_ms: Callable[[], int], name: str, owner: str, ttl_ms: int
+    topic: QuotaTopic,
+    write: Callable[[Decide], None],
+    clock_ms: Callable[[], int],
+    name: str,
+    owner: str,
+    ttl_ms: int,
 ) -> KafkaLease | None:
-    """Take a lease; None while another owner's runs."""
+    """
+    Take a lease; None while another owner's runs.
+
+    Args:
+        topic: the topic, for reading.
+        write: commits records; refuses where another store is found.
+        clock_ms: the holder's clock.
+        name: what only one may do.
+        owner: who asks.
+        ttl_ms: how long it lasts unless renewed.
+    """
     taken: list[int] = []
 
     def decide(state: TopicState) -> list[Record]:
@@ -28,8 +43,8 @@ def take(
         taken.append(lease["epoch"] + 1)
         return [lease_record(name, owner, taken[0], now + ttl_ms)]
 
-    topic.write(decide)
-    return KafkaLease(topic, clock_ms, name, owner, taken[0], ttl_ms) if taken else None
+    write(decide)
+    return KafkaLease(topic, write, clock_ms, name, owner, taken[0], ttl_ms) if taken else None
 
 
 class KafkaLease:
@@ -38,6 +53,7 @@ class KafkaLease:
     def __init__(
         self,
         topic: QuotaTopic,
+        write: Callable[[Decide], None],
         clock_ms: Callable[[], int],
         name: str,
         owner: str,
@@ -45,6 +61,7 @@ class KafkaLease:
         ttl_ms: int,
     ) -> None:
         self._topic = topic
+        self._write = write
         self._clock_ms = clock_ms
         self.name = name
         self.owner = owner
@@ -79,5 +96,5 @@ class KafkaLease:
                 return []
             return [lease_record(self.name, owner, self.epoch, self._clock_ms() + ttl_ms)]
 
-        self._topic.write(decide)
+        self._write(decide)
         return mine[0]

@@ -2,24 +2,33 @@
 What the compacted topic amounts to, record by record. Pure.
 
 A record's key is JSON: ``{"kind":"quota","path":"users/alice","key":"producer_ids_rate"}``, also
-kinds ``broker``, ``lease``, ``history``, ``audit``. A record without value takes its key away.
+kinds ``broker``, ``lease``, ``history``, ``audit``, ``identity`` (which store it is) and ``turn``
+(who is changing Kafka's own quotas). A record without value takes its key away.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from headgate.errors import InvalidQuota
+from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.quota.table import QuotaTable
+from headgate.store.base import AuditEvent, HistoryEntry, Origin, history_entry
+from headgate.store.identity import StoreIdentity
 
 #: History entries and audit lines kept; the topic is read whole at every start.
 KEEP_HISTORY = 20_000
 KEEP_AUDIT = 10_000
+#: Ops that a turn tells of; of a larger change that is cut short nobody knows who made it. About
+#: 300 KB, which a record may have.
+MOST_TURN_OPS = 2_000
+
+At = tuple[QuotaEntity, QuotaKey]
 
 
 class Record(NamedTuple):
@@ -37,10 +46,46 @@ class Expected(NamedTuple):
     value: float | None
 
 
+class Turn(NamedTuple):
+    """
+    Who is changing Kafka's own quotas, and how.
+
+    Args:
+        id: random.
+        t_ms: since when, epoch milliseconds.
+        origin: where the change comes from.
+        ops: entity and key to the value before, as the history tells it, and the one to be.
+    """
+
+    id: str
+    t_ms: int
+    origin: Origin
+    ops: Mapping[At, tuple[float | None, float | None]]
+
+    @classmethod
+    def of(
+        cls,
+        id_: str,
+        t_ms: int,
+        origin: Origin,
+        alterations: Sequence[QuotaAlteration],
+        known: QuotaTable,
+    ) -> Turn:
+        """Return the turn for alterations; without them where they are too many to tell."""
+        ops = {
+            (a.entity, op.key): (known.get(a.entity, op.key), op.value)
+            for a in alterations
+            for op in a.ops
+        }
+        return cls(id_, t_ms, origin, ops if len(ops) <= MOST_TURN_OPS else {})
+
+
 class TopicState:
     """The topic, folded."""
 
     def __init__(self) -> None:
+        self.identity: StoreIdentity | None = None
+        self.turn: Turn | None = None
         self.quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
         self.brokers: dict[str, dict[str, str]] = {}
         self.leases: dict[str, dict[str, Any]] = {}
@@ -66,6 +111,10 @@ class TopicState:
                 self._quota(entity_from_path(key["path"]), QuotaKey.parse(key["key"]), value)
             elif kind == "broker":
                 _put(self.brokers, str(key["broker"]), str(key["key"]), value)
+            elif kind == "identity":
+                self._identify(value)
+            elif kind == "turn":
+                self.turn = None if value is None else _turn(value)
             elif kind == "lease":
                 self.leases[str(key["name"])] = value or {"owner": "", "epoch": 0, "expires_ms": 0}
             elif kind == "history":
@@ -75,6 +124,16 @@ class TopicState:
         except (ValueError, KeyError, TypeError, InvalidQuota):
             pass
         return []
+
+    def _identify(self, value: Any) -> None:
+        succeeds = tuple((str(id_), int(revision)) for id_, revision in value["succeeds"])
+        found = StoreIdentity(str(value["id"]), int(value["revision"]), succeeds)
+        if self.identity is not None and self.identity.id != found.id:
+            # The topic was made anew: what was there before is another store's.
+            version = self.quotas_version
+            self.__init__()  # type: ignore[misc]
+            self.quotas_version = version + 1
+        self.identity = found
 
     def _quota(self, entity: QuotaEntity, key: QuotaKey, value: Any) -> None:
         number = None if value is None else float(value["value"])
@@ -102,9 +161,7 @@ class TopicState:
                 continue
             about = entity_from_path(entry["path"])
             found += [
-                HistoryEntry(
-                    entry["t_ms"], entry["who"], entry["tool"], about, QuotaKey.parse(key), *values
-                )
+                history_entry(entry["t_ms"], Origin.of(entry), about, QuotaKey.parse(key), *values)
                 for key, *values in entry["changes"]
             ]
         return found if limit is None else found[len(found) - min(limit, len(found)) :]
@@ -148,16 +205,44 @@ def lease_record(name: str, owner: str, epoch: int, expires_ms: int) -> Record:
     return Record(_key(kind="lease", name=name), _json(value))
 
 
+def identity_record(identity: StoreIdentity) -> Record:
+    """Return the record that says which store it is."""
+    return Record(_key(kind="identity"), _json(identity._asdict()))
+
+
+def is_change(record: Record) -> bool:
+    """Whether a record changes quotas or broker settings, or tells of a change."""
+    kind = json.loads(record.key)["kind"]
+    return kind in ("quota", "broker") or (kind == "history" and record.value is not None)
+
+
+def turn_record(turn: Turn | None) -> Record:
+    """Return the record that takes the turn, or gives it back."""
+    if turn is None:
+        return Record(_key(kind="turn"), None)
+    ops = [[e.path, str(k), before, after] for (e, k), (before, after) in turn.ops.items()]
+    value = {"id": turn.id, "t_ms": turn.t_ms, **turn.origin.told(), "ops": ops}
+    return Record(_key(kind="turn"), _json(value))
+
+
+def _turn(value: Any) -> Turn:
+    ops = {
+        (entity_from_path(path), QuotaKey.parse(key)): (before, after)
+        for path, key, before, after in value["ops"]
+    }
+    return Turn(str(value["id"]), int(value["t_ms"]), Origin.of(value), ops)
+
+
 def history_record(
     id_: str,
-    stamp: tuple[int, str, str],
+    stamp: tuple[int, Origin],
     entity: QuotaEntity,
     changes: Iterable[tuple[QuotaKey, float | None, float | None]],
 ) -> Record:
-    """Return a history entry; ``stamp`` is when (epoch ms), who, by which tool."""
-    t_ms, who, tool = stamp
+    """Return a history entry; ``stamp`` is when (epoch ms), and where it comes from."""
+    t_ms, origin = stamp
     listed = [[str(key), before, after] for key, before, after in changes]
-    value = {"t_ms": t_ms, "who": who, "tool": tool, "path": entity.path, "changes": listed}
+    value = {"t_ms": t_ms, **origin.told(), "path": entity.path, "changes": listed}
     return Record(_key(kind="history", id=id_), _json(value))
 
 

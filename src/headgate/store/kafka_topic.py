@@ -14,27 +14,29 @@ import logging
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from headgate.errors import StoreError
+from headgate.store.kafka_reader import TopicReader
 from headgate.store.kafka_state import Expected, Record, TopicState
 
 log = logging.getLogger("headgate.store")
 #: Time for one step: making the topic, reaching the end, committing.
 STEP_TIMEOUT_S = 30.0
+#: A topic that so many looks in a row, 50 ms apart, don't find is no more.
+GONE_AFTER = 10
 #: Time for a write, over fencing and brokers that come and go.
 WRITE_TIMEOUT_S = 60.0
 # A fenced writer is business as usual, though librdkafka calls it critical. What matters is raised.
@@ -51,7 +53,7 @@ class QuotaTopic:
 
     Args:
         config: librdkafka settings to connect.
-        topic: its name.
+        topic: its name; it is made by ``make``, never by reading.
         changed: called from the reading thread after records came in, with what Kafka must show.
     """
 
@@ -67,29 +69,62 @@ class QuotaTopic:
         self.state = TopicState()
         self._moved = threading.Condition()
         self._position = 0
-        self._stop = False
         self._write_lock = threading.Lock()
         self._producer: Producer | None = None
         self._admin = AdminClient(self._config, logger=log)
         self._partition = TopicPartition(topic, 0)
+        # Held while the reader is started, or started anew.
+        self._start_lock = threading.Lock()
+        self._reader: TopicReader | None = None
+
+    # --- whether there is a topic
+
+    def make(self) -> None:
+        """Make the topic if it is missing."""
         with self._translated("reach"):
             self._make_topic()
-        self._consumer = Consumer(
-            {
-                **self._config,
-                "group.id": f"headgate-{uuid.uuid4().hex}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                # What ends a transaction is no record, so only the next answer shows its offset.
-                "fetch.wait.max.ms": 100,
-            },
-            logger=log,
-        )
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
-        self._thread = threading.Thread(target=self._read, name="headgate-store-topic", daemon=True)
-        self._thread.start()
+
+    def _exists(self) -> bool:
+        with self._translated("reach"):
+            # Not of this topic alone: a broker may make one that is asked for.
+            found = self._admin.list_topics(timeout=STEP_TIMEOUT_S).topics.get(self._topic)
+        return found is not None
+
+    def check_same(self) -> None:
+        """Begin anew where the topic was deleted, or made anew, since it was first read."""
+        with self._start_lock:
+            reader = self._reader
+            if reader is not None and self._topic_id() != reader.topic_id:
+                self._forget(reader)
+
+    def _topic_id(self) -> str:
+        names = TopicCollection([self._topic])
+        try:
+            return str(
+                self._admin.describe_topics(names)[self._topic].result(STEP_TIMEOUT_S).topic_id
+            )
+        except KafkaException as exc:
+            if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""
+            with self._translated("reach"):
+                raise
+
+    def _start(self) -> bool:
+        """Read from now on, if there is a topic; returns whether there is."""
+        with self._start_lock:
+            if self._reader is None and self._exists():
+                self._reader = TopicReader(self._topic, self._topic_id(), self._config, self._take)
+            return self._reader is not None
+
+    def _forget(self, reader: TopicReader) -> None:
+        """Stop reading, and forget what was read. Under ``_start_lock``."""
+        reader.close()
+        self._reader = None
+        with self._moved:
+            version = self.state.quotas_version
+            self.state = TopicState()
+            self.state.quotas_version = version + 1
+            self._position = 0
 
     def _make_topic(self) -> None:
         deadline = time.monotonic() + STEP_TIMEOUT_S
@@ -131,41 +166,48 @@ class QuotaTopic:
 
     # --- reading
 
-    def _read(self) -> None:
-        while not self._stop:
-            first = self._consumer.poll(0.2)
-            if first is None:
-                continue
-            # consume() alone would wait for as many as it may take.
-            messages = [first, *self._consumer.consume(num_messages=1_000, timeout=0)]
-            expected: list[Expected] = []
-            taken = 0
-            with self._moved:
-                for message in messages:
-                    error = message.error()
-                    if error is None:
-                        key = message.key()
-                        record = Record(key or b"", message.value())
-                        expected += self.state.apply(record)
-                        self._position = message.offset() + 1
-                        taken += 1
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        # Past commit markers too, which are no messages.
-                        self._position = max(self._position, message.offset())
-                    else:
-                        log.warning("reading topic %s goes on, but: %s", self._topic, error)
-                self._moved.notify_all()
-            if taken:
-                self._changed(expected)
+    def _take(self, messages: list[Any]) -> None:
+        """Take in what the reader found."""
+        expected: list[Expected] = []
+        taken = 0
+        with self._moved:
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    record = Record(message.key() or b"", message.value())
+                    expected += self.state.apply(record)
+                    self._position = message.offset() + 1
+                    taken += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # Past commit markers too, which are no messages.
+                    self._position = max(self._position, message.offset())
+                else:
+                    log.warning("reading topic %s goes on, but: %s", self._topic, error)
+            self._moved.notify_all()
+        if taken:
+            self._changed(expected)
 
     def read_to_end(self) -> None:
         """
-        Wait until everything committed so far has been taken in.
+        Wait until everything committed so far has been taken in; no topic is an empty one.
 
         Raises:
             StoreError: the topic can't be reached.
         """
-        self._wait_for(self._end())
+        while self._start():
+            reader, end = self._reader, self._end()
+            if end is not None and end >= self._position:
+                self._wait_for(end)
+                return
+            # It was deleted, and perhaps made anew: only another topic can be shorter.
+            with self._start_lock:
+                if reader is not None and self._reader is reader:
+                    self._forget(reader)
+
+    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
+        """Wait until the state meets a condition, or not any longer."""
+        with self._moved:
+            self._moved.wait_for(lambda: met(self.state), timeout_s)
 
     def _wait_for(self, end: int) -> None:
         with self._moved:
@@ -176,10 +218,12 @@ class QuotaTopic:
                     retriable=True,
                 )
 
-    def _end(self) -> int:
+    def _end(self) -> int | None:
+        """Return the offset after the last record that is committed; None: there is no topic."""
         # Not the consumer's get_watermark_offsets: it never returns while a thread is polling.
         asked = {self._partition: OffsetSpec.latest()}
         deadline = time.monotonic() + STEP_TIMEOUT_S
+        missed = 0
         with self._translated("read"):
             while True:
                 answers = self._admin.list_offsets(
@@ -194,6 +238,10 @@ class QuotaTopic:
                     passing = error.retriable() or error.code() in _NOT_YET
                     if not passing or time.monotonic() > deadline:
                         raise
+                    # Brokers hear of a new topic one after the other.
+                    missed = 0 if self._exists() else missed + 1
+                    if missed >= GONE_AFTER:
+                        return None
                     # A new client, for the old one remembers leaders that are no more.
                     time.sleep(0.05)
                     self._admin = AdminClient(self._config, logger=log)
@@ -222,6 +270,8 @@ class QuotaTopic:
         attempts = 0
         with self._write_lock:
             while True:
+                # What is written must get into the topic that was read.
+                self.read_to_end()
                 error = self._attempt(decide)
                 if error is None:
                     return
@@ -292,9 +342,9 @@ class QuotaTopic:
 
     def close(self) -> None:
         """Stop reading and writing."""
-        self._stop = True
-        self._thread.join()
-        self._consumer.close()
+        with self._start_lock:
+            if self._reader is not None:
+                self._reader.close()
         with self._write_lock:
             self._producer = None
 

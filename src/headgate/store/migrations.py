@@ -7,6 +7,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from headgate.store.identity import new_identity
+
 Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: list[tuple[str, Migration]] = []
 
@@ -56,6 +58,22 @@ def m002_brokers_audit_leases(db: sqlite3.Connection) -> None:
         "CREATE TABLE lease (name TEXT PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL,"
         " expires_ms INTEGER NOT NULL) WITHOUT ROWID"
     )
+
+
+@migration
+def m003_identity_messages(db: sqlite3.Connection) -> None:
+    """
+    Which store this is, and of each change which call made it and why.
+
+    ``succeeds`` is JSON: the stores this one took over from, with their revisions.
+    """
+    db.execute(
+        "CREATE TABLE identity (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL,"
+        " revision INTEGER NOT NULL, succeeds TEXT NOT NULL)"
+    )
+    db.execute("INSERT INTO identity SELECT 1, ?, count(*), '[]' FROM change", (new_identity().id,))
+    db.execute("ALTER TABLE change ADD COLUMN change_id TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE change ADD COLUMN message TEXT NOT NULL DEFAULT ''")
 
 
 def pending(db: sqlite3.Connection) -> list[str]:

@@ -9,57 +9,41 @@ syncs the log before COMMIT returns, so what is acknowledged survives a kill and
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
-from headgate.errors import StoreError
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
-from headgate.quota.entity import QuotaEntity, entity_from_path
-from headgate.quota.key import QuotaKey
+from headgate.errors import StoreError, StoreReplaced
+from headgate.quota.alteration import AlterResult, Validated
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.store import sqlite_rows as rows
 from headgate.store.base import (
     AuditEvent,
     BrokerConfigs,
     HistoryEntry,
-    broker_event,
+    Origin,
     now_ms,
     resolvable,
 )
-from headgate.store.migrations import migrate, newer
+from headgate.store.broker_rules import broker_event
+from headgate.store.identity import StoreIdentity, moved_on, replaced
+from headgate.store.migrations import migrate, newer, pending
 from headgate.store.place import refuse_network_file_system
+from headgate.store.sqlite_file import OpenFile, translated
 from headgate.store.sqlite_lease import SqliteLease, take
 from headgate.store.watched import WatchedStore
 
 #: How often a watch asks whether another process wrote; a change is seen in well under 1 s.
 POLL_MS = 200
-#: How long a writer waits for another one; they hold the lock for milliseconds.
-BUSY_MS = 10_000
 #: Changes read one by one; past this a whole snapshot is cheaper.
 MAX_LOG_ROWS = 50_000
-
-
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into StoreError; busy and I/O trouble can be tried again."""
-    try:
-        yield
-    except sqlite3.OperationalError as exc:
-        code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
-        retriable = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR)
-        raise StoreError(f"the quota store {path}: {exc}", retriable=retriable) from exc
-    except sqlite3.DatabaseError as exc:
-        raise StoreError(
-            f"the quota store {path}: {exc}; if it isn't a Headgate store, choose another file"
-        ) from exc
-
-
-KEEP_AUDIT: Final = 10_000
-"""Audit lines kept, as in the other stores: who is refused may ask again and again."""
+#: How often a watch has SQLite look through the whole file for damage, seconds.
+CHECK_S = 30.0
 
 
 class SqliteStore(WatchedStore):
@@ -67,7 +51,9 @@ class SqliteStore(WatchedStore):
     Quotas in an SQLite file.
 
     Args:
-        path: the file; made when missing, its folder must exist. Not on a network file system.
+        path: the file; its folder must exist. Not on a network file system.
+        create: make it when it is missing and bring its schema up to date; without it that waits
+            for the first change of an existing file.
         poll_ms: how often a watch looks for other processes' changes.
         clock_ms: the clock of history and leases.
         resolve: whether a host name of an ip entity resolves.
@@ -77,6 +63,7 @@ class SqliteStore(WatchedStore):
         self,
         path: str | Path,
         *,
+        create: bool = True,
         poll_ms: int = POLL_MS,
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
@@ -88,31 +75,100 @@ class SqliteStore(WatchedStore):
         if not self.path.parent.is_dir():
             raise StoreError(f"the quota store {self.path}: there is no folder {self.path.parent}")
         self._write_lock = threading.Lock()
+        self._create = create
+        self._data_version = -1
+        # Versions of tables grow even when another file takes the place of this one.
+        self._base = 0
+        self._check_at = time.monotonic() + CHECK_S
+        self._damage = ""
+        self._writer: OpenFile | None = None
+        self._reader = self._open(create=create)
+        try:
+            if create:
+                self.identify()
+            else:
+                self._refresh()
+        except BaseException:
+            self._release()
+            raise
+
+    def _open(self, *, create: bool) -> OpenFile:
+        """Open the file for reading."""
         with translated(self.path), contextlib.ExitStack() as opened:
-            self._writer = self._connect()
-            opened.callback(self._writer.close)
-            unknown = newer(self._writer)
+            file = OpenFile(self.path, create=create)
+            opened.callback(file.close)
+            unknown = newer(file.db)
             if unknown:
                 raise StoreError(
                     f"the quota store {self.path} was written by a newer Headgate "
                     f"({', '.join(unknown)}); upgrade this one"
                 )
-            migrate(self._writer, now_ms=clock_ms())
-            self._reader = self._connect()
+            self._lacks = pending(file.db)
+            if not create and "m002_brokers_audit_leases" in self._lacks:
+                raise StoreError(
+                    f"{self.path} holds no quota store; a command that changes quotas makes one"
+                )
             opened.pop_all()
+            return file
+
+    # --- which store it is
+
+    def _follow_file(self) -> None:
+        """Open the file that is at the path now. Under ``_state_lock``."""
+        if not self._reader.moved:
+            return
+        try:
+            file = self._open(create=False)
+        except StoreError as exc:
+            if self._identity is None:
+                raise
+            raise replaced(self.url, self._identity, None) from exc
+        self._reader.close()
+        self._reader = file
         self._data_version = -1
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(
-            self.path, timeout=BUSY_MS / 1000, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _into_wal(db)
-            db.execute("PRAGMA synchronous=FULL")
-        except BaseException:
-            db.close()
-            raise
-        return db
+    def _read_identity(self) -> StoreIdentity | None:
+        with translated(self.path):
+            try:
+                self._follow_file()
+            except StoreReplaced:
+                return None
+            return self._identity_in(self._reader.db)
+
+    def _identity_in(self, db: sqlite3.Connection) -> StoreIdentity | None:
+        if self._lacks:  # another process may have brought it up to date since
+            self._lacks = pending(db)
+        return None if self._lacks else rows.identity(db)
+
+    def _make_whole(self) -> None:
+        with self._write_lock:
+            self._open_writer()
+            with translated(self.path):
+                assert self._writer is not None
+                migrate(self._writer.db, now_ms=self._clock_ms())
+
+    def _open_writer(self) -> None:
+        """Open the file for changes. Under ``_write_lock``."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        known = self._identity
+        with translated(self.path), contextlib.ExitStack() as opened:
+            try:
+                file = OpenFile(self.path, create=self._create and known is None)
+            except StoreError as exc:
+                if known is None:
+                    raise
+                raise replaced(self.url, known, None) from exc
+            opened.callback(file.close)
+            file.prepare()
+            opened.pop_all()
+            self._writer = file
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        with self._transaction() as db:
+            db.execute("UPDATE identity SET succeeds = ?", (json.dumps(succeeds),))
+            rows.count_change(db)
 
     # --- reading
 
@@ -132,151 +188,138 @@ class SqliteStore(WatchedStore):
     ) -> list[HistoryEntry]:
         """Return who changed what, oldest first."""
         self._check_open()
-        where, args = ("", []) if entity is None else ("WHERE path = ?", [entity.path])
         with self._state_lock, translated(self.path):
-            rows = self._reader.execute(
-                "SELECT t_ms, who, tool, path, key, before, after FROM change "
-                f"{where} ORDER BY seq DESC LIMIT ?",
-                [*args, -1 if limit is None else limit],
-            ).fetchall()
-        return [
-            HistoryEntry(
-                t_ms, who, tool, entity_from_path(path), QuotaKey.parse(key), before, after
-            )
-            for t_ms, who, tool, path, key, before, after in reversed(rows)
-        ]
+            self._refresh()
+            return rows.history(self._reader.db, entity, limit, old=bool(self._lacks))
 
     def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
         """Return refused attempts and changes of broker settings, oldest first."""
         self._check_open()
         with self._state_lock, translated(self.path):
-            rows = self._reader.execute(
-                "SELECT who, tool, action, outcome, subject, detail, t_ms FROM audit "
-                "ORDER BY seq DESC LIMIT ?",
-                [-1 if limit is None else limit],
-            ).fetchall()
-        return [AuditEvent(*row) for row in reversed(rows)]
+            self._refresh()
+            return rows.audit_log(self._reader.db, limit)
 
     def _refresh(self) -> QuotaTable:
         """Catch up with the file; queue what changed for the watches."""
         with self._state_lock, translated(self.path):
-            version = self._reader.execute("PRAGMA data_version").fetchone()[0]
+            self._follow_file()
+            db = self._reader.db
+            version = db.execute("PRAGMA data_version").fetchone()[0]
             if self._table is not None and version == self._data_version:
                 return self._table
-            self._reader.execute("BEGIN")
+            db.execute("BEGIN")
             try:
-                table = self._catch_up()
-                brokers = self._load_brokers()
+                self._check_identity(self._identity_in(db))
+                table = self._catch_up(db)
+                brokers = rows.brokers(db)
             finally:
-                self._reader.execute("COMMIT")
+                db.execute("COMMIT")
             # Read before BEGIN: a commit in between shows as a new version next time.
             self._data_version = version
             self._publish_brokers(brokers)
             return table
 
-    def _catch_up(self) -> QuotaTable:
+    def _catch_up(self, db: sqlite3.Connection) -> QuotaTable:
         old = self._table
-        if old is not None:
-            pruned = self._reader.execute(
-                "SELECT value FROM state WHERE name = 'pruned_seq'"
-            ).fetchone()[0]
-            rows = self._reader.execute(
-                "SELECT seq, path, key, after FROM change WHERE seq > ? ORDER BY seq LIMIT ?",
-                (old.version, MAX_LOG_ROWS + 1),
-            ).fetchall()
-            if not rows and pruned <= old.version:
-                return old
-            if len(rows) <= MAX_LOG_ROWS and pruned <= old.version:
-                table, delta = old.apply(_alterations(rows))
-                return self._publish(table.with_version(rows[-1][0]), delta)
-        # The first time, or the log was cut or is long: a whole snapshot.
-        table = self._load()
+        if old is not None and self._data_version != -1:
+            seen = old.version - self._base
+            log = rows.log_since(db, seen, MAX_LOG_ROWS)
+            if log is not None:
+                if not log:
+                    return old
+                table, delta = old.apply(rows.alterations(log))
+                return self._publish(table.with_version(self._base + log[-1][0]), delta)
+        # The first time, or the log was cut or is long, or the file is another: a whole snapshot.
+        seq = rows.latest(db)
+        if old is not None and self._base + seq <= old.version:
+            self._base = old.version + 1 - seq
+        table = QuotaTable.of(rows.quotas(db), self._base + seq)
         delta = TableDelta((), 0, 0) if old is None else table_delta(old, table)
         return self._publish(table, delta)
 
-    def _load(self) -> QuotaTable:
-        seq = self._reader.execute("SELECT seq FROM sqlite_sequence WHERE name = 'change'")
-        version = (seq.fetchone() or (0,))[0]
-        keys: dict[str, QuotaKey] = {}
-        entities: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-        last: str | None = None
-        values: dict[QuotaKey, float] = {}
-        for path, key, value in self._reader.execute(
-            "SELECT path, key, value FROM quota ORDER BY path, key"
-        ):
-            if path != last:
-                last, values = path, {}
-                entities[entity_from_path(path)] = values
-            known = keys.get(key)
-            if known is None:
-                known = keys[key] = QuotaKey.parse(key)
-            values[known] = value
-        return QuotaTable.of(entities, version)
-
-    def _load_brokers(self) -> BrokerConfigs:
-        found: dict[str, dict[str, str]] = {}
-        for broker, key, value in self._reader.execute(
-            "SELECT broker, key, value FROM broker_config ORDER BY broker, key"
-        ):
-            found.setdefault(broker, {})[key] = value
-        return found
+    def _look(self) -> None:
+        """Catch up, and now and then look through the whole file: pages in memory hide damage."""
+        self._refresh()
+        if time.monotonic() >= self._check_at:
+            with translated(self.path):
+                file = OpenFile(self.path, create=False)
+                try:
+                    said = file.db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                finally:
+                    file.close()
+            self._damage = "" if said == "ok" else said
+            self._check_at = time.monotonic() + CHECK_S
+        if self._damage:
+            raise StoreError(
+                f"the quota store {self.path} is damaged ({self._damage}); bring a copy back"
+            )
 
     # --- changing
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._check_open()
+        self._prepare()
         with self._write_lock, translated(self.path):
-            self._writer.execute("BEGIN IMMEDIATE")
+            if self._writer is None or self._writer.moved:
+                self._open_writer()
+            assert self._writer is not None
+            db = self._writer.db
+            db.execute("BEGIN IMMEDIATE")
             try:
-                yield self._writer
-                self._writer.execute("COMMIT")
+                self._check_same(db)
+                yield db
+                self._writer.check()
+                db.execute("COMMIT")
             except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
                 raise
+            # What was put into a file that has just been removed is lost.
+            self._writer.check()
         self._poke.set()
 
+    def _check_same(self, db: sqlite3.Connection) -> None:
+        """See that the file still is the store that was opened; what it is at, reading shows."""
+        known = self._identity
+        found = self._identity_in(db)
+        if known is not None and (found is None or not found.follows(known._replace(revision=0))):
+            raise replaced(self.url, known, found)
+
     def _alter(
-        self, checked: Validated, *, validate_only: bool, who: str, tool: str
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
     ) -> list[AlterResult]:
         """All accepted entities change in one transaction."""
         results, accepted = checked
         if validate_only or not accepted:
             return results
         t_ms = self._clock_ms()
+        changed = False
         with self._transaction() as db:
+            if at_revision is not None:
+                found = self._identity_in(db)
+                if found is None or found.revision != at_revision:
+                    raise moved_on(self.url, at_revision, found)
             for entity, ops in accepted:
                 path = entity.path
                 for key, value in ops:
-                    _set(db, path, key.name, value, (t_ms, who, tool))
+                    changed |= rows.set_key(db, path, key.name, value, (t_ms, *origin))
+            if changed:
+                rows.count_change(db)
         return results
 
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
         with self._transaction() as db:
-            now = dict(
-                db.execute("SELECT key, value FROM broker_config WHERE broker = ?", (broker,))
-            )
-            changed = {k: v for k, v in ops.items() if now.get(k) != v}
-            for key, value in changed.items():
-                if value is None:
-                    db.execute(
-                        "DELETE FROM broker_config WHERE broker = ? AND key = ?", (broker, key)
-                    )
-                else:
-                    db.execute(
-                        "INSERT OR REPLACE INTO broker_config VALUES (?, ?, ?)",
-                        (broker, key, value),
-                    )
+            now, changed = rows.set_broker(db, broker, ops)
             if changed:
-                _audit(db, broker_event(broker, now, changed, who, tool), self._clock_ms())
+                rows.count_change(db)
+                rows.add_audit(db, broker_event(broker, now, changed, who, tool), self._clock_ms())
 
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
         with self._transaction() as db:
-            _audit(db, event, self._clock_ms())
+            rows.add_audit(db, event, self._clock_ms())
 
     def prune_history(self, keep: int) -> int:
         """
@@ -289,14 +332,7 @@ class SqliteStore(WatchedStore):
             How many went. Watchers that hadn't read them take a whole snapshot instead.
         """
         with self._transaction() as db:
-            row = db.execute(
-                "SELECT seq FROM change ORDER BY seq DESC LIMIT 1 OFFSET ?", (keep,)
-            ).fetchone()
-            if row is None:
-                return 0
-            gone = db.execute("DELETE FROM change WHERE seq <= ?", row).rowcount
-            db.execute("UPDATE state SET value = ? WHERE name = 'pruned_seq'", row)
-            return gone
+            return rows.prune(db, keep)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> SqliteLease | None:
         """Take a lease, or None while somebody else holds it."""
@@ -311,79 +347,13 @@ class SqliteStore(WatchedStore):
     def _release(self) -> None:
         if self._pid != os.getpid():
             return
-        with self._write_lock, self._state_lock:
+        with self._state_lock, self._write_lock:
             self._reader.close()
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
 
     def _check_open(self) -> None:
         super()._check_open()
         if self._pid != os.getpid():
             # SQLite forbids carrying a connection across a fork.
             raise StoreError(f"the quota store {self.path} was opened before a fork; open it again")
-
-
-def _into_wal(db: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite doesn't wait by itself when several processes do so at once."""
-    deadline = time.monotonic() + BUSY_MS / 1000
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as exc:
-            code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
-            if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _set(
-    db: sqlite3.Connection,
-    path: str,
-    key: str,
-    value: float | None,
-    stamp: tuple[int, str, str],
-) -> None:
-    row = db.execute("SELECT value FROM quota WHERE path = ? AND key = ?", (path, key)).fetchone()
-    before = None if row is None else row[0]
-    if before == value:
-        return
-    if value is None:
-        db.execute("DELETE FROM quota WHERE path = ? AND key = ?", (path, key))
-    else:
-        db.execute("INSERT OR REPLACE INTO quota VALUES (?, ?, ?)", (path, key, value))
-    db.execute(
-        "INSERT INTO change (t_ms, who, tool, path, key, before, after)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (*stamp, path, key, before, value),
-    )
-
-
-def _audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
-    db.execute(
-        "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            event.t_ms or t_ms,
-            event.who,
-            event.tool,
-            event.action,
-            event.outcome,
-            event.subject,
-            event.detail,
-        ),
-    )
-    db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
-
-
-def _alterations(rows: Sequence[tuple[int, str, str, float | None]]) -> list[QuotaAlteration]:
-    """Return what a stretch of the log amounts to: the last value of each key, by entity."""
-    last: dict[str, dict[str, float | None]] = {}
-    for _seq, path, key, after in rows:
-        last.setdefault(path, {})[key] = after
-    return [
-        QuotaAlteration(
-            entity_from_path(path),
-            tuple(Op(QuotaKey.parse(key), value) for key, value in keys.items()),
-        )
-        for path, keys in last.items()
-    ]

@@ -16,12 +16,15 @@ from headgate.quota.table import QuotaTable, TableDelta
 from headgate.store.base import (
     BrokerCallback,
     BrokerConfigs,
+    Origin,
     QuotaCallback,
     Watch,
-    validate_broker_configs,
+    new_change,
     whole,
 )
+from headgate.store.broker_rules import validate_broker_configs
 from headgate.store.hub import Hub
+from headgate.store.identity import StoreIdentity, replaced, succeeded
 
 log = logging.getLogger("headgate.store")
 
@@ -59,6 +62,22 @@ class WatchedStore(abc.ABC):
         self._broker_hub: Hub[BrokerConfigs] = Hub()
         self._poke = threading.Event()
         self._thread: threading.Thread | None = None
+        # Which store this is: what the home said first, or what was accepted since.
+        self._identity: StoreIdentity | None = None
+        self._whole = False
+        self._trouble: str | None = None
+
+    @abc.abstractmethod
+    def _read_identity(self) -> StoreIdentity | None:
+        """Return what the home says it is as of now. Under ``_state_lock``."""
+
+    @abc.abstractmethod
+    def _make_whole(self) -> None:
+        """Make what a home lacks that is to be changed: its layout, an identity."""
+
+    @abc.abstractmethod
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        """Write which stores this one took over from; counts as a change."""
 
     @abc.abstractmethod
     def _refresh(self) -> QuotaTable:
@@ -66,7 +85,7 @@ class WatchedStore(abc.ABC):
 
     @abc.abstractmethod
     def _alter(
-        self, checked: Validated, *, validate_only: bool, who: str, tool: str
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
     ) -> list[AlterResult]:
         """Set and clear the keys of the accepted alterations; return what became of each."""
 
@@ -80,9 +99,66 @@ class WatchedStore(abc.ABC):
     ) -> None:
         """Set or remove checked settings of one broker, all or nothing, with an audit line."""
 
+    # --- which store it is
+
+    def identity(self) -> StoreIdentity | None:
+        """Return which store it is as of now; writes nothing."""
+        self._check_open()
+        with self._state_lock:
+            return self._read_identity()
+
+    def identify(self) -> StoreIdentity:
+        """Make what a home that is changed needs: its layout, and an identity if it has none."""
+        self._check_open()
+        with self._state_lock:
+            if not self._whole:
+                self._make_whole()
+                self._whole = True
+            self._check_identity(self._read_identity())
+            assert self._identity is not None
+            return self._identity
+
+    def succeed(self, previous: StoreIdentity) -> StoreIdentity:
+        """Write that this store took over from another one as of that one's revision."""
+        self.identify()
+        self._succeed(succeeded(previous))
+        return self.identify()
+
+    def accept(self, identity: StoreIdentity) -> None:
+        """Go by this identity from now on, where the store was found to be another one."""
+        with self._state_lock:
+            self._identity = identity
+        self._poke.set()
+
+    def trouble(self) -> str | None:
+        """Say what keeps the quotas from being read and watched, or None."""
+        return self._trouble
+
+    def _check_identity(self, found: StoreIdentity | None) -> None:
+        """
+        See that the home is still the store it was. Under ``_state_lock``, with what was just read.
+
+        Raises:
+            StoreReplaced: it is another one, an older state of it, or nothing.
+        """
+        known = self._identity
+        if known is not None and (found is None or not found.follows(known)):
+            raise replaced(self.url, known, found)
+        self._identity = found
+
+    def _prepare(self) -> None:
+        """Get ready to change something; what only reads never gets here."""
+        self._check_open()
+        if not self._whole:
+            self.identify()
+
     @abc.abstractmethod
     def _release(self) -> None:
         """Let go of the home; called once."""
+
+    def _look(self) -> None:
+        """Find what changed, as the watching thread does now and then."""
+        self._refresh()
 
     def _after_delivery(self) -> None:  # noqa: B027 - a home that needs it overrides it
         """Do what may wait until watchers have been told."""
@@ -134,11 +210,16 @@ class WatchedStore(abc.ABC):
         validate_only: bool = False,
         who: str = "",
         tool: str = "",
+        message: str = "",
+        at_revision: int | None = None,
     ) -> list[AlterResult]:
         """Set and clear keys, as far as they pass Kafka's own checks."""
         self._check_open()
         checked = validate(alterations, resolvable=self._resolve)
-        return self._alter(checked, validate_only=validate_only, who=who, tool=tool)
+        if not validate_only:
+            self._prepare()
+        origin = Origin(who, tool, new_change(), message)
+        return self._alter(checked, origin, validate_only=validate_only, at_revision=at_revision)
 
     def alter_broker_configs(
         self,
@@ -153,6 +234,7 @@ class WatchedStore(abc.ABC):
         self._check_open()
         validate_broker_configs(broker, ops, self.broker_configs())
         if not validate_only:
+            self._prepare()
             self._alter_broker(broker, ops, who, tool)
 
     def _start(self) -> None:
@@ -164,22 +246,22 @@ class WatchedStore(abc.ABC):
                 self._thread.start()
 
     def _run(self) -> None:
-        troubled = False
         while True:
             self._poke.wait(self._poll_s)
             self._poke.clear()
             if self._closed:
                 return
             try:
-                self._refresh()
-                troubled = False
+                self._look()
+                self._trouble = None
             except StoreError as exc:
-                if not troubled and not self._closed:
+                if not self._trouble and not self._closed:
                     log.warning("watching goes on, but: %s", exc)
-                troubled = True
-            except Exception:
+                self._trouble = str(exc)
+            except Exception as exc:
                 # The thread must outlive what nobody thought of: without it no change is seen.
                 log.exception("watching %s goes on after an unexpected error", self.url)
+                self._trouble = repr(exc)
             self._quota_hub.deliver()
             self._broker_hub.deliver()
             self._after_delivery()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
+from headgate.store.base import Origin
 from headgate.store.zk_client import Node, Step
 from headgate.store.zk_layout import (
     CHANGE_PREFIX,
@@ -61,9 +62,7 @@ def reads_of(alteration: QuotaAlteration) -> list[str]:
     return [*paths, history_node(path)]
 
 
-def decide(
-    alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, who: str, tool: str
-) -> Decision:
+def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> Decision:
     """
     Return what to do.
 
@@ -71,8 +70,7 @@ def decide(
         alteration: validated; ops of both homes go into the same transaction.
         nodes: the znodes of :func:`reads_of`.
         t_ms: the time for the history, epoch milliseconds.
-        who: the principal, for the history.
-        tool: the program, for the history.
+        origin: where it comes from, for the history.
 
     Raises:
         InvalidQuota: a znode holds something that isn't a configuration; it is not overwritten.
@@ -95,7 +93,7 @@ def decide(
         folder = history_node(entity.path)
         if nodes[folder] is None:
             steps.append(Step("create", folder))
-        steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, who, tool, changed)))
+        steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed)))
     return Decision(steps, changed)
 
 
@@ -161,10 +159,10 @@ def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> l
 # --- history
 
 
-def encode_history(t_ms: int, who: str, tool: str, changed: Iterable[Changed]) -> bytes:
+def encode_history(t_ms: int, origin: Origin, changed: Iterable[Changed]) -> bytes:
     """Return a history entry: one alteration of one entity."""
     changes = [[str(key), before, after] for key, before, after in changed]
-    entry = {"version": 1, "t_ms": t_ms, "who": who, "tool": tool, "changes": changes}
+    entry: dict[str, object] = {"version": 1, "t_ms": t_ms, **origin.told(), "changes": changes}
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -172,8 +170,7 @@ class Recorded(NamedTuple):
     """A history entry as read."""
 
     t_ms: int
-    who: str
-    tool: str
+    origin: Origin
     changed: list[Changed]
 
 
@@ -182,7 +179,7 @@ def decode_history(data: bytes | None) -> Recorded | None:
     try:
         found = json.loads(data or b"null")
         changed = [Changed(QuotaKey.parse(key), *values) for key, *values in found["changes"]]
-        return Recorded(int(found["t_ms"]), str(found["who"]), str(found["tool"]), changed)
+        return Recorded(int(found["t_ms"]), Origin.of(found), changed)
     except (ValueError, KeyError, TypeError):
         return None
 

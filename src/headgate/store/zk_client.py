@@ -94,10 +94,11 @@ class ZkClient:
         security: ZooKeeperSecurity | None,
         on_state: Callable[[bool], None],
     ) -> None:
+        self._security = security
         self.hosts = hosts
-        servers, slash, chroot = hosts.partition("/")
         self._set_acl = security is not None and security.set_acl
         timeout_ms = 18_000 if security is None else security.session_timeout_ms
+        self._timeout_s = timeout_ms / 1000
         self._kazoo = KazooClient(
             hosts=hosts,
             timeout=timeout_ms / 1000,
@@ -112,27 +113,29 @@ class ZkClient:
                 self._kazoo.start_async().wait(timeout=timeout_ms / 1000)
                 if not self._kazoo.connected:
                     raise KazooTimeoutError("no connection")
-                if slash and chroot:
-                    self._make_chroot(servers, "/" + chroot, timeout_ms, security)
             except BaseException:
                 self.close()
                 raise
         self._kazoo.add_listener(lambda state: on_state(state == "CONNECTED"))
 
-    def _make_chroot(
-        self, servers: str, chroot: str, timeout_ms: int, security: ZooKeeperSecurity | None
-    ) -> None:
-        if self._kazoo.exists("/") is not None:
-            return
-        root = KazooClient(
-            hosts=servers, timeout=timeout_ms / 1000, **_tls(security), **_sasl(security)
-        )
-        try:
-            root.start(timeout=timeout_ms / 1000)
-            root.ensure_path(chroot, acl=self.acl(chroot))
-        finally:
-            root.stop()
-            root.close()
+    def make_chroot(self) -> None:
+        """Make the znode that the store's URL ends with, where it is missing."""
+        servers, _, chroot = self.hosts.partition("/")
+        with self.translated():
+            if not chroot or self._kazoo.exists("/") is not None:
+                return
+            root = KazooClient(
+                hosts=servers,
+                timeout=self._timeout_s,
+                **_tls(self._security),
+                **_sasl(self._security),
+            )
+            try:
+                root.start(timeout=self._timeout_s)
+                root.ensure_path("/" + chroot, acl=self.acl("/" + chroot))
+            finally:
+                root.stop()
+                root.close()
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -197,7 +200,10 @@ class ZkClient:
     def watch_children(self, path: str, fired: Callable[[Any], None]) -> tuple[list[str], int]:
         """Return the names below a path and its pzxid; ``fired`` is called when they change."""
         call = partial(self._kazoo.get_children_async, watch=fired, include_data=True)
-        names, stat = self._ask(call, [path])[path]
+        found = self._ask(call, [path])[path]
+        if found is None:
+            return [], -1
+        names, stat = found
         return sorted(names), stat.pzxid
 
     def watch_data(self, path: str, fired: Callable[[Any], None]) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import UNKNOWN, AuditEvent, HistoryEntry
+from headgate.store.base import FOREIGN, AuditEvent, HistoryEntry, history_entry
 from headgate.store.zk_change import (
     Changed,
     decode_history,
@@ -87,7 +87,7 @@ class ZkHistory:
                 continue
             about = entity_from_path(history_path(path.rpartition("/")[0]))
             entries += [
-                HistoryEntry(recorded.t_ms, recorded.who, recorded.tool, about, *change)
+                history_entry(recorded.t_ms, recorded.origin, about, *change)
                 for change in recorded.changed
             ]
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
@@ -118,7 +118,7 @@ class ZkHistory:
         changed = _unaccounted(change, entries)
         if not changed:
             return True
-        entry = encode_history(change.t_ms, UNKNOWN, UNKNOWN, changed)
+        entry = encode_history(change.t_ms, FOREIGN, changed)
         steps = [] if names or self._exists(folder) else [Step("create", folder)]
         return self._client.commit([[*steps, Step("create", f"{folder}/{name}", entry)]])[0] is None
 

@@ -28,6 +28,9 @@ HISTORY = "/headgate/history"
 AUDIT = "/headgate/audit"
 LEASES = "/headgate/leases"
 CLOCK = "/headgate/clock"
+#: Below it one node: its name is the store's id, its version the revision, and its child
+#: ``succeeds`` says whom the store took over from.
+IDENTITY = "/headgate/identity"
 HOMES = (KAFKA_HOME, OWN_HOME)
 
 #: The layout of defaults in KIP-55's first draft, which may still hold data: read, never written.

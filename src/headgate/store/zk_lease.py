@@ -7,6 +7,7 @@ Not ephemeral nodes: those live as long as a session, and a worker that hangs ke
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from headgate.errors import StoreError
@@ -15,8 +16,20 @@ from headgate.store.zk_client import Node, Step, ZkClient
 from headgate.store.zk_layout import CLOCK, LEASES
 
 
-def take(client: ZkClient, name: str, owner: str, ttl_ms: int) -> ZkLease | None:
-    """Take a lease; None while another owner's runs or was quicker."""
+def take(
+    client: ZkClient, check_same: Callable[[], None], name: str, owner: str, ttl_ms: int
+) -> ZkLease | None:
+    """
+    Take a lease; None while another owner's runs or was quicker.
+
+    Args:
+        client: the connection.
+        check_same: raises where another store has taken the place of this one: a lease that isn't
+            there is nobody's then.
+        name: what only one may do.
+        owner: who asks.
+        ttl_ms: how long it lasts unless renewed.
+    """
     path = f"{LEASES}/{sanitize(name)}"
     now = client.touch(CLOCK)
     node = client.nodes([path])[path]
@@ -29,16 +42,24 @@ def take(client: ZkClient, name: str, owner: str, ttl_ms: int) -> ZkLease | None
     step = Step("create", path, data) if node is None else Step("set", path, data, node.version)
     if client.commit([[step]])[0] is not None:
         return None
-    return ZkLease(client, path, name, owner, epoch, ttl_ms)
+    return ZkLease(client, check_same, path, name, owner, epoch, ttl_ms)
 
 
 class ZkLease:
     """A lease held in ZooKeeper; every call looks there."""
 
     def __init__(
-        self, client: ZkClient, path: str, name: str, owner: str, epoch: int, ttl_ms: int
+        self,
+        client: ZkClient,
+        check_same: Callable[[], None],
+        path: str,
+        name: str,
+        owner: str,
+        epoch: int,
+        ttl_ms: int,
     ) -> None:
         self._client = client
+        self._check_same = check_same
         self._path = path
         self.name = name
         self.owner = owner
@@ -72,7 +93,10 @@ class ZkLease:
         self._client.sync()
         node = self._client.nodes([self._path])[self._path]
         held = _read(node)
-        return node if (held["owner"], held["epoch"]) == (self.owner, self.epoch) else None
+        if (held["owner"], held["epoch"]) == (self.owner, self.epoch):
+            return node
+        self._check_same()
+        return None
 
 
 def _data(owner: str, epoch: int, ttl_ms: int) -> bytes:

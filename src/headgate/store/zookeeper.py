@@ -8,29 +8,28 @@ connection was lost everything is read again, so nothing that happened meanwhile
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headgate.config.settings import ZooKeeperSecurity
-from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
+from headgate.errors import ApiError, KafkaError, StoreError, StoreReplaced
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
+from headgate.store import zk_brokers, zk_identity
 from headgate.store.base import (
-    BROKER_SETTINGS,
     AuditEvent,
     BrokerConfigs,
     HistoryEntry,
-    base_setting,
-    broker_event,
+    Origin,
     now_ms,
     resolvable,
 )
+from headgate.store.identity import StoreIdentity
 from headgate.store.watched import WatchedStore, log
-from headgate.store.zk_change import decide, reads_of
-from headgate.store.zk_client import Conflict, Interrupted, Node, Step, ZkClient
+from headgate.store.zk_alter import BATCH, PATIENCE_S, ZkAlterer
+from headgate.store.zk_client import Conflict, Node, ZkClient
 from headgate.store.zk_history import ForeignChange, ZkHistory
 from headgate.store.zk_layout import (
     AUDIT,
@@ -45,10 +44,7 @@ from headgate.store.zk_layout import (
     OLDER,
     OWN_HOME,
     OWN_ROOT,
-    decode_config,
     decode_notice,
-    encode_config,
-    encode_notice,
     node_name_error,
     noticed_entity,
     sequence,
@@ -56,10 +52,6 @@ from headgate.store.zk_layout import (
 from headgate.store.zk_lease import ZkLease, take
 from headgate.store.zk_read import TYPES, config_at, read_tree, sources, values_of
 
-#: Entities altered with their transactions in flight together.
-BATCH = 250
-#: How long an alteration tries, over lost connections and other writers, before it gives up.
-PATIENCE_S = 60.0
 #: A look without any notification, in case a watch was lost: cheap, one exists() per home.
 IDLE_POLL_S = 10.0
 
@@ -90,7 +82,9 @@ class ZooKeeperStore(WatchedStore):
     Quotas in ZooKeeper.
 
     Args:
-        hosts: ``host:port,host:port/chroot``; the chroot is made when missing.
+        hosts: ``host:port,host:port/chroot``.
+        create: make the chroot and our own znodes when they are missing; without it that waits
+            for the first change.
         security: TLS, SASL, ACLs, session timeout; None for none of them.
         clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves.
@@ -100,6 +94,7 @@ class ZooKeeperStore(WatchedStore):
         self,
         hosts: str,
         *,
+        create: bool = True,
         security: ZooKeeperSecurity | None = None,
         clock_ms: Callable[[], int] = now_ms,
         resolve: Callable[[str], bool] = resolvable,
@@ -116,16 +111,50 @@ class ZooKeeperStore(WatchedStore):
         self._read_zxids: dict[str, int] = {}
         self._all_read_zxid = 0
         self._client = ZkClient(hosts, security, self._on_state)
+        self._history = ZkHistory(self._client, clock_ms)
         try:
-            self._make_skeleton()
+            if create:
+                self.identify()
+            elif self._client.nodes(["/"])["/"] is None:
+                raise StoreError(
+                    f"{self.url}: there is no such znode; a command that changes quotas makes it"
+                )
+            else:
+                self._check_identity(self._read_identity())
         except BaseException:
             self._client.close()
             raise
-        self._history = ZkHistory(self._client, clock_ms)
 
-    def _make_skeleton(self) -> None:
+    # --- which store it is
+
+    def _make_whole(self) -> None:
+        self._client.make_chroot()
+        self._client.sync()
         known = self._client.nodes([OWN_ROOT, *_SKELETON])
         self._client.make(path for path, node in known.items() if node is None)
+        if self._identity is None and self._read_identity() is None:
+            zk_identity.make(self._client)
+
+    def _read_identity(self) -> StoreIdentity | None:
+        return zk_identity.read(self._client, self._identity)
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        assert self._identity is not None
+        zk_identity.succeed(self._client, self._identity.id, succeeds)
+
+    def _check_same(self) -> None:
+        """
+        See that the home still is the store that was opened.
+
+        Raises:
+            StoreReplaced: it isn't.
+        """
+        with self._state_lock:
+            found, known = self._read_identity(), self._identity
+            if known is not None and (found is None or not found.follows(known)):
+                self._client.sync()  # a new session's server may be behind
+                found = self._read_identity()
+            self._check_identity(found)
 
     def _on_state(self, connected: bool) -> None:
         if not connected:
@@ -168,6 +197,26 @@ class ZooKeeperStore(WatchedStore):
         return self._history.audit_log(limit)
 
     def _refresh(self) -> QuotaTable:
+        with self._state_lock:
+            try:
+                self._check_same()
+                return self._catch_up()
+            except StoreReplaced:
+                self._read_at = -1  # what was read may be another store's
+                raise
+
+    def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
+        """Publish what was read if it is still this store's."""
+        self._check_same()
+        return super()._publish(table, delta)
+
+    def _publish_brokers(self, brokers: BrokerConfigs) -> None:
+        """Publish what was read if it is still this store's."""
+        if brokers != self._brokers:
+            self._check_same()
+        super()._publish_brokers(brokers)
+
+    def _catch_up(self) -> QuotaTable:
         with self._state_lock:
             losses = self._losses
             if self._table is None or self._read_at != losses:
@@ -219,7 +268,7 @@ class ZooKeeperStore(WatchedStore):
             if entity is not None:
                 entities[entity] = notice
         if any(path == "brokers" or path.startswith("brokers/") for path in noticed):
-            self._publish_brokers(self._read_brokers())
+            self._publish_brokers(zk_brokers.read(self._client))
         return self._reread(table, entities)
 
     def _reread(
@@ -277,7 +326,7 @@ class ZooKeeperStore(WatchedStore):
         found = {entity: values_of(entity, nodes) for entity in entities}
         old = self._table
         table = QuotaTable.of(found, 1 if old is None else old.version)
-        self._publish_brokers(self._read_brokers())
+        self._publish_brokers(zk_brokers.read(self._client))
         if old is None:
             return self._publish(table, TableDelta((), 0, 0))
         delta = table_delta(old, table)
@@ -300,21 +349,10 @@ class ZooKeeperStore(WatchedStore):
         nodes = self._client.nodes(OLDER.values())
         return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
 
-    def _read_brokers(self) -> BrokerConfigs:
-        names = self._client.children([BROKERS])[BROKERS]
-        nodes = self._client.nodes(f"{BROKERS}/{name}" for name in names)
-        found: dict[str, dict[str, str]] = {}
-        for name in names:
-            config = config_at(f"{BROKERS}/{name}", nodes)
-            ours = {k: v for k, v in sorted(config.items()) if base_setting(k) in BROKER_SETTINGS}
-            if ours:
-                found["" if name == "<default>" else name] = ours
-        return found
-
     # --- changing
 
     def _alter(
-        self, checked: Validated, *, validate_only: bool, who: str, tool: str
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
     ) -> list[AlterResult]:
         """Each entity changes in a transaction of its own."""
         validated, accepted = checked
@@ -328,93 +366,64 @@ class ZooKeeperStore(WatchedStore):
         accepted = [a for a in accepted if a.entity not in refused]
         if validate_only:
             return results
+        assert self._identity is not None
+        alterer = ZkAlterer(
+            self.url,
+            self._client,
+            self._history,
+            self._clock_ms,
+            self._check_same,
+            self._identity.id,
+            origin,
+            at_revision,
+        )
         for first in range(0, len(accepted), BATCH):
-            self._alter_batch(accepted[first : first + BATCH], who, tool)
+            batch = accepted[first : first + BATCH]
+            alterer.alter(batch)
+            with self._state_lock:
+                table = self._refresh()
+                self._reread(table, dict.fromkeys(a.entity for a in batch))
+            self._poke.set()
         return results
-
-    def _alter_batch(self, batch: Sequence[QuotaAlteration], who: str, tool: str) -> None:
-        pending = list(batch)
-        deadline = time.monotonic() + PATIENCE_S
-        rounds = 0
-        while pending:
-            nodes = self._client.nodes(path for a in pending for path in reads_of(a))
-            self._history.prune(nodes)
-            try:
-                decided = [
-                    (a, decide(a, nodes, t_ms=self._clock_ms(), who=who, tool=tool).steps)
-                    for a in pending
-                ]
-            except InvalidQuota as exc:
-                raise StoreError(f"{self.url}: a znode is {exc}; mend it first") from exc
-            todo = [(a, steps) for a, steps in decided if steps]
-            outcomes = self._client.commit([steps for _, steps in todo])
-            pending = [a for (a, _), o in zip(todo, outcomes, strict=True) if o is not None]
-            if pending and time.monotonic() > deadline:
-                raise StoreError(
-                    f"{self.url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
-                    f"{PATIENCE_S:.0f} s, the first is {pending[0].entity}; try again",
-                    retriable=True,
-                )
-            if pending:
-                # Writers that met once shouldn't meet again.
-                rounds += 1
-                time.sleep(random.uniform(0, min(0.5, 0.005 * 2**rounds)))
-        with self._state_lock:
-            table = self._refresh()
-            self._reread(table, dict.fromkeys(a.entity for a in batch))
-        self._poke.set()
 
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
         """What else the broker's znode holds stays."""
-        name = broker or "<default>"
-        path = f"{BROKERS}/{name}"
+        assert self._identity is not None
         deadline = time.monotonic() + PATIENCE_S
-        while True:
-            node = self._client.nodes([path])[path]
-            config = decode_config(node.data if node else None)
-            changed = {key: value for key, value in ops.items() if config.get(key) != value}
-            if not changed:
+        steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
+        while steps:
+            counted = [*steps, zk_identity.count_step(self._identity.id)]
+            if self._client.commit([counted])[0] is None:
                 break
-            new = {k: v for k, v in {**config, **changed}.items() if v is not None}
-            event = broker_event(broker, config, changed, who, tool)
-            data = encode_config(new)
-            verb, version = ("create", -1) if node is None else ("set", node.version)
-            steps = [
-                Step(verb, path, data, version),
-                Step(
-                    "sequence",
-                    f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}",
-                    encode_notice(f"brokers/{name}"),
-                ),
-                self._history.audit_step(event),
-            ]
-            outcome = self._client.commit([steps])[0]
-            if outcome is None:
-                break
+            self._check_same()
             if time.monotonic() > deadline:
                 raise StoreError(f"{self.url}: broker settings couldn't be altered", retriable=True)
+            steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
         with self._state_lock:
             self._refresh()
-            self._publish_brokers(self._read_brokers())
+            self._publish_brokers(zk_brokers.read(self._client))
         self._poke.set()
 
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
-        self._check_open()
+        self._prepare()
         outcome: BaseException | None = Conflict()
         deadline = time.monotonic() + PATIENCE_S
         while outcome is not None:
             outcome = self._client.commit([[self._history.audit_step(event)]])[0]
-            if isinstance(outcome, Interrupted) and time.monotonic() > deadline:
+            if outcome is not None:
+                self._check_same()
+            if outcome is not None and time.monotonic() > deadline:
                 raise StoreError(f"{self.url}: the audit line couldn't be kept", retriable=True)
         self._history.prune_audit()
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> ZkLease | None:
         """Take a lease, or None while somebody else holds it; by ZooKeeper's own clock."""
-        self._check_open()
-        return take(self._client, name, owner, ttl_ms)
+        self._prepare()
+        self._check_same()
+        return take(self._client, self._check_same, name, owner, ttl_ms)
 
     # --- the rest
 

@@ -122,10 +122,10 @@ async def test_alone_a_worker_outlives_its_store() -> None:
         store.clock.now_s += 3
         await one.renew()
     assert lost == []
-    assert not one.reachable
+    assert one.trouble is not None
     store.down = False
     await one.renew()
-    assert one.reachable
+    assert one.trouble is None
     assert one.epochs == {1: 1}
 
 
@@ -221,7 +221,7 @@ async def test_alone_a_worker_goes_on_before_a_store_that_never_answers() -> Non
         for _ in range(5):
             store.clock.now_s += 0.2
             await one.renew()
-        assert not one.reachable
+        assert one.trouble is not None
         await one.close()  # it isn't waited for either
     assert lost == []
 

@@ -274,7 +274,7 @@ def test_a_standby_opens_every_port_it_couldnt_at_first_and_none_without_its_lea
             return [] if front is None else sorted(front.acceptors)
 
         def take(broker: int) -> Any:
-            return thread.call(lambda: gateway._spawn(gateway._take_over(broker, leases)))
+            return thread.call(lambda: gateway.spawn(gateway._take_over(broker, leases)))
 
         with socket.create_server(("127.0.0.1", ports[4])):
             task = take(2)

@@ -5,7 +5,7 @@ import pytest
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS
 from headgate.store import kafka_state
-from headgate.store.base import AuditEvent
+from headgate.store.base import AuditEvent, Origin
 from headgate.store.kafka_state import (
     Expected,
     Record,
@@ -51,10 +51,10 @@ def test_a_table_made_before_is_not_changed_by_a_later_record() -> None:
 def test_history_tells_what_kafka_must_show() -> None:
     state = TopicState()
     changes = [(PRODUCER, None, 5.0), (PRODUCER_IDS, 1.0, 2.0)]
-    record = history_record("1", (7, "ops", "t"), ALICE, changes)
+    record = history_record("1", (7, Origin("ops", "t")), ALICE, changes)
     assert state.apply(record) == [Expected(ALICE, PRODUCER, 5.0)]
     assert state.last == {(ALICE, PRODUCER): 5.0, (ALICE, PRODUCER_IDS): 2.0}
-    state.apply(history_record("2", (8, "eve", "u"), PAIR, [(PRODUCER, 5.0, None)]))
+    state.apply(history_record("2", (8, Origin("eve", "u")), PAIR, [(PRODUCER, 5.0, None)]))
     assert [(h.t_ms, h.who, h.entity, h.before, h.after) for h in state.entries(None, None)] == [
         (7, "ops", ALICE, None, 5.0),
         (7, "ops", ALICE, 1.0, 2.0),
@@ -86,7 +86,8 @@ def test_what_is_too_old_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(5):
         for record in state.trimmed(1, 0):
             state.apply(record)
-        state.apply(history_record(str(n), (n, "", ""), ALICE, [(PRODUCER_IDS, None, 1.0 + n)]))
+        change = (PRODUCER_IDS, None, 1.0 + n)
+        state.apply(history_record(str(n), (n, Origin("", "")), ALICE, [change]))
     assert [h.t_ms for h in state.entries(None, None)] == [2, 3, 4]
 
 

@@ -9,7 +9,7 @@ from headgate.errors import ConfigError, StoreError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable, alterations_of
-from headgate.store import open_store, sqlite
+from headgate.store import open_store, sqlite, sqlite_file
 from headgate.store.migrations import MIGRATIONS, migrate, pending
 from headgate.store.place import NETWORK_FILE_SYSTEMS, file_system, refuse_network_file_system
 from headgate.store.sqlite import SqliteStore
@@ -109,8 +109,8 @@ def test_a_failed_migration_leaves_nothing_half_done(
 
 def test_a_commit_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "q.db") as store:
-        assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._writer.db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._writer.db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_store_is_not_used_across_a_fork(tmp_path: Path, monkeypatch: pytest.M
 def test_a_locked_file_is_a_retriable_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_MS", 1)
+    monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
     with SqliteStore(tmp_path / "q.db") as store:
         blocker = sqlite3.connect(tmp_path / "q.db", isolation_level=None)
         blocker.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,73 @@
+"""
+Which store it is: a random id inside it, a revision that grows, and whom it took over from.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from headgate.errors import StoreMovedOn, StoreReplaced
+
+
+class StoreIdentity(NamedTuple):
+    """
+    Which store it is, and how often it was changed.
+
+    The id stands inside the store (SQLite row, znode, record of the topic), so that another file,
+    chroot or topic of the same name isn't taken for it.
+
+    Args:
+        id: random, made with the store.
+        revision: grows with every change of quotas or broker settings made through Headgate.
+        succeeds: stores it took over from, latest first: id, and the revision it has all of.
+    """
+
+    id: str
+    revision: int
+    succeeds: tuple[tuple[str, int], ...] = ()
+
+    def follows(self, known: StoreIdentity) -> bool:
+        """Whether this is the known store or one that took over from it, and not an older state."""
+        if self.id == known.id:
+            return self.revision >= known.revision
+        return any(id_ == known.id and n >= known.revision for id_, n in self.succeeds)
+
+    def __str__(self) -> str:
+        """Return it as messages name it."""
+        return f"{self.id}, revision {self.revision}"
+
+
+#: Takeovers a store remembers: a gateway that was away for more has to be told.
+MOST_SUCCEEDED = 16
+
+
+def new_identity() -> StoreIdentity:
+    """Return what a new store is called."""
+    return StoreIdentity(secrets.token_hex(8), 0)
+
+
+def succeeded(previous: StoreIdentity) -> tuple[tuple[str, int], ...]:
+    """Return what a store that takes over from another one says of it."""
+    return ((previous.id, previous.revision), *previous.succeeds)[:MOST_SUCCEEDED]
+
+
+def moved_on(url: str, expected: int, found: StoreIdentity | None, done: int = 0) -> StoreMovedOn:
+    """Return the error of a store that is at another revision than a change goes by."""
+    at = "has no identity" if found is None else f"is at revision {found.revision}"
+    what = "nothing was changed" if not done else f"{done} entities were changed before"
+    return StoreMovedOn(f"{url} {at}, and the change goes by revision {expected}; {what}")
+
+
+def replaced(url: str, known: StoreIdentity, found: StoreIdentity | None) -> StoreReplaced:
+    """Return the error of a home that isn't the store it was."""
+    if found is None:
+        what = "now there is none there: it was emptied, or is another one"
+    elif found.id == known.id:
+        what = f"now it is at revision {found.revision}, as an older copy of it would be"
+    else:
+        what = f"now it is store {found}"
+    return StoreReplaced(
+        f"{url} was store {known}; {what}. Bring the store back, or accept what is there "
+        "(headgate store accept)"
+    )

@@ -1,0 +1,63 @@
+"""
+A thread that reads the compacted topic from its beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+log = logging.getLogger("headgate.store")
+
+
+class TopicReader:
+    """
+    Reads the topic from its beginning, on a thread of its own.
+
+    Args:
+        topic: its name.
+        topic_id: Kafka's id of it: one made anew has another.
+        config: librdkafka settings to connect.
+        take: called with what was read.
+    """
+
+    def __init__(
+        self, topic: str, topic_id: str, config: dict[str, Any], take: Callable[[list[Any]], None]
+    ) -> None:
+        self.topic_id = topic_id
+        self._take = take
+        self._stop = False
+        self._consumer = Consumer(
+            {
+                **config,
+                "group.id": f"headgate-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # What ends a transaction is no record, so only the next answer shows its offset.
+                "fetch.wait.max.ms": 100,
+            },
+            logger=log,
+        )
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._thread = threading.Thread(target=self._read, name="headgate-store-topic", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._stop:
+            first = self._consumer.poll(0.2)
+            if first is not None:
+                # consume() alone would wait for as many as it may take.
+                self._take([first, *self._consumer.consume(num_messages=1_000, timeout=0)])
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop = True
+        self._thread.join()
+        self._consumer.close()

@@ -1,0 +1,127 @@
+"""
+Connections to the SQLite home's file, and whether it is still the file that was opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from headgate.errors import StoreError, StoreReplaced
+
+#: How long a writer waits for another one; they hold the lock for milliseconds.
+BUSY_MS = 10_000
+
+_WHY: Final = {
+    sqlite3.SQLITE_BUSY: "another process holds its lock",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it can't be written; check its owner and rights",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; bring a copy back",
+    sqlite3.SQLITE_NOTADB: "that is no SQLite file; if it isn't a Headgate store, choose another",
+}
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into StoreError; busy, full and I/O trouble can be tried again."""
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
+        retriable = code in (
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_FULL,
+        )
+        why = f" ({_WHY[code]})" if code in _WHY else ""
+        raise StoreError(f"the quota store {path}: {exc}{why}", retriable=retriable) from exc
+
+
+class OpenFile:
+    """
+    A connection in WAL mode, and which file it is to.
+
+    Args:
+        path: the file.
+        create: make it if it is missing, for its owner alone.
+
+    Raises:
+        StoreError: there is no such file.
+        sqlite3.DatabaseError: SQLite doesn't take it.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.path = path
+        if create:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        at = _file_id(path)
+        if at is None:
+            raise StoreError(
+                f"the quota store {path}: there is no such file; a command that changes quotas "
+                "makes one"
+            )
+        self._at = at
+        self.db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=rw",
+            uri=True,
+            timeout=BUSY_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def prepare(self) -> None:
+        """Switch to what a file that is changed needs."""
+        _into_wal(self.db)
+        self.db.execute("PRAGMA synchronous=FULL")
+
+    @property
+    def moved(self) -> bool:
+        """Whether another file, or none, is at the path now."""
+        return _file_id(self.path) != self._at
+
+    def check(self) -> None:
+        """
+        See that what is written gets into the file at the path.
+
+        Raises:
+            StoreReplaced: it was removed or replaced.
+        """
+        if self.moved:
+            raise StoreReplaced(
+                f"the quota store {self.path} was removed or replaced while it was open; nothing "
+                "was changed. Bring the file back"
+            )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _into_wal(db: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite doesn't wait by itself when several processes do so at once."""
+    deadline = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as exc:
+            code = (getattr(exc, "sqlite_errorcode", 0) or 0) & 0xFF
+            if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

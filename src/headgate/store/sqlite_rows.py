@@ -1,0 +1,215 @@
+"""
+What the SQLite home's tables hold, read and written over a connection within a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.store.identity import StoreIdentity
+
+KEEP_AUDIT: Final = 10_000
+"""Audit lines kept, as in the other stores: who is refused may ask again and again."""
+
+Logged = tuple[int, str, str, float | None]
+"""A row of the change log: number, entity's path, key, value since."""
+
+
+def identity(db: sqlite3.Connection) -> StoreIdentity | None:
+    """Return which store it is."""
+    found = db.execute("SELECT id, revision, succeeds FROM identity").fetchone()
+    if found is None:
+        return None
+    succeeds = tuple((id_, revision) for id_, revision in json.loads(found[2]))
+    return StoreIdentity(found[0], found[1], succeeds)
+
+
+def count_change(db: sqlite3.Connection) -> None:
+    """Make the revision grow."""
+    db.execute("UPDATE identity SET revision = revision + 1")
+
+
+def quotas(db: sqlite3.Connection) -> dict[QuotaEntity, dict[QuotaKey, float]]:
+    """Return every quota."""
+    keys: dict[str, QuotaKey] = {}
+    entities: dict[QuotaEntity, dict[QuotaKey, float]] = {}
+    last: str | None = None
+    values: dict[QuotaKey, float] = {}
+    for path, key, value in db.execute("SELECT path, key, value FROM quota ORDER BY path, key"):
+        if path != last:
+            last, values = path, {}
+            entities[entity_from_path(path)] = values
+        known = keys.get(key)
+        if known is None:
+            known = keys[key] = QuotaKey.parse(key)
+        values[known] = value
+    return entities
+
+
+def brokers(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """Return the settings of brokers."""
+    found: dict[str, dict[str, str]] = {}
+    for broker, key, value in db.execute(
+        "SELECT broker, key, value FROM broker_config ORDER BY broker, key"
+    ):
+        found.setdefault(broker, {})[key] = value
+    return found
+
+
+def set_key(
+    db: sqlite3.Connection,
+    path: str,
+    key: str,
+    value: float | None,
+    stamp: tuple[int, str, str, str, str],
+) -> bool:
+    """
+    Set or clear a key and log it.
+
+    Args:
+        db: within a transaction.
+        path: the entity's.
+        key: the key's name.
+        value: the new value; None clears.
+        stamp: when (epoch milliseconds), who, tool, change, message.
+
+    Returns:
+        Whether that changed anything.
+    """
+    row = db.execute("SELECT value FROM quota WHERE path = ? AND key = ?", (path, key)).fetchone()
+    before = None if row is None else row[0]
+    if before == value:
+        return False
+    if value is None:
+        db.execute("DELETE FROM quota WHERE path = ? AND key = ?", (path, key))
+    else:
+        db.execute("INSERT OR REPLACE INTO quota VALUES (?, ?, ?)", (path, key, value))
+    db.execute(
+        "INSERT INTO change (t_ms, who, tool, change_id, message, path, key, before, after)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*stamp, path, key, before, value),
+    )
+    return True
+
+
+def set_broker(
+    db: sqlite3.Connection, broker: str, ops: Mapping[str, str | None]
+) -> tuple[dict[str, str], dict[str, str | None]]:
+    """Set or remove settings of a broker; return what was set before, and what changed."""
+    now = dict(db.execute("SELECT key, value FROM broker_config WHERE broker = ?", (broker,)))
+    changed = {key: value for key, value in ops.items() if now.get(key) != value}
+    for key, value in changed.items():
+        if value is None:
+            db.execute("DELETE FROM broker_config WHERE broker = ? AND key = ?", (broker, key))
+        else:
+            db.execute(
+                "INSERT OR REPLACE INTO broker_config VALUES (?, ?, ?)", (broker, key, value)
+            )
+    return now, changed
+
+
+# --- the log of changes, which is the history
+
+
+def latest(db: sqlite3.Connection) -> int:
+    """Return the number of the latest change there ever was."""
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'change'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def log_since(db: sqlite3.Connection, seen: int, most: int) -> list[Logged] | None:
+    """Return the changes after one; None where they are more than so many, or partly cut off."""
+    pruned = db.execute("SELECT value FROM state WHERE name = 'pruned_seq'").fetchone()[0]
+    found = db.execute(
+        "SELECT seq, path, key, after FROM change WHERE seq > ? ORDER BY seq LIMIT ?",
+        (seen, most + 1),
+    ).fetchall()
+    return None if pruned > seen or len(found) > most else found
+
+
+def alterations(log: Sequence[Logged]) -> list[QuotaAlteration]:
+    """Return what a stretch of the log amounts to: the last value of each key, by entity."""
+    last: dict[str, dict[str, float | None]] = {}
+    for _seq, path, key, after in log:
+        last.setdefault(path, {})[key] = after
+    return [
+        QuotaAlteration(
+            entity_from_path(path),
+            tuple(Op(QuotaKey.parse(key), value) for key, value in keys.items()),
+        )
+        for path, keys in last.items()
+    ]
+
+
+def history(
+    db: sqlite3.Connection, entity: QuotaEntity | None, limit: int | None, *, old: bool
+) -> list[HistoryEntry]:
+    """
+    Return the changes, oldest first.
+
+    Args:
+        db: a connection.
+        entity: only this one's.
+        limit: only the latest so many.
+        old: whether the tables are those of the version before, which kept no messages.
+    """
+    where, args = ("", []) if entity is None else ("WHERE path = ?", [entity.path])
+    more = "'', ''" if old else "change_id, message"
+    found = db.execute(
+        f"SELECT t_ms, who, tool, path, key, before, after, {more} FROM change "
+        f"{where} ORDER BY seq DESC LIMIT ?",
+        [*args, -1 if limit is None else limit],
+    ).fetchall()
+    return [
+        HistoryEntry(t_ms, who, tool, entity_from_path(path), QuotaKey.parse(key), *rest)
+        for t_ms, who, tool, path, key, *rest in reversed(found)
+    ]
+
+
+def prune(db: sqlite3.Connection, keep: int) -> int:
+    """Cut the log to its latest entries; return how many went."""
+    row = db.execute("SELECT seq FROM change ORDER BY seq DESC LIMIT 1 OFFSET ?", (keep,))
+    last = row.fetchone()
+    if last is None:
+        return 0
+    gone = db.execute("DELETE FROM change WHERE seq <= ?", last).rowcount
+    db.execute("UPDATE state SET value = ? WHERE name = 'pruned_seq'", last)
+    return gone
+
+
+# --- the audit
+
+
+def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
+    """Keep a line, and forget the oldest past ``KEEP_AUDIT``."""
+    db.execute(
+        "INSERT INTO audit (t_ms, who, tool, action, outcome, subject, detail)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            event.t_ms or t_ms,
+            event.who,
+            event.tool,
+            event.action,
+            event.outcome,
+            event.subject,
+            event.detail,
+        ),
+    )
+    db.execute("DELETE FROM audit WHERE seq <= last_insert_rowid() - ?", (KEEP_AUDIT,))
+
+
+def audit_log(db: sqlite3.Connection, limit: int | None) -> list[AuditEvent]:
+    """Return the lines, oldest first; with a limit, only the latest so many."""
+    found = db.execute(
+        "SELECT who, tool, action, outcome, subject, detail, t_ms FROM audit "
+        "ORDER BY seq DESC LIMIT ?",
+        [-1 if limit is None else limit],
+    ).fetchall()
+    return [AuditEvent(*row) for row in reversed(found)]
