@@ -46,6 +46,7 @@ RUNS = {
     "plan": ([*KAFKA, "quotas.yaml"], "admin"),
     "apply": ([*KAFKA, "quotas.yaml"], "admin"),
     "history": (KAFKA, "admin"),
+    "store": (["show", *KAFKA], "admin"),
     "doctor": (KAFKA, "admin"),
     "usage": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
     "effective": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
