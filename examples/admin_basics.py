@@ -24,7 +24,7 @@ RATE = QuotaKey(QuotaKey.Type.PRODUCER_BYTE_RATE, QuotaKey.Units.BROKER_BPS)
 
 def main(place: str) -> None:
     is_store = place.startswith(("sqlite:", "zookeeper:", "kafka:"))
-    with AdminClient(store=place) if is_store else AdminClient(place) as admin:
+    with AdminClient(store=place, create=True) if is_store else AdminClient(place) as admin:
         # 1 MB/s for each user by default, 10 MB/s for alice, 4 MB/s for her etl job.
         wanted = {
             QuotaEntity({"user": DEFAULT}): 1_000_000,

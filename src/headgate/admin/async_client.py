@@ -173,6 +173,7 @@ class AsyncAdminClient:
             ``sasl.jaas.config``, ``ssl.truststore.location`` …; ``bootstrap.servers`` too.
         who: the principal in the store's history; by default who runs the process.
         tool: the program in the store's history.
+        create: make a store that is missing at the first call; else the first change makes it.
 
     Raises:
         ConfigError: the settings make no sense; all mistakes at once.
@@ -188,8 +189,9 @@ class AsyncAdminClient:
         config: Mapping[str, str] | None = None,
         who: str = "",
         tool: str = "headgate.admin",
+        create: bool = False,
     ) -> None:
-        self.calls = Calls(Target.of(bootstrap_servers, store, config or {}, who, tool))
+        self.calls = Calls(Target.of(bootstrap_servers, store, config or {}, who, tool, create))
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod

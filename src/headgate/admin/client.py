@@ -46,6 +46,7 @@ class AdminClient:
             ``sasl.jaas.config``, ``ssl.truststore.location`` …; ``bootstrap.servers`` too.
         who: the principal in the store's history; by default who runs the process.
         tool: the program in the store's history.
+        create: make a store that is missing at the first call; else the first change makes it.
 
     Raises:
         ConfigError: the settings make no sense; all mistakes at once.
@@ -61,8 +62,9 @@ class AdminClient:
         config: Mapping[str, str] | None = None,
         who: str = "",
         tool: str = "headgate.admin",
+        create: bool = False,
     ) -> None:
-        target = Target.of(bootstrap_servers, store, config or {}, who, tool)
+        target = Target.of(bootstrap_servers, store, config or {}, who, tool, create)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="headgate-admin", daemon=True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from headgate.admin.api import (
@@ -39,17 +39,29 @@ class LocalBackend:
     Calls a store from worker threads, so that a slow one doesn't hold the event loop.
 
     Args:
-        store: an open store.
+        store: an open store, or what opens it at the first call: told whether that changes
+            something, for what only reads makes no store.
         who: the principal, for the history.
         tool: the program, for the history.
-        owned: whether closing the client closes the store.
+        url: what errors call the store.
     """
 
-    def __init__(self, store: QuotaStore, *, who: str, tool: str, owned: bool) -> None:
-        self.store = store
+    def __init__(
+        self, store: QuotaStore | Callable[[bool], QuotaStore], *, who: str, tool: str, url: str
+    ) -> None:
+        self._open = store if callable(store) else None
+        self._opened = None if callable(store) else store
+        self._opening = asyncio.Lock()
+        self._url = url
         self._who = who
         self._tool = tool
-        self._owned = owned
+
+    async def _store(self, *, change: bool = False) -> QuotaStore:
+        async with self._opening:
+            if self._opened is None:
+                assert self._open is not None
+                self._opened = await asyncio.to_thread(self._open, change)
+            return self._opened
 
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match, with their quotas."""
@@ -57,7 +69,7 @@ class LocalBackend:
             check_types(component.entity_type for component in query.components)
         else:
             validate_filter(query.components)
-        table = await asyncio.to_thread(self.store.snapshot)
+        table = await asyncio.to_thread((await self._store()).snapshot)
         if not query.strict and not query.components:
             return {entity: dict(values) for entity, values in table.entities.items()}
         return {
@@ -70,7 +82,7 @@ class LocalBackend:
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
         """Return what applies to each entity."""
-        table = await asyncio.to_thread(self.store.snapshot)
+        table = await asyncio.to_thread((await self._store()).snapshot)
         return {
             entity: request_error(entity) or effective_values(table, entity, omit_overridden)
             for entity in entities
@@ -80,8 +92,9 @@ class LocalBackend:
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> list[AlterResult]:
         """Change quotas, each entity all or nothing."""
+        store = await self._store(change=not validate_only)
         return await asyncio.to_thread(
-            self.store.alter,
+            store.alter,
             alterations,
             validate_only=validate_only,
             who=self._who,
@@ -90,21 +103,22 @@ class LocalBackend:
 
     async def names(self, resource: str) -> list[str]:
         """Return the brokers that have settings here."""
-        _only_brokers(resource, self.store.url)
-        configs = await asyncio.to_thread(self.store.broker_configs)
+        _only_brokers(resource, self._url)
+        configs = await asyncio.to_thread((await self._store()).broker_configs)
         return sorted((broker for broker in configs if broker), key=int)
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
         """Return the settings the store has for a broker, or for all ("")."""
-        _only_brokers(resource, self.store.url)
-        configs = await asyncio.to_thread(self.store.broker_configs)
+        _only_brokers(resource, self._url)
+        configs = await asyncio.to_thread((await self._store()).broker_configs)
         return broker_entries(configs, name)
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
         """Set or remove settings of a broker."""
-        _only_brokers(resource, self.store.url)
+        _only_brokers(resource, self._url)
+        store = await self._store(change=True)
         await asyncio.to_thread(
-            self.store.alter_broker_configs, name, ops, who=self._who, tool=self._tool
+            store.alter_broker_configs, name, ops, who=self._who, tool=self._tool
         )
 
     async def describe_scram(
@@ -118,14 +132,14 @@ class LocalBackend:
     ) -> None:
         """Refuse: a store keeps no credentials."""
         raise unsupported(
-            f"SCRAM credentials are kept by Kafka, not by the store {self.store.url}",
+            f"SCRAM credentials are kept by Kafka, not by the store {self._url}",
             "alter them with --bootstrap-server",
         )
 
     async def close(self) -> None:
         """Close the store if the client opened it."""
-        if self._owned:
-            await asyncio.to_thread(self.store.close)
+        if self._open is not None and self._opened is not None:
+            await asyncio.to_thread(self._opened.close)
 
 
 def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:

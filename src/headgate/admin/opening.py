@@ -26,6 +26,7 @@ class Target(NamedTuple):
         config: Kafka's client settings.
         who: the principal in a store's history.
         tool: the program in a store's history.
+        create: make a store that is missing at the first call, even at one that only reads.
     """
 
     bootstrap: str
@@ -33,6 +34,7 @@ class Target(NamedTuple):
     config: Mapping[str, str]
     who: str
     tool: str
+    create: bool = False
 
     @classmethod
     def of(
@@ -42,6 +44,7 @@ class Target(NamedTuple):
         config: Mapping[str, str],
         who: str,
         tool: str,
+        create: bool = False,
     ) -> Target:
         """
         Check what was given.
@@ -57,7 +60,7 @@ class Target(NamedTuple):
                 "an admin client needs bootstrap servers (host:port) or a store "
                 "(sqlite:PATH, zookeeper://…, kafka://…), one of them"
             )
-        return cls(bootstrap, store, dict(config), who, tool)
+        return cls(bootstrap, store, dict(config), who, tool, create)
 
 
 async def open_backend(target: Target) -> Backend:
@@ -72,12 +75,17 @@ async def open_backend(target: Target) -> Backend:
         from headgate.admin.local import LocalBackend, principal
 
         who = target.who or await asyncio.to_thread(principal)
+        url = target.store if isinstance(target.store, str) else target.store.url
         if not isinstance(target.store, str):
-            return LocalBackend(target.store, who=who, tool=target.tool, owned=False)
+            return LocalBackend(target.store, who=who, tool=target.tool, url=url)
         from headgate.store import open_store
 
-        store = await asyncio.to_thread(open_store, target.store, store_settings(target.config))
-        return LocalBackend(store, who=who, tool=target.tool, owned=True)
+        settings = store_settings(target.config)
+
+        def opener(change: bool) -> QuotaStore:
+            return open_store(url, settings, create=change or target.create)
+
+        return LocalBackend(opener, who=who, tool=target.tool, url=url)
     from headgate.admin.remote import open_remote
 
     return await open_remote(target.bootstrap, target.config, target.tool)

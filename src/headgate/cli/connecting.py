@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def open_client(
-    *, servers: str | None, store: str | None, config_file: str | None, tool: str
+    *,
+    servers: str | None,
+    store: str | None,
+    config_file: str | None,
+    tool: str,
+    create: bool = False,
 ) -> AdminClient:
     """
     Make the admin client that flags ask for.
@@ -26,6 +31,7 @@ def open_client(
         store: ``--store``, or None.
         config_file: ``--command-config``, or None.
         tool: the program, for a store's history.
+        create: make a store that is missing, as what changes something does.
 
     Raises:
         OSError: the file can't be read.
@@ -34,7 +40,7 @@ def open_client(
     from headgate.admin import AdminClient
 
     config = load_properties(config_file) if config_file is not None else {}
-    return AdminClient(servers, store=store, config=config, tool=tool)
+    return AdminClient(servers, store=store, config=config, tool=tool, create=create)
 
 
 def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:

@@ -127,7 +127,7 @@ def older_layout(store: str | None) -> Iterator[str]:
     from headgate.store import open_store
     from headgate.store.zookeeper import ZooKeeperStore
 
-    opened = open_store(store)
+    opened = open_store(store, create=False)
     try:
         if isinstance(opened, ZooKeeperStore):
             for entity, path in opened.older_nodes():

@@ -14,6 +14,7 @@ from typing import Any
 
 from headgate.cli import exit_codes
 from headgate.cli.output import printable, say
+from headgate.cli.place import Place, add_place
 from headgate.cli.plan_text import entity_path
 from headgate.cli.quota_text import entity_json, number, value_text
 from headgate.cli.quotas_as_code import run
@@ -21,7 +22,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
 from headgate.quota.file import dump_quotas
 from headgate.quota.table import QuotaTable
-from headgate.store import AuditEvent, HistoryEntry, QuotaStore, open_store
+from headgate.store import AuditEvent, HistoryEntry, QuotaStore
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,10 +30,11 @@ def main(argv: Sequence[str]) -> int:
     made = argparse.ArgumentParser(
         prog="headgate history",
         description="List who changed which quota, oldest first, with refused attempts and changes "
-        "of broker settings.",
+        "of broker settings. What one command changed at once bears one name, "
+        "which `headgate undo` takes.",
         allow_abbrev=False,
     )
-    made.add_argument("--store", metavar="URL", required=True, help="the Headgate store")
+    add_place(made)
     made.add_argument(
         "--entity",
         metavar="ENTITY",
@@ -52,11 +54,8 @@ def main(argv: Sequence[str]) -> int:
         entity = None
         if text is not None:
             entity = parse_entity(text) if text.startswith("{") else entity_from_path(text)
-        store = open_store(arguments.store)
-        try:
-            _print(store, entity, arguments.limit, arguments.format)
-        finally:
-            store.close()
+        with Place(arguments, "history") as place:
+            _print(place.history(), entity, arguments.limit, arguments.format)
         return exit_codes.DONE
 
     return run("history", action)
@@ -88,7 +87,8 @@ def _text(row: HistoryEntry | AuditEvent) -> str:
         return f"{head}  {row.outcome} {row.action}  {row.subject}  {row.detail}".rstrip()
     before = "none" if row.before is None else value_text(row.before)
     after = "none" if row.after is None else value_text(row.after)
-    return f"{head}  {entity_path(row.entity)}  {row.key}: {before} → {after}"
+    text = f"{head}  {entity_path(row.entity)}  {row.key}: {before} → {after}"
+    return "  ".join(filter(None, (text, row.change, row.message)))
 
 
 def _json(row: HistoryEntry | AuditEvent) -> dict[str, Any]:
@@ -109,6 +109,8 @@ def _json(row: HistoryEntry | AuditEvent) -> dict[str, Any]:
         "key": str(row.key),
         "before": None if row.before is None else number(row.before),
         "after": None if row.after is None else number(row.after),
+        "change": row.change,
+        "message": row.message,
     }
 
 

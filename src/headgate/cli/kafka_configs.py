@@ -119,6 +119,7 @@ def _run(words: Sequence[str]) -> int:
         store=options.value("store"),
         config_file=options.value("command-config"),
         tool=TOOL,
+        create=options.has("alter"),
     ) as client:
         # ConfigCommand connects first and checks this then.
         if options.has("alter") and len(options.entity_types) != len(options.entity_names):

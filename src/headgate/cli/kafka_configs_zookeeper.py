@@ -66,7 +66,7 @@ def run(options: ConfigsOptions) -> None:
     file = options.value("zk-tls-config-file")
     config = load_properties(file) if file is not None else {}
     url = f"zookeeper://{options.value('zookeeper')}"
-    store = open_store(url, store_settings(config))
+    store = open_store(url, store_settings(config), create=options.has("alter"))
     try:
         with AdminClient(store=store, tool=TOOL) as client:
             if options.entity_types[0] == BROKERS:

@@ -269,6 +269,7 @@ def _connect(options: OptionSet) -> AdminClient:
         store=options.value("store"),
         config_file=options.value("command-config"),
         tool=TOOL,
+        create=options.has("alter"),
     )
 
 

@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "headgate.cli.quotas_as_code:main_apply", "make a store or cluster match a quotas file"
     ),
     "history": Command("headgate.cli.history:main", "list who changed which quota, and when"),
+    "undo": Command("headgate.cli.undo:main", "take back a change, or all since a time"),
     "store": Command(
         "headgate.cli.store:main", "show which store it is, accept another, copy one to another"
     ),

@@ -96,6 +96,11 @@ def parser(
     limits.add_argument(
         "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
     )
+    source.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for the connection to --store, as Kafka's tools",
+    )
     output = made.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
     output.add_argument(
@@ -317,25 +322,29 @@ def read_quotas(arguments: argparse.Namespace) -> Quotas:
     if arguments.quotas:
         return quotas_module.load(arguments.quotas)
     if arguments.store:
-        return Quotas.of(table_of_store(arguments.store), "store")
+        return Quotas.of(table_of_store(arguments.store, arguments.command_config), "store")
     return Quotas.of(QuotaTable())
 
 
-def table_of_store(url: str) -> QuotaTable:
+def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
     """
     Return the quotas of a store at this moment.
 
+    Args:
+        url: the store's.
+        config_file: properties for the connection, as Kafka's tools take; None: none.
+
     Raises:
-        ConfigError: it is a file that isn't there: opening it would make an empty one.
+        ConfigError: it is a file that isn't there.
     """
-    from headgate.store import open_store
+    from headgate.cli.place import open_quota_store
 
     scheme, _, path = url.partition(":")
     if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():
         raise ConfigError(
             f"--store {url}: there is no such file; give the gateway's headgate.store"
         )
-    store = open_store(url)
+    store = open_quota_store(url, config_file)
     try:
         table: QuotaTable = store.snapshot()
         return table

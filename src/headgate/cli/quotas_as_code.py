@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
-from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.connecting import open_client
 from headgate.cli.output import complain, printable, say
-from headgate.errors import ApiError, HeadgateError, InvalidQuota
+from headgate.cli.place import Place, Refused, add_place
+from headgate.cli.plan_file import read_plan, write_plan
+from headgate.errors import ApiError, ConfigError, HeadgateError, InvalidQuota
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.plan import Plan, diff
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from headgate.admin import AdminClient
 
 _TIMEOUT_MS: Final = 60_000
+_MOST_MESSAGE_BYTES: Final = 1_000
+"""A message stands in every entry of its change; stores keep 20,000 of them in memory."""
 
 
 def run(command: str, action: Callable[[], int]) -> int:
@@ -46,18 +50,7 @@ def parser(command: str, about: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=f"headgate {command}", description=about, allow_abbrev=False
     )
-    place = made.add_mutually_exclusive_group(required=True)
-    place.add_argument(
-        "--store",
-        metavar="URL",
-        help="a Headgate store: sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT",
-    )
-    place.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT", help="a gateway, or a Kafka 2.6 or later"
-    )
-    made.add_argument(
-        "--command-config", metavar="FILE", help="properties for the connection, as Kafka's tools"
-    )
+    add_place(made)
     return made
 
 
@@ -102,8 +95,8 @@ def main_export(argv: Sequence[str]) -> int:
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        with connect(arguments, "export") as client:
-            table = table_of(client)
+        with Place(arguments, "export") as place:
+            table = place.table()
         text = dump_quotas(table)
         if arguments.format == "json":
             import yaml
@@ -131,12 +124,17 @@ def schema_text() -> str:
 
 def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
     made = parser(command, about)
-    made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
     made.add_argument(
         "--prune",
         action="store_true",
         help="also delete what the file doesn't mention; without it such quotas are left alone",
     )
+    add_shown(made)
+    return made
+
+
+def add_shown(made: argparse.ArgumentParser) -> None:
+    """Add the flags that say how a plan is shown."""
     made.add_argument(
         "--client",
         metavar="user=U,client-id=C",
@@ -155,7 +153,6 @@ def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
     )
-    return made
 
 
 def main_plan(argv: Sequence[str]) -> int:
@@ -165,50 +162,151 @@ def main_plan(argv: Sequence[str]) -> int:
         "Compare a quotas file with a store or cluster. Exits 0 when they agree, 3 when there are "
         "changes, 1 when the changes would be refused.",
     )
+    made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
+    made.add_argument(
+        "--out",
+        metavar="PLAN",
+        type=Path,
+        help="keep the plan, for review and `headgate apply PLAN`",
+    )
+    made.add_argument("--message", default="", help="why, for the history; kept in --out's file")
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        with connect(arguments, "plan") as client:
-            plan = _make_plan(client, arguments)
-            refused = _refusals(client, plan)
-        _show(plan, arguments)
+        desired = read_quotas_file(arguments.file)
+        with Place(arguments, "plan", planned=True) as place:
+            identity = place.identity()  # before the quotas: what comes after makes it old
+            plan = diff(place.table(), desired, prune=arguments.prune)
+            refused = _refusals(place, plan)
+        _show(plan, arguments, refused)
         _complain(refused)
         if refused:
             return exit_codes.FAILED
+        if arguments.out is not None:
+            write_plan(arguments.out, plan, identity, arguments.message)
+            complain(f"Plan written to {printable(str(arguments.out))}")
         return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
 
     return run("plan", action)
 
 
 def main_apply(argv: Sequence[str]) -> int:
-    """`headgate apply`: make a store or cluster match a quotas file."""
+    """`headgate apply`: make a store or cluster match a quotas file, or a plan come true."""
     made = _plan_parser(
         "apply",
-        "Make a store or cluster match a quotas file. Everything is validated first; if anything "
-        "would be refused, nothing is changed.",
+        "Make a store or cluster match a quotas file, or do what a plan says that `headgate plan "
+        "--out` or `headgate undo --out` wrote. Everything is validated first; if anything would "
+        "be refused, or the quotas aren't those that the plan was made for, nothing is changed.",
     )
-    made.add_argument(
-        "--validate-only", action="store_true", help="stop after validating; change nothing"
-    )
+    made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, or the plan")
+    add_apply(made)
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        with connect(arguments, "apply") as client:
-            plan = _make_plan(client, arguments)
-            refused = _refusals(client, plan)
-            _show(plan, arguments)
-            if not refused and not arguments.validate_only:
-                refused = _alter(client, plan, validate_only=False)
-                done = len({c.entity for c in plan.changes}) - len(refused)
-                _tell(arguments, f"Applied: {done} {entities(done)} changed.")
-            elif refused:
-                complain("headgate apply: nothing was changed, because of:")
+        kept = read_plan(arguments.file)
+        if kept is not None and arguments.prune:
+            raise ConfigError("a plan says already what goes; --prune is for quotas files")
+        desired = None if kept is not None else read_quotas_file(arguments.file)
+        create = not arguments.validate_only and kept is None
+        with Place(arguments, "apply", create=create, planned=not create) as place:
+            identity = place.identity()
+            if kept is not None:
+                plan = kept.check(place.name, place.table(), identity)
+                arguments.message = arguments.message or kept.message
             else:
-                _tell(arguments, "Validated; nothing was changed.")
-        _complain(refused)
-        return exit_codes.FAILED if refused else exit_codes.DONE
+                assert desired is not None
+                plan = diff(place.table(), desired, prune=arguments.prune)
+            at_revision = identity.revision if identity is not None and kept is not None else None
+            return carry_out(place, plan, arguments, at_revision, reviewed=kept is not None)
 
     return run("apply", action)
+
+
+def add_apply(made: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that changes quotas by a plan."""
+    made.add_argument(
+        "--validate-only", action="store_true", help="stop after validating; change nothing"
+    )
+    made.add_argument(
+        "--message", default="", help="why, for the history of a store (--store), up to 1,000 bytes"
+    )
+    made.add_argument(
+        "--max-removals",
+        metavar="N",
+        type=int,
+        help="change nothing if more than N values would go; without it, pruning more than half of "
+        "all values must be confirmed",
+    )
+
+
+def carry_out(
+    place: Place,
+    plan: Plan,
+    arguments: argparse.Namespace,
+    at_revision: int | None,
+    *,
+    reviewed: bool,
+) -> int:
+    """
+    Show a plan and make it come true; returns the exit status.
+
+    Args:
+        place: where the quotas are.
+        plan: what to do.
+        arguments: with the flags of ``add_apply`` and of plans.
+        at_revision: the revision that the plan goes by; None: any.
+        reviewed: somebody has seen this very plan before.
+    """
+    if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:
+        raise ConfigError(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
+    refused = _refusals(place, plan)
+    _show(plan, arguments, refused)
+    if refused:
+        complain(f"{place.command}: nothing was changed, because of:")
+    elif arguments.validate_only:
+        _tell(arguments, "Validated; nothing was changed.")
+    elif plan.is_empty:
+        _tell(arguments, "Applied: 0 entities changed.")
+    else:
+        _confirm(plan, arguments, reviewed=reviewed)
+        refused = place.alter(
+            plan.alterations(),
+            validate_only=False,
+            message=arguments.message,
+            at_revision=at_revision,
+        )
+        done = len({c.entity for c in plan.changes}) - len({entity for entity, _ in refused})
+        _tell(arguments, f"Applied: {done} {entities(done)} changed.")
+    _complain(refused)
+    return exit_codes.FAILED if refused else exit_codes.DONE
+
+
+def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> None:
+    """
+    See that somebody means it when much is removed.
+
+    Raises:
+        ConfigError: nobody does.
+    """
+    if arguments.max_removals is not None:
+        if plan.removals > arguments.max_removals:
+            raise ConfigError(
+                f"{plan.removals} values would go, more than --max-removals "
+                f"{arguments.max_removals}; nothing was changed"
+            )
+        return
+    if reviewed or not getattr(arguments, "prune", False) or not plan.removes_most:
+        return
+    values = sum(map(len, plan.current.entities.values()))
+    if sys.stdin.isatty():
+        complain(f"This removes {plan.removals} of {values} values. Type yes to go on:")
+        if sys.stdin.readline().strip() == "yes":
+            return
+        raise ConfigError("nothing was changed")
+    raise ConfigError(
+        f"{plan.removals} of {values} values would go; if that is meant, say "
+        f"--max-removals {plan.removals}. Nothing was changed"
+    )
 
 
 def entities(count: int) -> str:
@@ -221,44 +319,26 @@ def _tell(arguments: argparse.Namespace, text: str) -> None:
     say(text, file=sys.stderr if arguments.json else sys.stdout)
 
 
-def _make_plan(client: AdminClient, arguments: argparse.Namespace) -> Plan:
-    desired = read_quotas_file(arguments.file)
-    return diff(table_of(client), desired, prune=arguments.prune)
+def _refusals(place: Place, plan: Plan) -> Refused:
+    return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
 
 
-def _refusals(client: AdminClient, plan: Plan) -> list[tuple[QuotaEntity, Exception]]:
-    return [] if plan.is_empty else _alter(client, plan, validate_only=True)
-
-
-def _alter(
-    client: AdminClient, plan: Plan, *, validate_only: bool
-) -> list[tuple[QuotaEntity, Exception]]:
-    from headgate.admin.api import AlterQuotasOptions
-
-    alterations = plan.alterations()
-    options = AlterQuotasOptions(validate_only=validate_only, timeout_ms=_TIMEOUT_MS)
-    futures = client.alter_quotas(alterations, options).values()
-    refused: list[tuple[QuotaEntity, Exception]] = []
-    for alteration in alterations:
-        try:
-            futures[alteration.entity].result(_TIMEOUT_MS / 1000)
-        except ApiError as exc:
-            told = with_way_out(exc, [op.key for op in alteration.ops])
-            refused.append((alteration.entity, told))
-    return refused
-
-
-def _complain(refused: Sequence[tuple[QuotaEntity, Exception]]) -> None:
+def _complain(refused: Refused) -> None:
     for entity, error in refused:
         complain(printable(f"{entity}: {error}"))
 
 
-def _show(plan: Plan, arguments: argparse.Namespace) -> None:
+def _show(plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
     from headgate.cli.plan_text import plan_json, print_plan
+    from headgate.cli.quota_text import entity_json
 
     clients = read_clients(arguments.client, arguments.clients)
     if arguments.json:
-        say(json.dumps(plan_json(plan, clients), indent=2))
+        told = plan_json(plan, clients)
+        told["refused"] = [
+            {"entity": entity_json(entity), "error": str(error)} for entity, error in refused
+        ]
+        say(json.dumps(told, indent=2))
         return
     print_plan(plan, clients, place=place_of(arguments), color=arguments.color)
 

@@ -62,6 +62,11 @@ def splits_parser() -> argparse.ArgumentParser:
     limits.add_argument("--quotas", metavar="FILE", help="quotas file, read anew every round")
     limits.add_argument("--store", metavar="URL", help="store, asked every round")
     made.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for the connection to --store, as Kafka's tools",
+    )
+    made.add_argument(
         "--period-ms",
         type=int,
         default=5000,
@@ -110,9 +115,10 @@ def splits_stream(arguments: argparse.Namespace) -> None:
 def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
     """Return what gives the quotas of the moment; a mistake shows before anything starts."""
     if arguments.store:
-        from headgate.store import open_store
+        from headgate.cli.place import open_quota_store
 
-        store = open_store(arguments.store)  # once: a cluster's takes a while
+        # Once: a cluster's takes a while.
+        store = open_quota_store(arguments.store, arguments.command_config)
         stack.callback(store.close)
         return store.snapshot
     read_quotas(arguments)

@@ -7,16 +7,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headgate.cli import exit_codes
-from headgate.cli.kafka_configs_values import load_properties
 from headgate.cli.output import complain, printable, say
+from headgate.cli.place import add_connection, open_quota_store
 from headgate.cli.quotas_as_code import run
 from headgate.errors import ConfigError, StoreError
-
-if TYPE_CHECKING:
-    from headgate.store.base import QuotaStore
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,24 +52,12 @@ def parser() -> argparse.ArgumentParser:
     copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")
     copy.add_argument("--to", metavar="URL", dest="target", required=True, help="the new store")
     for each in (show, copy):
-        each.add_argument(
-            "--command-config",
-            metavar="FILE",
-            help="properties for the connection, as Kafka's tools",
-        )
+        add_connection(each)
     return made
 
 
-def _open(url: str, arguments: argparse.Namespace, *, create: bool) -> QuotaStore:
-    from headgate.admin.opening import store_settings
-    from headgate.store import open_store
-
-    config = load_properties(arguments.command_config) if arguments.command_config else {}
-    return open_store(url, store_settings(config), create=create)
-
-
 def _show(arguments: argparse.Namespace) -> int:
-    store = _open(arguments.store, arguments, create=False)
+    store = open_quota_store(arguments.store, arguments.command_config)
     try:
         found = store.identity()
     finally:
@@ -121,9 +105,9 @@ def _copy(arguments: argparse.Namespace) -> int:
 
     if arguments.source == arguments.target:
         raise ConfigError("--from and --to are the same store")
-    source = _open(arguments.source, arguments, create=False)
+    source = open_quota_store(arguments.source, arguments.command_config)
     try:
-        target = _open(arguments.target, arguments, create=True)
+        target = open_quota_store(arguments.target, arguments.command_config, create=True)
         try:
             if len(target.snapshot()) or target.broker_configs():
                 raise StoreError(f"{arguments.target} holds quotas; copy to an empty store")

@@ -41,6 +41,16 @@ class Plan(NamedTuple):
     desired: QuotaTable
 
     @property
+    def removals(self) -> int:
+        """How many keys lose their value."""
+        return sum(change.new is None for change in self.changes)
+
+    @property
+    def removes_most(self) -> bool:
+        """Whether more than half of all values go."""
+        return self.removals * 2 > sum(map(len, self.current.entities.values()))
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.changes
@@ -97,6 +107,11 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
             else:
                 changes.append(change)
     return Plan(tuple(changes), tuple(unmentioned), current, _apply(current, changes))
+
+
+def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
+    """Return the plan of changes that were chosen already."""
+    return Plan(tuple(changes), (), current, _apply(current, changes))
 
 
 def _apply(current: QuotaTable, changes: Collection[Change]) -> QuotaTable:

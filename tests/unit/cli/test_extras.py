@@ -47,6 +47,7 @@ RUNS = {
     "apply": ([*KAFKA, "quotas.yaml"], "admin"),
     "history": (KAFKA, "admin"),
     "store": (["show", *KAFKA], "admin"),
+    "undo": (["0123456789ab", *KAFKA], "admin"),
     "doctor": (KAFKA, "admin"),
     "usage": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
     "effective": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),

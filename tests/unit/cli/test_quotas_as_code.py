@@ -318,6 +318,7 @@ def test_a_plan_as_json(place: Place, capsys: pytest.CaptureFixture[str]) -> Non
                 "after": {"value": 4, "source": {"user": "alice"}},
             }
         ],
+        "refused": [],
     }
 
 
@@ -374,9 +375,10 @@ def test_history_tells_who_when_from_to_and_by_which_tool(
 ) -> None:
     place.set(user="alice", producer_byte_rate=5)
     file = place.write({"entity": {"user": "alice"}, "producer_byte_rate": 6})
-    assert main_apply(["--store", place.url, file]) == 0
+    assert main_apply(["--store", place.url, file, "--message", "why"]) == 0
     with SqliteStore(place.path) as store:
         store.audit(AuditEvent("mallory", "admin listener", "alter_quotas", "refused", "users/bob"))
+        first, second = store.history()
     capsys.readouterr()
     assert history.main(["--store", place.url]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -385,8 +387,11 @@ def test_history_tells_who_when_from_to_and_by_which_tool(
         "test",
         "users/alice",
         "producer_byte_rate:broker_bps: none → 5",
+        first.change,
     ]
-    assert lines[1].endswith("  headgate apply  users/alice  producer_byte_rate:broker_bps: 5 → 6")
+    assert lines[1].endswith(
+        f"  headgate apply  users/alice  producer_byte_rate:broker_bps: 5 → 6  {second.change}  why"
+    )
     assert lines[2].endswith("  mallory  admin listener  refused alter_quotas  users/bob")
     assert all(line[10] == "T" and line[23] == "Z" for line in lines)
 
