@@ -41,7 +41,10 @@ READ = """() => { const t = performance.timing;
 
 def main() -> int:
     """Measure; print, and with --write keep, the figures."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    chromium = os.environ.get("HEADGATE_CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        print("no Chromium on PATH (make browser installs one): nothing is measured")
+        return 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         place = everything(Path(folder), TENANTS, SECONDS)
         began = time.perf_counter()

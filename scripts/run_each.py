@@ -1,5 +1,8 @@
 """
 Run every program of a folder, one after another: `make bench`, `make fuzz`.
+
+With their defaults, on any machine: what a program needs besides (a JDK, a C compiler, a browser)
+it leaves out, and says so.
 """
 
 from __future__ import annotations
@@ -10,26 +13,33 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MAIN = 'if __name__ == "__main__"'
+PARTS = ("bench/gateway/peers.py", "bench/pipeline/make_events.py")
+"""What other programs start."""
+ARGUMENTS = {"bench/gateway/soak.py": ["--minutes", "5", "--csv", ".cache/soak.csv"]}
+"""What to run otherwise than by default: a soak's default is an hour."""
 
 
 def main() -> int:
     """Run every program (not module) in and below the folder; 1 if one failed or there is none."""
     folder = sys.argv[1]
     found = sorted((ROOT / folder).rglob("*.py"))
-    programs = [path for path in found if 'if __name__ == "__main__"' in path.read_text()]
+    named = [str(path.relative_to(ROOT)) for path in found if MAIN in path.read_text()]
+    programs = [name for name in named if name not in PARTS]
     if not programs:
         print(f"error: there is no program in {folder}/", file=sys.stderr)
         return 1
     failed = []
     for program in programs:
-        print(f"--- {program.relative_to(ROOT)}", flush=True)
+        print(f"--- {program}", flush=True)
         started = time.monotonic()
-        done = subprocess.run([sys.executable, program], cwd=ROOT, check=False)
+        command = [sys.executable, program, *ARGUMENTS.get(program, ())]
+        done = subprocess.run(command, cwd=ROOT, check=False)
         if done.returncode != 0:
-            failed.append(program.name)
+            failed.append(program)
         state = "done" if done.returncode == 0 else f"FAILED ({done.returncode})"
         took = time.monotonic() - started
-        print(f"--- {program.relative_to(ROOT)}: {state}, {took:.0f} s", flush=True)
+        print(f"--- {program}: {state}, {took:.0f} s", flush=True)
     if failed:
         print(f"error: {', '.join(failed)} failed", file=sys.stderr)
     return 1 if failed else 0

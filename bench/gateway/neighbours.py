@@ -127,16 +127,13 @@ def kroxylicious_jars() -> Path:
         Missing: they can't be fetched.
     """
     from headgate.embedded.cache import cache_dir
-    from headgate.embedded.jars import _ivy_module, _run_ivy
+    from headgate.embedded.jars import _resolve
 
     folder = cache_dir() / "kroxylicious-0.12.0"
     if not folder.is_dir():
         try:
             with tempfile.TemporaryDirectory(dir=cache_dir()) as name:
-                lib = Path(name) / "lib"
-                module = _ivy_module([KROXYLICIOUS], transitive=True)
-                _run_ivy("kroxylicious", module, Path(name), lib, print)
-                shutil.move(lib, folder)
+                shutil.move(_resolve("kroxylicious", [KROXYLICIOUS], Path(name), print), folder)
         except Exception as error:
             raise Missing(f"its jars can't be fetched: {error}") from error
     return folder

@@ -2,7 +2,7 @@
 Replay of N events from Parquet: Headgate on Spark beside Polars + the same kernel, in turn.
 
     python bench/pipeline/make_events.py 12e6 DIR
-    python bench/pipeline/bench_replay.py DIR [--plans 5 [--apart]] [--only headgate] [--stages]
+    python bench/pipeline/bench_replay.py [DIR] [--plans 5 [--apart]] [--only headgate] [--stages]
 
 Both end with throttled seconds and requests per quota-id; the sums must be equal. Neither's own
 start is counted (imports, the session, the kernel's loading); it's printed apart.
@@ -11,10 +11,12 @@ start is counted (imports, the session, the kernel's loading); it's printed apar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -117,7 +119,7 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
+    parser.add_argument("folder", nargs="?", help="of make_events.py; 12 million by default")
     parser.add_argument("--plans", type=int, default=1)
     parser.add_argument("--apart", action="store_true", help="plans that disagree on who shares")
     parser.add_argument("--stages", action="store_true", help="also time packing alone")
@@ -132,6 +134,16 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
+    with contextlib.ExitStack() as stack:
+        if not arguments.folder:
+            arguments.folder = stack.enter_context(tempfile.TemporaryDirectory())
+            make = [sys.executable, Path(__file__).parent / "make_events.py", "12e6"]
+            subprocess.run([*make, arguments.folder], check=True)
+        compare(arguments)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Run both, each in a process of its own."""
     results = {}
     for name in (arguments.only,) if arguments.only else ("polars", "headgate"):
         argv = [sys.executable, __file__, arguments.folder, "--one", name]

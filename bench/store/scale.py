@@ -1,9 +1,10 @@
 """
 How a store bears 100,000 quota entities: reading all, altering 10,000, time until a watch sees it.
 
-    python bench/store/scale.py sqlite:/tmp/scale.db [--entities 100000] [--alter 10000]
+    python bench/store/scale.py [URL] [--entities 100000] [--alter 10000]
 
-Prints one line of JSON. The watch is in another process, as a gateway's is. On an empty store only.
+Without a URL on a SQLite of its own. Prints one line of JSON. The watch is in another process, as a
+gateway's is. On an empty store only.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -48,20 +50,25 @@ def asked(first: int, count: int, value: float, key: QuotaKey = PRODUCER) -> lis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
+    parser.add_argument("url", nargs="?")
     parser.add_argument("--entities", type=int, default=100_000)
     parser.add_argument("--alter", type=int, default=10_000)
     args = parser.parse_args()
-    figures: dict[str, object] = {"store": args.url.partition(":")[0], "entities": args.entities}
+    with tempfile.TemporaryDirectory() as folder:
+        measure(args.url or f"sqlite:{folder}/scale.db", args)
 
-    store = open_store(args.url)
+
+def measure(url: str, args: argparse.Namespace) -> None:
+    figures: dict[str, object] = {"store": url.partition(":")[0], "entities": args.entities}
+
+    store = open_store(url)
     began = time.perf_counter()
     for first in range(0, args.entities, args.alter):
         for result in store.alter(asked(first, min(args.alter, args.entities - first), 1.0)):
             assert result.error is None, result
     figures["fill_s"] = time.perf_counter() - began
 
-    cold = open_store(args.url)
+    cold = open_store(url)
     began = time.perf_counter()
     table = cold.snapshot()
     figures["describe_all_cold_s"] = time.perf_counter() - began
@@ -85,7 +92,7 @@ def main() -> None:
     cold.close()
 
     watcher = subprocess.Popen(
-        [sys.executable, "-c", WATCHER, args.url], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WATCHER, url], stdout=subprocess.PIPE, text=True
     )
     assert watcher.stdout is not None
     assert int(watcher.stdout.readline().split()[1]) == args.entities

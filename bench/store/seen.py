@@ -1,7 +1,7 @@
 """
 How soon a store sees what Kafka's own tool changed, and Kafka's clients what a store changed.
 
-    python bench/store/seen.py zookeeper|kafka [--times 10]
+    python bench/store/seen.py [zookeeper|kafka …] [--times 10]
 
 Starts its own Kafka (3.9.2 with ZooKeeper, or 4.3.1). The tool's part is timed from its exit, which
 is later than the change, so a negative figure means: seen before the tool had ended.
@@ -25,13 +25,18 @@ ALICE = QuotaEntity.of(user="alice")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", choices=["zookeeper", "kafka"])
+    parser.add_argument("stores", nargs="*", metavar="zookeeper|kafka")
     parser.add_argument("--times", type=int, default=10)
     args = parser.parse_args()
-    zookeeper = args.store == "zookeeper"
+    for store in args.stores or ("zookeeper", "kafka"):
+        measure(store, args.times)
+
+
+def measure(kind: str, times: int) -> None:
+    zookeeper = kind == "zookeeper"
     with EmbeddedKafka(version="3.9.2" if zookeeper else "4.3.1") as kafka:
         place = kafka.zookeeper.address if zookeeper else kafka.bootstrap()
-        store, other = open_store(f"{args.store}://{place}"), open_store(f"{args.store}://{place}")
+        store, other = open_store(f"{kind}://{place}"), open_store(f"{kind}://{place}")
         seen: dict[float, float] = {}
         changed = threading.Condition()
 
@@ -43,7 +48,7 @@ def main() -> None:
 
         store.watch(callback)
         by_tool, by_headgate = [], []
-        for n in range(args.times):
+        for n in range(times):
             value = 1000.0 + n
             kafka.tool(
                 CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "alice",
@@ -53,7 +58,7 @@ def main() -> None:
             with changed:
                 changed.wait_for(lambda value=value: value in seen, 60)
             by_tool.append(1000 * (seen[value] - done))
-        for n in range(args.times):
+        for n in range(times):
             value = 2000.0 + n
             other.alter([QuotaAlteration(ALICE, (Op(PRODUCER, value),))])
             done = time.time()
@@ -63,7 +68,7 @@ def main() -> None:
         store.close()
         other.close()
     figures = {
-        "store": args.store,
+        "store": kind,
         "after_tool_median_ms": round(statistics.median(by_tool), 1),
         "after_tool_max_ms": round(max(by_tool), 1),
         "after_headgate_median_ms": round(statistics.median(by_headgate), 1),

@@ -300,6 +300,17 @@ def _run_ivy(
     return ivy.returncode, lines
 
 
+def _resolve(name: str, roots: Iterable[str], work: Path, say: Progress) -> Path:
+    """Let Ivy find out all that some jars need; return the folder that it puts them into."""
+    lib = work / "lib"
+    into = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
+    module = _ivy_module(roots, transitive=True)
+    status, lines = _run_ivy(name, module, work, say, "-retrieve", into)
+    if status != 0:
+        raise EmbeddedError(_explain(find_java(), lines))
+    return lib
+
+
 def _explain(java: Java, lines: list[str]) -> str:
     text = "\n".join(lines)
     shown = [
@@ -357,12 +368,7 @@ def write_pins(version: str) -> Path:
         The file that was written.
     """
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
-        lib = Path(name) / "lib"
-        module = _ivy_module(_ROOTS[version], transitive=True)
-        into = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
-        status, lines = _run_ivy(version, module, Path(name), _to_stderr, "-retrieve", into)
-        if status != 0:
-            raise EmbeddedError(_explain(find_java(), lines))
+        lib = _resolve(version, _ROOTS[version], Path(name), _to_stderr)
         report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
         pins = []
         for resolved in report.iterfind("./dependencies/module"):

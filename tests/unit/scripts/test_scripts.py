@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import re
@@ -60,6 +61,37 @@ def test_each_group_of_servers_looks_where_its_tests_are_held_to(
     assert conftest is not None
     expected = {mark: f"tests/{place}" for mark, place in conftest._PLACES.items()}
     assert expected == run_tests.PLACES
+
+
+@pytest.mark.parametrize("folder", ["bench", "fuzz"])
+def test_every_program_runs_with_its_defaults_or_is_a_part_of_others(folder: str) -> None:
+    run_each = script("run_each")
+    programs = {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in (ROOT / folder).rglob("*.py")
+        if run_each.MAIN in path.read_text(encoding="utf-8")
+    }
+    assert programs
+    for name, tree in programs.items():
+        asked = [
+            ast.unparse(node)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_argument"
+            and isinstance(first := node.args[0], ast.Constant)
+            and (
+                (
+                    not str(first.value).startswith("-")
+                    and not any(word.arg == "nargs" for word in node.keywords)
+                )
+                or any(word.arg == "required" for word in node.keywords)
+            )
+        ]
+        assert not asked or name in run_each.PARTS, f"{name} needs {asked}"
+    parts = {name for name in run_each.PARTS if name.startswith(folder)}
+    assert parts <= set(programs)
+    assert {name for name in run_each.ARGUMENTS if name.startswith(folder)} <= set(programs)
 
 
 def test_one_closing_line_sums_all_groups(run_tests: ModuleType) -> None:
