@@ -128,7 +128,7 @@ class EnforcementState(SessionRules):
 
     def settle(self, now_ms: int) -> None:
         """Charge all that went early, by the quotas it went by: they are about to change."""
-        for room in self._rooms.values():
+        for room in list(self._rooms.values()):  # a charge may make new ones
             settle(room, now_ms)
             room.left = 0.0
 

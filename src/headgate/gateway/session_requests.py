@@ -285,9 +285,7 @@ class Requests(Taken):
                 if pos > end:
                     self._left = pos - end
                     self._silent = silent
-                    if watched or kind is _KIND_PRODUCE:
-                        self._part = asked
-                        self._watched = watched
+                    self._part = asked
                     if not silent:
                         inflight.append(asked)
                     self.partial_since_ms = now_ms
@@ -447,11 +445,19 @@ class Requests(Taken):
             if not inflight or inflight[-1] is not part:
                 return  # answered before it was all there: no broker does that
             inflight.pop()
+        correlation_id, plan, size, context, producer_ids, _, _ = part
         if walker is not None:
-            correlation_id, plan, size, context, _, merge, claim = part
-            ids = frozenset(walker.end())
-            part = (correlation_id, plan, size, context, ids, merge, claim)
-        if self._watched:
+            producer_ids = walker.end()
+        if context.epoch != self.rules.epoch:  # quotas have changed since its header came
+            context = self.rules.context(context.principal, context.client_id)
+        part = (correlation_id, plan, size, context, producer_ids, None, None)
+        kind = plan.kind
+        if (
+            self._silent
+            or context.timed
+            or (kind is _KIND_PRODUCE and context.headroom is not None)
+            or (kind is _KIND_FETCH and context.fetches_alone)
+        ):
             self._request_in(part, self._silent, now_ms)
         else:
             inflight.append(part)

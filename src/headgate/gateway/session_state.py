@@ -114,7 +114,6 @@ class SessionState:
         "_taken",
         "_taken_plan",
         "_walker",
-        "_watched",
         "asked_ms",
         "client_id",
         "client_ip",
@@ -186,8 +185,7 @@ class SessionState:
         # The same for the answer being read.
         self._answer_head = b""
         self._answer_left = 0
-        self._part: InFlight | None = None  # it, if something is due when it is all passed on
-        self._watched = False  # it claims headroom, or may be throttled
+        self._part: InFlight | None = None  # the request itself, if it is passed on in pieces
         self._silent = False  # it gets no answer (acks=0)
         self.throttled_until_ms = 0
         self.origin_seen: tuple[Any, ...] = _NONE_SEEN  # the journal's, that was used last

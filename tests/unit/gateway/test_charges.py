@@ -13,6 +13,8 @@ from headgate.gateway.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
     PRODUCER,
     PRODUCER_BPS,
     PRODUCER_IDS,
@@ -49,7 +51,10 @@ from .conftest import (
 Make = Callable[..., Setup]
 ALICE = QuotaEntity.of(user="alice")
 BOB = QuotaEntity.of(user="bob")
-CAPACITY = {"headgate.capacity.producer_byte_rate": "100000"}
+CAPACITY = {
+    "headgate.capacity.producer_byte_rate": "100000",
+    "headgate.capacity.consumer_byte_rate": "100000",
+}
 
 
 def transactional(version: int, name: str, acks: int, correlation: int = 1) -> bytes:
@@ -342,3 +347,69 @@ def test_a_fetch_is_charged_time_and_bytes_where_both_are_limited(gateway: Make)
     told: Any = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
     play >> FromBroker(fetched(11_000, 2), 1_000) << ToClient(fetched(11_000, 2, told))
     play << Mute(told)
+
+
+def whichever(gateway: Make, first: QuotaKey, second: QuotaKey, bounds: tuple[float, float]) -> int:
+    """Produce 3,000 bytes with two new ids, or fetch as much; return what is told, ms."""
+    setup = gateway({ALICE: {first: bounds[0], second: bounds[1]}}, CAPACITY)
+    play, managers = setup.play, setup.rules.managers
+    play >> Ready() << NOTHING
+    manager = managers.by_key[second]
+    if second.name.endswith(":shares"):  # contested: a share is what it was assigned
+        manager.assign({("alice", ""): bounds[1]}, play.now_ms, play.now_ms + 60_000)
+    if first is PRODUCER:
+        batch = idempotent(1, 7, 8)
+        said = request(0, 7, 1, batch[17:] + bytes(3_000 - len(batch[17:]) - 13))
+        play >> FromClient(said) << ToBroker(said)
+        play >> FromBroker(produced(1))
+    else:
+        records = 3_000 - len(fetched(0)) + 4
+        play >> FromClient(fetch(1)) << ToBroker()
+        play >> FromBroker(fetched(records))
+    told = [s.ms for s in play.said if isinstance(s, Mute)]
+    assert play.session.throttled_until_ms == (play.now_ms + told[0] if told else 0)
+    return told[0] if told else 0
+
+
+PAIRS = [
+    (PRODUCER, PRODUCER_BPS),
+    (PRODUCER, PRODUCER_SHARES),
+    (PRODUCER, PRODUCER_IDS),
+    (CONSUMER, CONSUMER_BPS),
+    (CONSUMER, CONSUMER_SHARES),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_whichever_limit_is_hit_first_throttles(
+    gateway: Make, first: QuotaKey, second: QuotaKey
+) -> None:
+    far, near = 1e6, 1_000.0
+    small = 0.1 if second is PRODUCER_IDS else near
+    # The rate: 3,000 bytes over ten seconds are 300 a second.
+    assert whichever(gateway, first, second, (200.0, far)) == 5_000
+    # A bucket: 3,000 of 1,000 are repaid in two seconds; 1.1 ids of 2 in nine.
+    assert whichever(gateway, first, second, (far, small)) == (9_000 if small < 1 else 2_000)
+    # Both: the longer wait is told, and they are never added up.
+    assert whichever(gateway, first, second, (200.0, small)) == (9_000 if small < 1 else 5_000)
+    assert whichever(gateway, first, second, (20.0, small)) == 140_000
+    assert whichever(gateway, first, second, (far, far)) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_whoever_is_near_either_limit_has_one_request_in_flight(
+    gateway: Make, first: QuotaKey, second: QuotaKey
+) -> None:
+    for bounds, pipelined in (((1e6, 1e6), True), ((1.0, 1e6), False), ((1e6, 0.01), False)):
+        setup = gateway({ALICE: {first: bounds[0], second: bounds[1]}}, CAPACITY)
+        play = setup.play
+        if second.name.endswith(":shares"):
+            manager = setup.rules.managers.by_key[second]
+            manager.assign({("alice", ""): bounds[1]}, play.now_ms, play.now_ms + 60_000)
+        play >> Ready() << NOTHING
+        if first is PRODUCER:
+            play >> FromClient(idempotent(1, 7) + idempotent(2, 7))
+            assert play.session.in_flight == (2 if pipelined else 1), bounds
+        else:
+            play >> FromClient(fetch(1) + fetch(2))
+            assert play.session.in_flight == 1  # a fetch's answer may have any size

@@ -1,0 +1,412 @@
+"""
+Laws of the gateway over whatever its clients do: all that is passed is charged once, nobody waits.
+
+Clients connect, send requests cut anywhere, hang up, switch client ids, take no answers; brokers
+answer in their time; quotas and splits change. The oracle is the upstream's end: it counts the
+bytes that were handed to it with code of its own, and knows nothing of headrooms and charges.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import Any, ClassVar
+
+from hypothesis import Phase
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headgate.config import Settings
+from headgate.gateway.commands import Close
+from headgate.gateway.enforcement import Enforcement
+from headgate.gateway.journal import Journal
+from headgate.gateway.plans import build_plans
+from headgate.gateway.session import Session
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import (
+    CONSUMER,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+)
+from headgate.quota.table import QuotaTable, table_delta
+
+START_MS = 1_700_000_000_000
+PLANS = build_plans()
+ALICE, APP = QuotaEntity.of(user="alice"), QuotaEntity.of(client_id="app")
+ALL, BOTH = QuotaEntity.of(user=DEFAULT), QuotaEntity.of(user="alice", client_id="app")
+TABLES: list[dict[QuotaEntity, dict[Any, float]]] = [
+    {ALICE: {PRODUCER: 500.0}},
+    {APP: {PRODUCER: 700.0}},
+    {ALICE: {PRODUCER: 600.0}, ALL: {PRODUCER_BPS: 5_000.0}},
+    {ALL: {PRODUCER_SHARES: 2.0, PRODUCER: 900.0}, APP: {PRODUCER_BPS: 4_000.0}},
+    {ALL: {PRODUCER_IDS: 0.4}, BOTH: {PRODUCER: 1_000.0}},
+    {ALICE: {REQUEST: 0.04, CONSUMER: 4_000.0}, APP: {PRODUCER: 800.0}},
+    {},
+]
+
+
+def produce(
+    correlation: int, acks: int, client: str, transaction: str, producer_id: int, filler: int
+) -> bytes:
+    """A Produce v7 with one batch and so many bytes of no sense in it."""
+    batch = struct.pack(
+        ">qiibihiqqqhii", 0, 49 + filler, 0, 2, 0, 0, 0, 0, 0, producer_id, 0, 0, 0
+    ) + bytes(filler)
+    name = (
+        struct.pack(">h", len(transaction)) + transaction.encode() if transaction else b"\xff\xff"
+    )
+    body = name + struct.pack(">hiih", acks, 1_000, 1, 1) + b"t"
+    body += struct.pack(">iii", 1, 0, len(batch)) + batch
+    head = struct.pack(">hhih", 0, 7, correlation, len(client)) + client.encode()
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+def heartbeat(correlation: int, client: str) -> bytes:
+    head = struct.pack(">hhih", 12, 3, correlation, len(client)) + client.encode()
+    body = b"\0\1g" + struct.pack(">i", 1) + b"\0\1m\xff\xff"
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+def answer_to(key: int, correlation: int) -> bytes:
+    body = struct.pack(">i", correlation)
+    body += struct.pack(">ii", 0, 0) if key == 0 else struct.pack(">ih", 0, 0)
+    return struct.pack(">i", len(body)) + body
+
+
+class Upstream:
+    """What one connection's broker has been handed: its bytes, cut into requests."""
+
+    def __init__(self) -> None:
+        self.bytes = b""
+        self.requests: list[tuple[int, int, str, int, int]] = []
+        self.due: list[tuple[int, int]] = []  # API key and correlation id, not answered yet
+
+    def take(self, data: bytes) -> None:
+        self.bytes += data
+        while len(self.bytes) >= 4:
+            (size,) = struct.unpack_from(">i", self.bytes)
+            if len(self.bytes) < 4 + size:
+                return
+            key, correlation, client, acks = self.read(self.bytes)
+            self.requests.append((key, correlation, client, acks, size))
+            if acks:
+                self.due.append((key, correlation))
+            self.bytes = self.bytes[4 + size :]
+
+    @staticmethod
+    def read(data: bytes) -> tuple[int, int, str, int]:
+        key, _, correlation, length = struct.unpack_from(">hhih", data, 4)
+        client, at, acks = data[14 : 14 + length].decode(), 14 + length, 1
+        if key == 0:
+            (name,) = struct.unpack_from(">h", data, at)
+            (acks,) = struct.unpack_from(">h", data, at + 2 + max(name, 0))
+        return key, correlation, client, acks
+
+    def charges(self, gone: bool) -> Counter[str]:
+        """Bytes produced by client id, as Kafka counts them; of one cut short, if it's over."""
+        found: Counter[str] = Counter()
+        for key, _, client, acks, size in self.requests:
+            if key == 0 and (gone or not acks or (key, _) not in self.due):
+                found[client] += size
+        if gone and len(self.bytes) > 4:
+            key, _, client, _ = self.read(self.bytes)
+            found[client] += (len(self.bytes) - 4) * (key == 0)
+        return found
+
+
+class Known:
+    """An identity that was known from the start."""
+
+    authenticated = True
+    raw = False
+    close_reason = None
+
+    def __init__(self, principal: str) -> None:
+        self.principal = principal
+
+
+class Client:
+    """One connection: its session, what it still has to say, what its broker was handed."""
+
+    def __init__(self, rules: Enforcement, principal: str) -> None:
+        self.principal = principal
+        self.session = Session(rules, PLANS, Known(principal), None)  # type: ignore[arg-type]
+        self.upstream = Upstream()
+        self.outgoing = b""
+        self.stalled = False
+        self.muted: list[tuple[int, int]] = []  # after which request, until when
+
+
+class Book(Journal):
+    """A journal that keeps sums, decides again by itself, and looks at who is throttled."""
+
+    def __init__(self, machine: Gateway) -> None:
+        self.machine = machine
+        self.charged: Counter[tuple[str, str]] = Counter()
+
+    def record(self, *event: Any) -> None:
+        session, context, _, quota_type, now_ms, amount, decision, told, _, size, *_ = event
+        machine = self.machine
+        who = context.principal, context.client_id
+        if quota_type in ("producer_byte_rate", "producer_byte_rate:bps"):
+            again = machine.again[quota_type].record(*who, amount, now_ms)
+            assert again == decision, f"{quota_type} of {who}: {decision}, decided again {again}"
+        if quota_type == "producer_byte_rate":
+            self.charged[who] += int(amount)
+        client = next((c for c in machine.clients if c.session is session), None)
+        if client is None or not told or context.headroom is None or session.closed is not None:
+            return
+        if decision[0] > 0:
+            correlation = machine.correlations[size]
+            behind = [asked[0] for asked in session.unanswered if asked[0] > correlation]
+            assert not behind, f"{quota_type} throttles {who} with {behind} gone early"
+            client.muted.append((correlation, now_ms + told))
+
+
+class Gateway(RuleBasedStateMachine):
+    """Connections of two users and two client ids to one broker."""
+
+    properties: ClassVar[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        settings = Settings.from_properties(
+            {
+                "headgate.upstream": "127.0.0.1:9092",
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+                "headgate.capacity.producer_byte_rate": "6000",
+                **self.properties,
+            }
+        )
+        self.now = self.latest = START_MS
+        self.book = Book(self)
+        self.rules = Enforcement(settings, 1, START_MS, self.book)
+        self.rules.clock = lambda: self.now
+        fresh = Enforcement(settings, 1, START_MS).managers
+        self.again = {k.name: fresh.by_key[k] for k in (PRODUCER, PRODUCER_BPS)}
+        self.table = QuotaTable.of({}, version=0)
+        self.clients: list[Client] = []
+        self.gone: list[Client] = []
+        self.correlations: dict[int, int] = {}
+        self.number = 0
+        for principal in ("alice", "alice", "bob"):
+            self.connect(principal)
+
+    @initialize(table=st.sampled_from(TABLES))
+    def begin(self, table: dict[QuotaEntity, dict[Any, float]]) -> None:
+        self.change(table)
+
+    def drain(self) -> None:
+        """Hand on what sessions have said, and see that no muted one said more."""
+        for client in self.clients:
+            session = client.session
+            data = b"".join(bytes(piece) for piece in session.to_broker)
+            session.to_broker.clear()
+            session.to_client.clear()
+            session.commands.clear()
+            before = len(client.upstream.requests)
+            begun = bool(client.upstream.bytes)
+            client.upstream.take(data)
+            new = [asked[1] for asked in client.upstream.requests[before + begun :]]
+            open_now = len(client.upstream.bytes) >= 12
+            if open_now and (not begun or len(client.upstream.requests) > before):
+                new.append(struct.unpack_from(">i", client.upstream.bytes, 8)[0])
+            client.muted = [m for m in client.muted if m[1] > self.now]
+            for correlation in new:
+                for last, until in client.muted:
+                    assert correlation <= last, f"{correlation} passed, muted until {until}"
+            assert session.closed is None, session.closed
+
+    @rule(principal=st.sampled_from(["alice", "bob"]))
+    def connect(self, principal: str) -> None:
+        if len(self.clients) < 6:
+            client = Client(self.rules, principal)
+            client.session.upstream_ready(self.now)
+            self.clients.append(client)
+
+    def chosen(self, which: int) -> Client | None:
+        return self.clients[which % len(self.clients)] if self.clients else None
+
+    @rule(
+        which=st.integers(0, 5),
+        acks=st.sampled_from([0, 1, -1, -1]),
+        client_id=st.sampled_from(["app", "app", "other"]),
+        transaction=st.sampled_from(["", "", "tx", "t" * 120]),
+        producer_id=st.sampled_from([-1, 7, 8, 9]),
+        filler=st.one_of(st.integers(0, 400), st.integers(1_000, 6_000)),
+        keep=st.one_of(st.just(0), st.just(0), st.integers(0, 500), st.integers(60, 200)),
+        beats=st.booleans(),
+        count=st.sampled_from([1, 1, 2, 4]),
+    )
+    def say(
+        self,
+        which: int,
+        acks: int,
+        client_id: str,
+        transaction: str,
+        producer_id: int,
+        filler: int,
+        keep: int,
+        beats: bool,
+        count: int,
+    ) -> None:
+        """Send requests but for their last bytes, or only the first ones."""
+        client = self.chosen(which)
+        if client is None:
+            return
+        if beats:
+            self.number += 1
+            client.outgoing += heartbeat(self.number, client_id)
+        for _ in range(count):
+            self.number += 1
+            while True:  # a size of its own, to be known by
+                said = produce(self.number, acks, client_id, transaction, producer_id, filler)
+                if len(said) - 4 not in self.correlations:
+                    break
+                filler += 1
+            self.correlations[len(said) - 4] = self.number
+            client.outgoing += said
+        whole = len(client.outgoing)
+        self.deliver(which, keep if 60 <= keep < 200 else max(whole - keep, 1))
+
+    @rule(
+        which=st.integers(0, 5),
+        size=st.one_of(st.just(100_000), st.integers(1, 300), st.integers(1, 8_000)),
+    )
+    def deliver(self, which: int, size: int) -> None:
+        client = self.chosen(which)
+        if client is not None and client.outgoing:
+            piece, client.outgoing = client.outgoing[:size], client.outgoing[size:]
+            client.session.client_data(memoryview(bytearray(piece)), self.now)
+            client.session.account_client(1_000)
+            self.drain()
+
+    @rule(which=st.integers(0, 5), cut=st.integers(1, 40), count=st.sampled_from([1, 2, 9]))
+    def tell(self, which: int, cut: int, count: int) -> None:
+        client = self.chosen(which)
+        for _ in range(count):
+            if client is None or not client.upstream.due or client.stalled:
+                break
+            key, correlation = client.upstream.due.pop(0)
+            said = answer_to(key, correlation)
+            for piece in (said[:cut], said[cut:]):
+                if piece:
+                    client.session.broker_data(memoryview(bytearray(piece)), self.now)
+            client.session.account_broker(1_000, self.now)
+            self.drain()
+
+    @rule(which=st.integers(0, 5))
+    def stall(self, which: int) -> None:
+        client = self.chosen(which)
+        if client is not None:
+            client.stalled = not client.stalled
+            client.session.stalled(client.stalled, self.now)
+            self.drain()
+
+    @rule(which=st.integers(0, 5))
+    def hang_up(self, which: int) -> None:
+        client = self.chosen(which)
+        if client is not None:
+            client.session.closed = Close("client-gone", "")
+            client.session.abandon(self.now)
+            self.clients.remove(client)
+            self.gone.append(client)
+
+    @rule(step=st.one_of(st.integers(0, 1_500), st.integers(-900, 0), st.integers(0, 30_000)))
+    def go_on(self, step: int) -> None:
+        self.now = max(self.now + step, self.latest - 900)
+        self.latest = max(self.latest, self.now)
+        for client in self.clients:
+            client.session.wake(self.now)
+        self.drain()
+
+    @rule(table=st.sampled_from(TABLES))
+    def change(self, table: dict[QuotaEntity, dict[Any, float]]) -> None:
+        after = QuotaTable.of(table, version=self.table.version + 1)
+        delta = table_delta(self.table, after)
+        self.rules.update(delta, self.now)
+        for change in delta.changes:
+            if change.key.name in self.again:
+                self.again[change.key.name].update_quota(change.entity, change.new, self.now)
+        self.table = after
+        self.drain()
+
+    @rule(bound=st.floats(300.0, 20_000.0), valid_ms=st.integers(1, 9_000))
+    def split(self, bound: float, valid_ms: int) -> None:
+        for manager in (self.rules.managers.produce_bps, self.again[PRODUCER_BPS.name]):
+            tags = {("alice", ""): bound, ("", "app"): bound}
+            manager.assign(tags, self.now, self.now + valid_ms)
+        self.drain()
+
+    @rule()
+    def share(self) -> None:
+        if self.rules.managers.produce_shares.enabled:
+            self.rules.managers.produce_shares.rebalance(self.now)
+            self.drain()
+
+    @invariant()
+    def nobody_waits_but_for_its_own(self) -> None:
+        for client in self.clients:
+            session = client.session
+            if session.held_bytes and not session.throttled_until_ms:
+                assert client.upstream.due, "held, and neither muted nor anything unanswered"
+
+    @invariant()
+    def rooms_are_taken_by_whole_requests_whose_answers_are_read(self) -> None:
+        due = {
+            correlation
+            for client in self.clients
+            for key, correlation in client.upstream.due
+            if not client.stalled
+        }
+        sizes = sum(size for size, known in self.correlations.items() if known in due)
+        for room in self.rules._rooms.values():
+            assert room.claimed <= sizes + len(due)
+            if not due:
+                assert room.idle
+
+    @invariant()
+    def what_was_passed_is_charged_once(self) -> None:
+        """What is owed a charge is at least what is answered, at most what was passed."""
+        least: Counter[tuple[str, str]] = Counter()
+        most: Counter[tuple[str, str]] = Counter()
+        for client, gone in [(c, False) for c in self.clients] + [(c, True) for c in self.gone]:
+            for name, size in client.upstream.charges(gone).items():
+                least[client.principal, name] += size
+            for name, size in client.upstream.charges(True).items():
+                most[client.principal, name] += size
+        for who in most:
+            assert least[who] <= self.book.charged[who] <= most[who], who
+
+    def teardown(self) -> None:
+        while self.clients:
+            self.hang_up(0)
+        passed: Counter[tuple[str, str]] = Counter()
+        for client in self.gone:
+            for name, size in client.upstream.charges(True).items():
+                passed[client.principal, name] += size
+        assert +passed == +self.book.charged
+        assert all(room.idle and not room.early for room in self.rules._rooms.values())
+
+
+class PacedGateway(Gateway):
+    """The same under smooth pacing."""
+
+    properties: ClassVar[dict[str, str]] = {
+        "headgate.pacing": "smooth",
+        "headgate.pacing.burst.seconds": "4",
+    }
+
+
+MANY = hypothesis_settings(
+    max_examples=120, stateful_step_count=50, deadline=None, phases=[Phase.explicit, Phase.generate]
+)
+TestGateway = Gateway.TestCase
+TestGateway.settings = MANY
+TestPacedGateway = PacedGateway.TestCase
+TestPacedGateway.settings = MANY
