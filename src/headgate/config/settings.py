@@ -77,6 +77,7 @@ class Settings:
     bootstrap_listener: tuple[Endpoint, ...]
     admin_listener: Endpoint | None
     http_listener: HostPort | None
+    metrics_quota_ids: int
     socket_request_max_bytes: int
     queued_max_request_bytes: int
     socket_listen_backlog_size: int

@@ -147,6 +147,9 @@ GROUPS: tuple[Group, ...] = (
                     "Where the KIP-546 draft APIs (48, 49, 50) are served."),
             Setting("headgate.http.listener", k.ADDRESS, None,
                     "Where `/metrics`, `/healthz` and `/readyz` are served."),
+            Setting("headgate.metrics.quota.ids", k.integer(2), 1000,
+                    "Quota-ids of each broker and quota type, and addresses, that have series of their own in `/metrics`: the "
+                    "busiest, half of the places kept for those that a quota names. All others are shown as one sum."),
             Setting("socket.request.max.bytes", k.integer(1), 104857600,
                     "Longest frame taken from a client; a longer one closes its connection.", "Kafka"),
             # Differs: -1 as queued.max.request.bytes stands for a bound of 128 MiB; in Kafka for none.

@@ -15,10 +15,14 @@ import msgspec
 from headgate.gateway import worker
 from headgate.gateway.pipe import LineLost, Pipe
 from headgate.gateway.watchdog import KILLS, until_hung, until_stuck
-from headgate.metrics.samples import Sample, in_table_order
+from headgate.metrics.expose import Drawn, draw
+from headgate.metrics.samples import Sample
+from headgate.wire.schema import finish
 
 ANSWER_S: Final = 2.0
-"""A worker that is silent for longer counts as not there: Prometheus waits ten seconds."""
+"""A worker that is silent for longer counts as not there."""
+METRICS_S: Final = 8.0
+"""How long a worker may draw its metrics beside its traffic: Prometheus waits ten seconds."""
 NOT_STARTED: Final = "not started yet"
 STARTING: Final = "starting"
 REASONS: Final = ("ended", "hung")
@@ -124,10 +128,12 @@ class Fleet:
         statuses = await self.statuses()
         return _lines({b: s.note for b, s in statuses.items() if not isinstance(s, str) and s.note})
 
-    async def samples(self) -> list[Sample]:
-        """Return the series of every worker that answers, and which do."""
-        found = await self.ask(worker.SAMPLES, worker.SAMPLES_DECODER)
-        samples = [sample for its in found.values() for sample in its]
+    async def metrics(self) -> list[Drawn]:
+        """Return what every worker that answers has drawn, and which do."""
+        found = await self.ask(
+            worker.METRICS, worker.METRICS_DECODER, answer_s=max(METRICS_S, self._answer_s)
+        )
+        samples: list[Sample] = []
         for broker in self.brokers:
             at = (("broker", str(broker)),)
             samples.append(Sample("headgate_worker_up", at, float(broker in found)))
@@ -139,7 +145,7 @@ class Fleet:
                 count = float(self._killed[broker, why])
                 labels = (*at, ("reason", why))
                 samples.append(Sample("headgate_worker_kills_total", labels, count))
-        return in_table_order(samples)
+        return [*found.values(), finish(draw(samples))]
 
     async def statuses(self) -> dict[int, worker.Status | str]:
         """Return how each broker's worker is, or why it can't be asked."""
@@ -153,6 +159,7 @@ class Fleet:
         question: str,
         decoder: msgspec.msgpack.Decoder[T],
         bodies: Mapping[int, bytes] | None = None,
+        answer_s: float | None = None,
     ) -> dict[int, T]:
         """
         Ask every worker at once.
@@ -161,6 +168,7 @@ class Fleet:
             question: of ``headgate.gateway.worker``.
             decoder: of the answer.
             bodies: what goes with it, by broker; a broker left out isn't asked. None: nothing.
+            answer_s: the longest wait, seconds; None: as for every question.
 
         Returns:
             The answers of those that gave one, in time and understood.
@@ -172,7 +180,7 @@ class Fleet:
         ]
         answers = await asyncio.gather(
             *(
-                self._ask(p, question, decoder, (bodies or {}).get(b, worker.NOTHING))
+                self._ask(p, question, decoder, (bodies or {}).get(b, worker.NOTHING), answer_s)
                 for b, p in asked
             )
         )
@@ -183,10 +191,15 @@ class Fleet:
         }
 
     async def _ask(
-        self, pipe: Pipe, question: str, decoder: msgspec.msgpack.Decoder[T], body: bytes
+        self,
+        pipe: Pipe,
+        question: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        body: bytes,
+        answer_s: float | None,
     ) -> tuple[T] | None:
         try:
-            return (decoder.decode(await pipe.ask(question, body, self._answer_s)),)
+            return (decoder.decode(await pipe.ask(question, body, answer_s or self._answer_s)),)
         except (LineLost, msgspec.MsgspecError):
             return None  # gone, silent, or of another release that was installed meanwhile
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.acceptor import Acceptor, listen
 from headgate.gateway.sides import GOODBYE_S
 from headgate.gateway.taking import Taking
+from headgate.metrics.chosen import choose
 from headgate.metrics.samples import BrokerView
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
     from headgate.gateway.face import ListenerFace
+    from headgate.gateway.slices import Work
+    from headgate.quota.key import QuotaType
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
@@ -109,34 +113,43 @@ class BrokerFront(Taking):
             self.rules.expire(now_ms)
             self.quotas.expire(now_ms)
 
-    def view(self, now_ms: int) -> BrokerView:
-        """Return what the metrics are read from; sums up live connections first."""
-        live: dict[str, list[int]] = {name: [0, 0, 0, 0] for name in self.faces}
-        self.meters.queue.clear()
+    def view_steps(self, now_ms: int) -> Work[BrokerView]:
+        """Return what the metrics are read from; sums up live connections first, step by step."""
+        muted = dict.fromkeys(self.faces, 0)
+        queue: defaultdict[QuotaType, int] = defaultdict(int)
         for acceptor in self.acceptors.values():
             acceptor.mark_blocked(now_ms)
-        for link, (listener, _) in self.links.items():
-            sums = live[listener]
-            sums[0] += link.bytes_in
-            sums[1] += link.bytes_out
-            sums[2] += link.session.requests
+        for link, (listener, _) in list(self.links.items()):
+            yield
+            if link.closed is not None:
+                continue  # it was counted when it closed
+            meters = self.meters.listeners[listener]
+            meters.bytes_in += link.bytes_in
+            meters.bytes_out += link.bytes_out
+            meters.requests += link.session.requests
             link.bytes_in = link.bytes_out = link.session.requests = 0
             if link.session.throttled_until_ms:
-                sums[3] += 1
-                self.meters.queue[link.session.muted_by] += 1  # type: ignore[index]
-        for name, (bytes_in, bytes_out, requests, muted) in live.items():
-            meters = self.meters.listeners[name]
-            meters.bytes_in += bytes_in
-            meters.bytes_out += bytes_out
-            meters.requests += requests
-            meters.muted = muted
+                muted[listener] += 1
+                queue[link.session.muted_by] += 1  # type: ignore[index]
+        for name, count in muted.items():
+            self.meters.listeners[name].muted = count
+        self.meters.queue = queue
         rates: dict[tuple[str, str], tuple[float, float | None]] = {
             ("broker", ""): (self.quotas.broker_rate(now_ms), None)
         }
         for name in self.faces:
             rates["listener", name] = (self.quotas.listener_rate(name, now_ms), None)
-        for ip, rate in self.quotas.ip_rates(now_ms).items():
-            rates["ip", ip] = (rate, float(self.quotas.ip_bound(ip)))
+        found: dict[str, float] = {}
+        for ip, rate in self.quotas.ip_rates(now_ms):
+            found[ip] = rate
+            yield
+        busiest = yield from choose(
+            (((ip, ""), (False, 0.0, rate), False) for ip, rate in found.items()),
+            self.settings.metrics_quota_ids,
+            (),
+        )
+        for ip, _ in busiest:
+            rates["ip", ip] = (found[ip], float(self.quotas.ip_bound(ip)))
         return BrokerView(self.broker_id, self.rules.by_key, self.meters, rates)
 
     # --- the end ----------------------------------------------------------------------------

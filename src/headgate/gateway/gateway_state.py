@@ -37,8 +37,10 @@ from headgate.gateway.stream_splits import StreamedSplits
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.topics import Topics
-from headgate.metrics.samples import Sample, read_samples
+from headgate.metrics.expose import draw
+from headgate.metrics.samples import sample_steps
 from headgate.quota.table import QuotaTable, TableDelta
+from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
     from headgate.config.settings import ClientSecurity, Settings
@@ -315,35 +317,44 @@ class GatewayState:
             )
         return False
 
-    def samples(self) -> list[Sample]:
-        """Return every series of the brokers fronted, as of now."""
-        now = now_ms()
-        return [sample for view in self.views() for sample in read_samples(view, now)]
+    async def metrics(self) -> dict[str, bytes]:
+        """Draw every series of the brokers fronted, in slices; lines by family."""
+        drawn: dict[str, bytes] = {}
+        for front in list(self.fronts.values()):
+            view = await self.slices.run(front.view_steps(now_ms()))
+            self._complete(view, first=front is next(iter(self.fronts.values()), None))
+            for name, lines in (await self.slices.run(draw(sample_steps(view, now_ms)))).items():
+                drawn[name] = drawn.get(name, b"") + lines
+        return drawn
 
     def views(self) -> list[BrokerView]:
         """Return what the metrics are read from, one per broker."""
-        now = now_ms()
-        written, dropped = self.journal.events
-        damaged, removed = self._usage_damaged, self._usage_removed
-        queued = self._buffer.pool.used
-        store_up = self.store_trouble() is None
-        views = []
-        for front in self.fronts.values():
-            view = front.view(now)
-            # The process has one journal: its counts stand at one broker, so that sums are right.
-            view.meters.usage_events, view.meters.usage_dropped = written, dropped
-            view.meters.usage_damaged, view.meters.usage_removed = damaged, removed
-            view.meters.queued_bytes = queued
-            written = dropped = damaged = removed = queued = 0
-            view.meters.store_version = self.table.version
-            view.info = self._info
-            told = self._streamed or self._part
-            view.meters.split_expired = (
-                told is not None and front.rules.managers.splits and told.expired(now)
-            )
-            view.meters.store_up = store_up
-            views.append(view)
+        views = [finish(front.view_steps(now_ms())) for front in self.fronts.values()]
+        for view in views:
+            self._complete(view, first=view is views[0])
         return views
+
+    def _complete(self, view: BrokerView, *, first: bool) -> None:
+        """Add to what a broker shows what the process does."""
+        meters = view.meters
+        # The process has one journal, and one pool: at one broker, so that sums are right.
+        written, dropped = self.journal.events if first else (0, 0)
+        meters.usage_events, meters.usage_dropped = written, dropped
+        meters.usage_damaged = self._usage_damaged if first else 0
+        meters.usage_removed = self._usage_removed if first else 0
+        meters.queued_bytes = self._buffer.pool.used if first else 0
+        meters.store_version = self.table.version
+        view.info = self._info
+        view.most = self.settings.metrics_quota_ids
+        told = self._streamed or self._part
+        rules = self.fronts[view.broker_id].rules if view.broker_id in self.fronts else None
+        meters.split_expired = (
+            told is not None
+            and rules is not None
+            and rules.managers.splits
+            and told.expired(now_ms())
+        )
+        meters.store_up = self.store_trouble() is None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 ``headgate.http.listener``: /healthz, /readyz and /metrics, and nothing else.
 
 Starlette's response types on a uvicorn server in the gateway's own loop, or in its supervisor's; a
-scrape reads sensors without changing them.
+scrape reads sensors without changing them, and in slices.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.gateway.acceptor import listen
-from headgate.metrics.expose import expose
+from headgate.metrics.expose import CONTENT_TYPE, page
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.gateway.gateway_state import GatewayState
-    from headgate.metrics.samples import Sample
+    from headgate.metrics.expose import Drawn
 
 MOST_CONNECTIONS: Final = 100
 """Whoever looks after a gateway needs a few; each is a descriptor that clients don't get."""
 _LAST_ANSWERS_S: Final = 1
 """How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Quiet(uvicorn.Server):
@@ -74,8 +73,8 @@ class Showing(Protocol):
         """Say what is served without, such as splits that expired; None: nothing is missing."""
         ...
 
-    async def samples(self) -> list[Sample]:
-        """Return all series as of now."""
+    async def metrics(self) -> list[Drawn]:
+        """Draw all series as of now, process by process."""
         ...
 
 
@@ -102,9 +101,9 @@ class Shown:
         """See ``Showing``."""
         return self._gateway.note()
 
-    async def samples(self) -> list[Sample]:
+    async def metrics(self) -> list[Drawn]:
         """See ``Showing``."""
-        return self._gateway.samples()
+        return [await self._gateway.metrics()]
 
 
 class HttpListener:
@@ -123,6 +122,7 @@ class HttpListener:
         self._shown = shown
         self._sock = listen(bind.host, bind.port, 64)
         self._task: asyncio.Task[None] | None = None
+        self._drawing: asyncio.Task[bytes] | None = None
         app = Starlette(
             routes=[
                 Route("/healthz", self._healthz),
@@ -173,7 +173,16 @@ class HttpListener:
         return _said(await self._shown.ready(), "ready" if note is None else f"ready\n{note}")
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(expose(await self._shown.samples()), media_type=_METRICS_TYPE)
+        # Those who ask while it is being drawn get the same text: it is there only once.
+        if self._drawing is None:
+            self._drawing = asyncio.get_running_loop().create_task(self._draw())
+        return Response(await asyncio.shield(self._drawing), media_type=CONTENT_TYPE)
+
+    async def _draw(self) -> bytes:
+        try:
+            return page(await self._shown.metrics())
+        finally:
+            self._drawing = None
 
 
 def _said(why: str | None, fine: str) -> Response:

@@ -14,7 +14,6 @@ import msgspec
 
 from headgate.gateway.pipe import LineLost, Pipe
 from headgate.gateway.supervised_splits import ASSIGN, OBSERVE
-from headgate.metrics.samples import Sample
 
 if TYPE_CHECKING:
     from headgate.gateway.server import Gateway
@@ -24,7 +23,7 @@ HELLO: Final = "hello"
 BEAT: Final = "beat"
 """Asked again and again: whoever answers has an event loop that runs."""
 STATUS: Final = "status"
-SAMPLES: Final = "samples"
+METRICS: Final = "metrics"
 NOTHING: Final = msgspec.msgpack.encode(None)
 _HELLO_S: Final = 60.0
 
@@ -44,7 +43,7 @@ class Status(msgspec.Struct):
     note: str | None = None
 
 
-SAMPLES_DECODER: Final = msgspec.msgpack.Decoder(list[Sample])
+METRICS_DECODER: Final = msgspec.msgpack.Decoder(dict[str, bytes])
 STATUS_DECODER: Final = msgspec.msgpack.Decoder(Status)
 
 
@@ -82,8 +81,8 @@ class WorkerEnd:
         gateway = self._gateway
         if question == BEAT:
             return NOTHING
-        if question == SAMPLES:
-            return msgspec.msgpack.encode(gateway.samples())
+        if question == METRICS:
+            return msgspec.msgpack.encode(await gateway.metrics())
         if question == OBSERVE:
             return gateway.observe_splits()
         if question == ASSIGN:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Final
 
+from headgate.metrics.chosen import Chosen, Counts, Tags
 from headgate.quota.key import QuotaType
 
 SAMPLES: Final = 2
@@ -119,6 +120,11 @@ class Meters:
         store_up: whether the store answers.
         store_version: of the table in force.
         split_expired: whether cluster-wide splits are out of date.
+        throttle_times: means of what was told, by quota type and tags.
+        throttled: what was told, by quota type, then by tags.
+        throttled_in_all: requests and ms told so far by quota type, of forgotten quota-ids too.
+        chosen: who has series of his own, by quota type.
+        drawings: how often this was shown.
     """
 
     def __init__(self) -> None:
@@ -133,7 +139,10 @@ class Meters:
         self.store_version = 0
         self.split_expired = False
         self.throttle_times: dict[tuple[QuotaType, str, str], Mean] = {}
-        self.throttled: dict[tuple[QuotaType, str, str], tuple[int, int]] = {}
+        self.throttled: defaultdict[QuotaType, dict[Tags, Counts]] = defaultdict(dict)
+        self.throttled_in_all: dict[QuotaType, tuple[int, int]] = {}
+        self.chosen: defaultdict[QuotaType, Chosen] = defaultdict(Chosen)
+        self.drawings = 0
 
     def throttle(
         self, quota_type: QuotaType, user_tag: str, client_tag: str, ms: int, now_ms: int
@@ -153,10 +162,16 @@ class Meters:
         if mean is None:
             mean = self.throttle_times[key] = Mean()
         mean.record(ms, now_ms)
-        count, total = self.throttled.get(key, (0, 0))
-        self.throttled[key] = (count + 1, total + ms)
+        of_type = self.throttled[quota_type]
+        counts = of_type.get(key[1:])
+        if counts is None:
+            counts = of_type[key[1:]] = Counts(self.drawings)
+        counts.count += 1
+        counts.ms += ms
+        count, total = self.throttled_in_all.get(quota_type, (0, 0))
+        self.throttled_in_all[quota_type] = (count + 1, total + ms)
 
     def forget(self, quota_type: QuotaType, user_tag: str, client_tag: str) -> None:
         """Drop the series of a quota-id whose sensors have expired."""
         self.throttle_times.pop((quota_type, user_tag, client_tag), None)
-        self.throttled.pop((quota_type, user_tag, client_tag), None)
+        self.throttled[quota_type].pop((user_tag, client_tag), None)

@@ -1,11 +1,18 @@
-"""Read sensors and meters into plain samples: name, labels, value. Reading changes nothing."""
+"""
+Read sensors and meters into plain samples: name, labels, value. Reading changes no sensor.
+
+It is done in steps, for there may be a hundred thousand sensors: whoever walks through the samples
+may leave off wherever he gets None, or a sample, and come back later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from headgate.metrics.chosen import MOST, Tags, choose
 from headgate.metrics.meters import Meters
 from headgate.metrics.table import BY_NAME, prometheus_name
 from headgate.quota.key import QuotaKey, QuotaType, QuotaUnit
@@ -52,6 +59,7 @@ class BrokerView:
         connection_rates: rates of accepting now: ("broker", "") / ("listener", name) / ("ip",
             address) -> (rate per second, limit or None).
         info: labels of ``headgate_info``.
+        most: quota-ids of each type, and addresses, that have series of their own.
     """
 
     broker_id: int
@@ -61,11 +69,12 @@ class BrokerView:
         default_factory=dict
     )
     info: Mapping[str, str] = field(default_factory=dict)
+    most: int = MOST
 
 
 def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
     """
-    Return every series of one worker at a moment.
+    Return the series of one worker at a moment.
 
     Args:
         view: the worker's.
@@ -74,17 +83,24 @@ def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
     Returns:
         Samples in the table's order of families; those without a value are left out.
     """
+    found = sample_steps(view, lambda: now_ms)
+    return in_table_order(sample for sample in found if sample is not None)
+
+
+def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample | None]:
+    """Yield the series of one worker in no order; None where nothing is to be said yet."""
     broker = ("broker", str(view.broker_id))
-    found = [
-        Sample(name, (broker, *labels), value)
-        for name, labels, value in (
-            *_quota_samples(view, now_ms),
-            *_throttle_samples(view, now_ms),
-            *_connection_samples(view),
-            *_meter_samples(view, now_ms),
-        )
-    ]
-    return in_table_order(found)
+    for row in (
+        row
+        for part in (_quota_rows, _queue_rows, _connection_rows, _meter_rows)
+        for row in part(view, clock)
+    ):
+        if row is None:
+            yield None
+        else:
+            name, labels, value = row
+            yield Sample(name, (broker, *labels), value)
+    view.meters.drawings += 1
 
 
 def in_table_order(samples: Iterable[Sample]) -> list[Sample]:
@@ -94,6 +110,22 @@ def in_table_order(samples: Iterable[Sample]) -> list[Sample]:
 
 _ORDER: Final = {name: place for place, name in enumerate(BY_NAME)}
 _Row = tuple[str, tuple[tuple[str, str], ...], float]
+_Rows = Iterator[_Row | None]
+_Clock = Callable[[], int]
+MOST_NAME: Final = 256
+"""Characters of a label's value; a client-id may have 32,767 bytes."""
+
+
+def shortened(name: str) -> str:
+    """
+    Return a name that isn't long: its beginning and its hash, if it is.
+
+    What was cut is longer than what wasn't, so that two names never become one.
+    """
+    if len(name) <= MOST_NAME:
+        return name
+    raw = name.encode("utf-8", "surrogatepass")
+    return f"{name[:MOST_NAME]}~{hashlib.blake2b(raw, digest_size=16).hexdigest()}"
 
 
 def _tags(user: str, client_id: str) -> tuple[tuple[str, str], ...]:
@@ -101,9 +133,9 @@ def _tags(user: str, client_id: str) -> tuple[tuple[str, str], ...]:
     # Differs: Kafka's quota metrics always carry both tags, "" for the one that doesn't apply.
     labels = []
     if user:
-        labels.append(("user", sanitize(user)))
+        labels.append(("user", shortened(sanitize(user))))
     if client_id:
-        labels.append(("client_id", client_id))
+        labels.append(("client_id", shortened(client_id)))
     return tuple(labels)
 
 
@@ -116,57 +148,165 @@ def _rate_and_tokens(sensor: Any, now_ms: int) -> tuple[float | None, float | No
     return (rate.peek(now_ms)[0] if rate is not None else None), reading
 
 
-def _quota_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
+def _quota_rows(view: BrokerView, clock: _Clock) -> _Rows:
+    by_type: dict[QuotaType, list[tuple[QuotaKey, Any]]] = {t: [] for t in GROUPS}
     for key, manager in view.managers.items():
-        names = GROUPS[QuotaType(key.type)]
-        # Two units of one type may share a quota-id; Kafka's metric is that of Kafka's unit.
-        kafkas = QuotaKey.parse(key.type) == key
-        for sensor in list(manager.sensors()):
-            labels = _tags(sensor.user_tag, sensor.client_tag)
-            rate, tokens = _rate_and_tokens(sensor, now_ms)
-            if kafkas and rate is not None:
-                yield prometheus_name("kafka.server", names.group, names.rate), labels, rate
-            if kafkas and tokens is not None and names.tokens:
-                name = prometheus_name("kafka.server", names.group, names.tokens)
-                yield name, labels, tokens
-            own = (("quota_type", str(key.type)), ("unit", str(key.units)), *labels)
-            quota = manager.bound((sensor.user_tag, sensor.client_tag))
-            if quota < UNLIMITED:
-                yield "headgate_quota_value", own, quota
-            if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES) and sensor.bound < UNLIMITED:
-                yield "headgate_quota_split", own, sensor.bound
-            if tokens is not None and not names.tokens and sensor.bound < UNLIMITED:
-                yield "headgate_quota_tokens", own, tokens
-            if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
-                quota = sensor.bound  # of this broker's part: the rate is this broker's
-            if rate is not None and 0 < quota < UNLIMITED:
-                yield "headgate_quota_utilisation", own, rate / quota
-        exempt = getattr(manager, "exempt", None)
-        if exempt is not None and manager.enabled:
-            name = prometheus_name("kafka.server", names.group, "exempt-request-time")
-            yield name, (), exempt.peek(now_ms)[0]
+        by_type[QuotaType(key.type)].append((key, manager))
+    for quota_type, managers in by_type.items():
+        yield from _choose(view, quota_type, managers, clock)
+        shown = view.meters.chosen[quota_type].shown
+        for key, manager in managers:
+            for tags in shown:
+                sensor = manager.sensor(tags)
+                if sensor is not None:
+                    yield from _sensor_rows(key, manager, sensor, clock())
+            exempt = getattr(manager, "exempt", None)
+            if exempt is not None and manager.enabled:
+                group = GROUPS[quota_type].group
+                name = prometheus_name("kafka.server", group, "exempt-request-time")
+                yield name, (), exempt.peek(clock())[0]
+        yield from _throttle_rows(view.meters, quota_type, shown, clock())
+        yield from _rest_rows(view.meters, quota_type, shown)
 
 
-def _throttle_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
+def _choose(
+    view: BrokerView, quota_type: QuotaType, managers: list[tuple[QuotaKey, Any]], clock: _Clock
+) -> _Rows:
+    """Give quota-ids of a type their places."""
     meters = view.meters
-    for (quota_type, user, client_id), mean in list(meters.throttle_times.items()):
-        value = mean.peek(now_ms)
-        if value is not None and quota_type in GROUPS:
-            name = prometheus_name("kafka.server", GROUPS[quota_type].group, "throttle-time")
-            yield name, _tags(user, client_id), value
-    for (quota_type, user, client_id), (count, total) in list(meters.throttled.items()):
-        labels = (("quota_type", str(quota_type)), *_tags(user, client_id))
-        yield "headgate_throttled_total", labels, count
-        yield "headgate_throttle_ms_total", labels, total
+    chosen = meters.chosen[quota_type]
+    everybody = [(key, manager, manager.sensors()) for key, manager in managers]
+    told = list(meters.throttled[quota_type].items())
+    if sum(manager.num_sensors for _, manager in managers) + len(told) <= view.most:
+        shown = {(s.user_tag, s.client_tag) for *_, sensors in everybody for s in sensors}
+        chosen.ranked_ms, chosen.rest_rates, chosen.rest_ids = None, {}, 0
+        _seat(meters, quota_type, frozenset(shown.union(tags for tags, _ in told)))
+        return
+    if not chosen.due(clock()):
+        return
+    seen: dict[Tags, tuple[bool, float, float]] = {}
+    named: set[Tags] = set()
+    rates: dict[str, dict[Tags, float]] = {}
+    for key, manager, sensors in everybody:
+        of_key = rates.setdefault(str(key.units), {})
+        for sensor in sensors:
+            tags = (sensor.user_tag, sensor.client_tag)
+            rate = _rate_and_tokens(sensor, clock())[0] or 0.0
+            bound = sensor.bound if hasattr(sensor, "bound") else UNLIMITED
+            share = rate / bound if 0 < bound < UNLIMITED else 0.0
+            _, most, busiest = seen.get(tags, (False, 0.0, 0.0))
+            seen[tags] = (False, max(most, share), max(busiest, rate))
+            of_key[tags] = rate
+            if manager.named(tags):
+                named.add(tags)
+            yield None
+    for tags, counts in told:
+        _, most, busiest = seen.get(tags, (False, 0.0, 0.0))
+        seen[tags] = (counts.ms > counts.ranked_ms, most, busiest)
+        counts.ranked_ms = counts.ms
+        yield None
+    shown_before = chosen.shown
+    shown_now = yield from choose(
+        ((tags, score, tags in named) for tags, score in seen.items()), view.most, shown_before
+    )
+    chosen.ranked_ms = clock()
+    chosen.rest_ids = len(seen) - len(shown_now)
+    chosen.rest_rates = dict.fromkeys(rates, 0.0)
+    for units, of_key in rates.items():
+        for tags, rate in of_key.items():
+            if tags not in shown_now:
+                chosen.rest_rates[units] += rate
+            yield None
+    _seat(meters, quota_type, shown_now)
+
+
+def _seat(meters: Meters, quota_type: QuotaType, shown: frozenset[Tags]) -> None:
+    """Change who has series of his own, and leave no count out or in twice."""
+    chosen, throttled = meters.chosen[quota_type], meters.throttled[quota_type]
+    for tags in chosen.shown - shown:
+        counts = throttled.get(tags)
+        if counts is not None:
+            counts.to_rest()
+    for tags in shown - chosen.shown:
+        counts = throttled.get(tags)
+        if counts is not None and counts.drawing != meters.drawings:
+            counts.to_rest()
+    chosen.shown = shown
+
+
+def _sensor_rows(key: QuotaKey, manager: Any, sensor: Any, now_ms: int) -> _Rows:
+    names = GROUPS[QuotaType(key.type)]
+    # Two units of one type may share a quota-id; Kafka's metric is that of Kafka's unit.
+    kafkas = QuotaKey.parse(key.type) == key
+    labels = _tags(sensor.user_tag, sensor.client_tag)
+    rate, tokens = _rate_and_tokens(sensor, now_ms)
+    if kafkas and rate is not None:
+        yield prometheus_name("kafka.server", names.group, names.rate), labels, rate
+    if kafkas and tokens is not None and names.tokens:
+        yield prometheus_name("kafka.server", names.group, names.tokens), labels, tokens
+    own = (("quota_type", str(key.type)), ("unit", str(key.units)), *labels)
+    quota = manager.bound((sensor.user_tag, sensor.client_tag))
+    if quota < UNLIMITED:
+        yield "headgate_quota_value", own, quota
+    if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES) and sensor.bound < UNLIMITED:
+        yield "headgate_quota_split", own, sensor.bound
+    if tokens is not None and not names.tokens and sensor.bound < UNLIMITED:
+        yield "headgate_quota_tokens", own, tokens
+    if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
+        quota = sensor.bound  # of this broker's part: the rate is this broker's
+    if rate is not None and 0 < quota < UNLIMITED:
+        yield "headgate_quota_utilisation", own, rate / quota
+
+
+def _throttle_rows(
+    meters: Meters, quota_type: QuotaType, shown: frozenset[Tags], now_ms: int
+) -> _Rows:
+    name = prometheus_name("kafka.server", GROUPS[quota_type].group, "throttle-time")
+    for tags in shown:
+        counts = meters.throttled[quota_type].get(tags)
+        if counts is None:
+            yield None
+            continue
+        labels = _tags(*tags)
+        value = meters.throttle_times[quota_type, *tags].peek(now_ms)
+        if value is not None:
+            yield name, labels, value
+        own = (("quota_type", str(quota_type)), *labels)
+        yield "headgate_throttled_total", own, counts.count - counts.rest_count
+        yield "headgate_throttle_ms_total", own, counts.ms - counts.rest_ms
+
+
+def _rest_rows(meters: Meters, quota_type: QuotaType, shown: frozenset[Tags]) -> _Rows:
+    """Sum up those that have no series of their own."""
+    chosen = meters.chosen[quota_type]
+    of_type = ("quota_type", str(quota_type))
+    if shown or chosen.rest_ids:
+        yield "headgate_quota_ids", (of_type, ("series", "own")), len(shown)
+        yield "headgate_quota_ids", (of_type, ("series", "others")), chosen.rest_ids
+    for units, rate in chosen.rest_rates.items():
+        yield "headgate_others_rate", (of_type, ("unit", units)), rate
+    count, ms = meters.throttled_in_all.get(quota_type, (0, 0))
+    for tags in shown:
+        counts = meters.throttled[quota_type].get(tags)
+        if counts is not None:
+            count -= counts.count - counts.rest_count
+            ms -= counts.ms - counts.rest_ms
+    if count:
+        others = (of_type, ("others", "true"))
+        yield "headgate_throttled_total", others, count
+        yield "headgate_throttle_ms_total", others, ms
+
+
+def _queue_rows(view: BrokerView, clock: _Clock) -> _Rows:
     for quota_type, names in GROUPS.items():
         yield (
             prometheus_name("kafka.server", names.group, "queue-size"),
             (),
-            meters.queue.get(quota_type, 0),
+            view.meters.queue.get(quota_type, 0),
         )
 
 
-def _connection_samples(view: BrokerView) -> Iterator[_Row]:
+def _connection_rows(view: BrokerView, clock: _Clock) -> _Rows:
     group = "socket-server-metrics"
     for (scope, name), (rate, limit) in list(view.connection_rates.items()):
         if scope == "broker":
@@ -188,7 +328,8 @@ def _connection_samples(view: BrokerView) -> Iterator[_Row]:
             yield "headgate_quota_utilisation", own, rate / limit
 
 
-def _meter_samples(view: BrokerView, now_ms: int) -> Iterator[_Row]:
+def _meter_rows(view: BrokerView, clock: _Clock) -> _Rows:
+    now_ms = clock()
     meters = view.meters
     group = "socket-server-metrics"
     for name, listener in list(meters.listeners.items()):

@@ -205,16 +205,30 @@ def _own() -> Iterator[Metric]:
     yield Metric(
         "headgate_throttled_total",
         COUNTER,
-        ("quota_type", "user", "client_id"),
+        ("quota_type", "user", "client_id", "others"),
         "requests",
-        "Requests told a throttle time.",
+        "Requests told a throttle time. `others` is `true` for the sum of all quota-ids without series of their own.",
     )
     yield Metric(
         "headgate_throttle_ms_total",
         COUNTER,
-        ("quota_type", "user", "client_id"),
+        ("quota_type", "user", "client_id", "others"),
         "ms",
-        "Throttle time told, summed.",
+        "Throttle time told, summed; `others` likewise.",
+    )
+    yield Metric(
+        "headgate_quota_ids",
+        GAUGE,
+        ("quota_type", "series"),
+        "quota-ids",
+        "Quota-ids that are measured: `own` have series of their own, `others` are too many (`headgate.metrics.quota.ids`).",
+    )
+    yield Metric(
+        "headgate_others_rate",
+        GAUGE,
+        ("quota_type", "unit"),
+        "the quota's own",
+        "Rate of all quota-ids together that have no series of their own, at most ten seconds old.",
     )
     yield Metric(
         "headgate_connections", GAUGE, ("listener",), "connections", "Client connections open now."

@@ -369,13 +369,14 @@ class ConnectionQuotas:
         """Return connections per s of the broker at now, changing nothing."""
         return self.broker.peek(now_ms)[0]
 
-    def ip_rates(self, now_ms: int) -> dict[str, float]:
-        """Return connections per s by address that has a live sensor, changing nothing."""
-        return {
-            ip: state.peek(now_ms)[0]
-            for ip, state in self._ips.items()
-            if state.last_record_ms >= self._idle_before_ms
-        }
+    def ip_rates(self, now_ms: int) -> Iterator[tuple[str, float]]:
+        """Yield each address that has a live sensor now, and its connections per s."""
+        idle_before_ms = self._idle_before_ms
+        return (
+            (ip, state.peek(now_ms)[0])
+            for ip, state in list(self._ips.items())
+            if state.last_record_ms >= idle_before_ms
+        )
 
     def expire(self, now_ms: int) -> list[str]:
         """Free the address sensors idle for an hour, and return their addresses."""

@@ -148,6 +148,11 @@ class Overrides:
                 return value
         return self.static_default if not user else None
 
+    def names(self, tags: Tags) -> bool:
+        """Whether there is a quota of exactly these tags."""
+        user, client_id = tags
+        return (user or None, client_id or None) in self._pairs
+
     def bound(self, tags: Tags) -> float:
         """Return the bound of tags: their quota, or 2^63 - 1 as a double."""
         limit = self.limit(tags)

@@ -174,7 +174,16 @@ class SensorRegistry:
     def sensors(self) -> Iterator[Any]:
         """Yield the live sensors, for metrics; reading their ``peek`` changes nothing."""
         idle_before = self._idle_before_ms
-        return (s for s in self._sensors.values() if s.last_record_ms >= idle_before)
+        return (s for s in list(self._sensors.values()) if s.last_record_ms >= idle_before)
+
+    @property
+    def num_sensors(self) -> int:
+        """How many sensors there are, idle ones that weren't freed yet among them."""
+        return len(self._sensors)
+
+    def named(self, tags: Tags) -> bool:
+        """Whether a quota is set for exactly these tags, not for a default they fall under."""
+        return self._overrides.names(tags)
 
     def expire(self, now_ms: int) -> list[Tags]:
         """

@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.cli import exit_codes, workers
 from headgate.cli.serve_exit import exit_limit_s
 from headgate.config import Settings
+from headgate.metrics.expose import page
 
 
 def settings(**named: str) -> Settings:
@@ -102,8 +104,11 @@ async def test_a_worker_that_never_ends_is_killed_and_counted(
     assert "a worker doesn't end; it is killed" in caplog.text
     assert f"worker_pid={deaf[0].pid}" in caplog.text
     kills = {
-        dict(s.labels)["reason"]: s.value
-        for s in await supervisor.fleet.samples()
+        s.labels["reason"]: s.value
+        for family in text_string_to_metric_families(
+            page(await supervisor.fleet.metrics()).decode()
+        )
+        for s in family.samples
         if s.name == "headgate_worker_kills_total"
     }
     assert kills == {"hung": 0.0, "exiting": 1.0}

@@ -231,7 +231,7 @@ async def test_observed_rates_are_measured_and_journaled_and_delay_and_refuse_no
         await door.knock(30)
         assert len(door.taken) == 30
         assert door.quotas.broker_rate(door.clock()) == 30.0
-        assert door.quotas.ip_rates(door.clock()) == {"127.0.0.1": 30.0}
+        assert dict(door.quotas.ip_rates(door.clock())) == {"127.0.0.1": 30.0}
         assert door.meters.closed == {}
         assert door.blocked == 0.0
         delays = [delay for _, address, delay in door.journal.seen if not address]

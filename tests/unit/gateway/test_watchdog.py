@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from headgate.gateway import worker
 from headgate.gateway.fleet import Fleet
 from headgate.gateway.pipe import Pipe, socket_pair
@@ -16,6 +18,7 @@ from headgate.gateway.watchdog import (
     until_hung,
     until_stuck,
 )
+from headgate.metrics.expose import page
 
 
 class Clock:
@@ -128,8 +131,9 @@ async def test_a_fleet_counts_what_it_lost_and_why() -> None:
     fleet.lost(1, "hung")
     fleet.lost(1, "ended")
     lost = {
-        dict(s.labels)["reason"]: s.value
-        for s in await fleet.samples()
+        s.labels["reason"]: s.value
+        for family in text_string_to_metric_families(page(await fleet.metrics()).decode())
+        for s in family.samples
         if s.name == "headgate_worker_restarts_total"
     }
     assert lost == {"ended": 1.0, "hung": 2.0}

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name, read_samples
-from headgate.metrics.expose import expose
+from headgate.metrics.expose import draw, page
 from headgate.metrics.meters import BlockedTime, Mean
 from headgate.metrics.reference import metrics_page
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -29,6 +29,7 @@ from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
 from headgate.throttle.shares import SharesQuotaManager
+from headgate.wire.schema import finish
 
 ROOT = Path(__file__).parents[3]
 T0 = 1_795_262_069_485
@@ -128,7 +129,7 @@ def test_no_limit_shows_no_quota_and_no_utilisation() -> None:
     manager.record("bob", "c", 5_000, T0)
     found = shown(BrokerView(1, {PRODUCER: manager}), T0)
     assert found["kafka_server_produce_byte_rate", (("user", "bob"),)] == 500.0
-    assert not [name for name, _ in found if name.startswith("headgate_quota")]
+    assert not {"headgate_quota_value", "headgate_quota_utilisation"} & {name for name, _ in found}
 
 
 def test_a_cluster_wide_quota_shows_beside_the_brokers_own() -> None:
@@ -255,7 +256,7 @@ def test_the_text_is_prometheus_own_and_every_family_is_in_the_table() -> None:
         BrokerView(1, {PRODUCER: manager}, meters, info={"version": "1"}),
         BrokerView(2, {CONSUMER: producer(bob=1)}),
     ]
-    text = expose([s for view in views for s in read_samples(view, T0)]).decode()
+    text = page(finish(draw(read_samples(view, T0))) for view in views).decode()
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
     assert {s.name for s in samples} <= set(BY_NAME)
     assert 'kafka_server_produce_byte_rate{broker="1",user="alice"} 500.0' in text.splitlines()
@@ -339,6 +340,8 @@ def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() 
             manager.rate_windows = (11, 1_000)
         manager.update_quota(pair, 5, T0)
         manager.record("u", "c", 50, T0)
+    for n in range(5):  # more than have series of their own
+        managers[CONSUMER].record("u", f"c{n}", 1, T0)
     request, ids = RequestQuotaManager(start_ms=T0), ProducerIdQuotaManager(start_ms=T0)
     request.update_quota(pair, 5, T0)
     request.record_ns("u", "c", 1_000_000, T0)
@@ -348,6 +351,8 @@ def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() 
     for kind in (QuotaType(key.type) for key in (*managers, REQUEST)):
         meters.throttle(kind, "u", "c", 100, T0)
     meters.throttle(QuotaType.PRODUCER_IDS_RATE, "u", "", 100, T0)
+    meters.throttle(QuotaType.PRODUCER_IDS_RATE, "gone", "", 100, T0)
+    meters.forget(QuotaType.PRODUCER_IDS_RATE, "gone", "")
     listener = meters.listeners["L"]
     listener.closed["idle"] += 1
     listener.throttle_time.record(1, T0)
@@ -355,7 +360,7 @@ def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() 
     meters.upstream_failures["connect"] += 1
     rates = {("broker", ""): (3.0, None), ("listener", "L"): (2.0, None), ("ip", "::1"): (1.0, 4.0)}
     info = dict.fromkeys(BY_NAME["headgate_info"].labels, "x")
-    view = BrokerView(1, {**managers, REQUEST: request, PRODUCER_IDS: ids}, meters, rates, info)
+    view = BrokerView(1, {**managers, REQUEST: request, PRODUCER_IDS: ids}, meters, rates, info, 4)
     labels: dict[str, set[str]] = {}
     for sample in read_samples(view, T0):
         labels.setdefault(sample.name, set()).update(dict(sample.labels))

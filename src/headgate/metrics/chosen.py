@@ -1,0 +1,107 @@
+"""
+Which quota-ids have series of their own: the busiest, and no more of them than fit.
+
+Clients choose their names, so there may be any number of quota-ids. Half of the places are for
+those that a quota was set for by name: whoever invents names can't push these out. Whoever has a
+place keeps it until he is clearly among the less busy, so that series don't come and go.
+
+The rest is one sum for each quota type. Counters never fall by a change of places: what was counted
+in the rest stays there when a quota-id gets series of its own, which then begin at 0; and what
+these counted goes to the rest when they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable
+from heapq import heappush, heappushpop
+from typing import Final
+
+Tags = tuple[str, str]
+Score = tuple[bool, float, float]
+"""Throttled since the last ranking, utilisation, rate: the larger the busier."""
+
+MOST: Final = 1_000
+"""Quota-ids of each quota type and broker with series of their own, unless set otherwise."""
+RANK_MS: Final = 10_000
+"""Places are given anew at most so often, where there are fewer than would like to have one."""
+
+
+class Counts:
+    """
+    Throttles told to one quota-id.
+
+    Attributes:
+        count, ms: requests told to wait, and how long together, in ms.
+        rest_count, rest_ms: the part that is counted in the rest.
+        ranked_ms: ``ms`` at the last ranking.
+        drawing: how often metrics had been drawn when it was made.
+    """
+
+    __slots__ = ("count", "drawing", "ms", "ranked_ms", "rest_count", "rest_ms")
+
+    def __init__(self, drawing: int) -> None:
+        self.count = self.ms = self.rest_count = self.rest_ms = self.ranked_ms = 0
+        self.drawing = drawing
+
+    def to_rest(self) -> None:
+        """All of it is counted in the rest from now on."""
+        self.rest_count, self.rest_ms = self.count, self.ms
+
+
+class Chosen:
+    """
+    The quota-ids of one type that have series.
+
+    Attributes:
+        shown: who.
+        ranked_ms: when places were given last, epoch ms; None: all fit.
+        rest_rates: by unit, the rate of all others together at that time.
+        rest_ids: how many others there were.
+    """
+
+    def __init__(self) -> None:
+        self.shown: frozenset[Tags] = frozenset()
+        self.ranked_ms: int | None = None
+        self.rest_rates: dict[str, float] = {}
+        self.rest_ids = 0
+
+    def due(self, now_ms: int) -> bool:
+        """Whether places are to be given anew; also if the clock was set back."""
+        return self.ranked_ms is None or not 0 <= now_ms - self.ranked_ms < RANK_MS
+
+
+def choose(
+    candidates: Iterable[tuple[Tags, Score, bool]], most: int, incumbents: Collection[Tags]
+) -> Generator[None, None, frozenset[Tags]]:
+    """
+    Choose who gets a place; yields after each candidate.
+
+    Args:
+        candidates: quota-id, how busy it is, and whether a quota was set for it by name.
+        most: places.
+        incumbents: who has one.
+
+    Returns:
+        At most so many: half of the places are for the named ones if there are enough.
+    """
+    band = most + most // 4
+    everybody: list[tuple[Score, Tags]] = []
+    by_name: list[tuple[Score, Tags]] = []
+    for tags, score, named in candidates:
+        for heap, room in ((everybody, band), (by_name, band // 2 if named else 0)):
+            if len(heap) < room:
+                heappush(heap, (score, tags))
+            elif room:
+                heappushpop(heap, (score, tags))
+        yield
+    chosen = _best(by_name, most // 2, incumbents)
+    others = [one for one in everybody if one[1] not in chosen]
+    return frozenset(chosen | _best(others, most - len(chosen), incumbents))
+
+
+def _best(ranked: list[tuple[Score, Tags]], places: int, incumbents: Collection[Tags]) -> set[Tags]:
+    """Give places to the busiest; between the last quarter and the next one incumbents stay."""
+    order = [tags for _, tags in sorted(ranked, reverse=True)]
+    sure = places * 3 // 4
+    open_ = sorted(order[sure:], key=lambda tags: tags not in incumbents)
+    return {*order[:sure], *open_[: places - sure]}
