@@ -24,7 +24,8 @@ from headgate.gateway.slices import Slices
 from headgate.gateway.sparing import PER_MINUTE
 from headgate.quota.alteration import AlterResult
 from headgate.quota.table import QuotaTable
-from headgate.store.base import BROKER_SETTINGS, AuditEvent
+from headgate.store.base import AuditEvent
+from headgate.store.broker_rules import BROKER_SETTINGS
 from headgate.wire import schema
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, decode_response, draft, encode_request, quotas
