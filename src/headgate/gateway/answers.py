@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway import broker_settings, draft_answers, mutations
+from headgate.gateway.attempts import attempted
 from headgate.gateway.denials import SMALL_BYTES, Denials
 from headgate.gateway.limits import static_defaults
 from headgate.gateway.log import get_logger
@@ -127,7 +128,8 @@ class Answers:
         store = self.gateway.store
         if store is None:
             return
-        event = AuditEvent(f"User:{ask.principal}", tool, ask.plan.name, "refused")
+        subject, detail = attempted(ask)
+        event = AuditEvent(f"User:{ask.principal}", tool, ask.plan.name, "refused", subject, detail)
         try:
             await self.on_thread(lambda: store.audit(event))
         except StoreError as error:

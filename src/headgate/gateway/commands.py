@@ -72,6 +72,7 @@ class Ask:
     frame: bytes
     principal: str
     token_id: str | None = None
+    client_ip: str = ""
 
 
 Command = WakeAt | PauseClient | ResumeClient | PauseBroker | ResumeBroker | AwaitTurn | Close | Ask

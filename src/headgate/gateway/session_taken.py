@@ -46,7 +46,13 @@ class Taken(SessionState):
         else:
             self._block()
             self._asked = Ask(
-                plan, correlation_id, client_id, body, bytes(frame), self.identity.principal
+                plan,
+                correlation_id,
+                client_id,
+                body,
+                bytes(frame),
+                self.identity.principal,
+                client_ip=self.client_ip,
             )
             self.retains = True
             self.commands.append(self._asked)
