@@ -36,6 +36,8 @@ from headgate.embedded.tools import run_tool
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 
+from .gateway_kit import topic
+
 pytestmark = pytest.mark.kafka4
 
 CAPTURE = Path(__file__).parents[1] / "data/captures/kafka-configs-4.3.1.json"
@@ -158,6 +160,29 @@ BESIDE = [
     "--alter --user-defaults --add-config SCRAM-SHA-256=[password=x]",
     "--alter --user zed --add-config producer_byte_rate=5 --delete-config producer_byte_rate",
     "--alter --entity-type topics --add-config a=b",
+    "--alter --user zed --add-config foo=1,bar=2,baz=3,qux=4,quux=5",
+    "--alter --ip 127.0.0.1 --add-config foo=1,bar=2,baz=3,qux=4,quux=5",
+    "--alter --user zed --add-config ,producer_byte_rate=1",
+    "--alter --user zed --add-config ,",
+    "--alter --user zed --delete-config ,producer_byte_rate,,consumer_byte_rate,",
+    "--alter --user zed --delete-config SCRAM-SHA-256",
+    "--alter --user zed --add-config SCRAM-SHA-256=[iterations=99999,password=x]",
+    "--alter --user zed --add-config SCRAM-SHA-256=[password=]",
+    "--alter --topic nope --add-config retention.ms=1",
+    "--alter --topic nope --delete-config retention.ms",
+    "--describe --topic nope --all",
+    "--describe --topic a;b",
+    "--alter --group g --delete-config consumer.session.timeout.ms,nonsense",
+    "--alter --group g --add-config nonsense=1",
+    "--alter --client-metrics m --delete-config interval.ms",
+    "--alter --broker 1 --delete-config nonsense",
+    "--alter --broker-logger 1 --delete-config nonsense",
+    "--describe --entity-type client-metrics",
+    "--describe --entity-type groups",
+    "--describe --user zed --add-config-file /nowhere",
+    "--alter --user zed --add-config-file /nowhere",
+    "--describe --user zed --command-config /nowhere",
+    "--describe --user zed --force",
     "--nope",
     "-nope",
 ]
@@ -171,11 +196,73 @@ def test_refusals_beyond_the_captures_are_kafkas_own(
     real = run_tool("kafka.admin.ConfigCommand", argv)
     status = main(argv)
     printed = capsys.readouterr()
-    assert (status, sorted(printed.out.splitlines()), first_line(printed.err)) == (
+    assert (status, sorted(printed.out.splitlines()), said(printed.err)) == (
         real.returncode,
         sorted(real.stdout.splitlines()),
-        first_line(real.stderr),
+        said(real.stderr),
     )
+
+
+def said(text: str) -> list[str]:
+    """Return an error's first two lines, the second being the exception's name and text."""
+    return [line for line in text.splitlines() if not line.startswith("\tat ")][:2]
+
+
+CONNECTIONS = [
+    ["--bootstrap-server", ",{}"],
+    ["--bootstrap-server", "{},"],
+    ["--bootstrap-server", "{},,{}"],
+    [],
+    ["--bootstrap-server", "{}", "--bootstrap-controller", "{}"],
+]
+
+
+@pytest.mark.parametrize("words", CONNECTIONS, ids=" ".join)
+def test_connections_that_cannot_be_are_refused_in_kafkas_words(
+    words: list[str], kafka4: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = kafka4.bootstrap("PLAINTEXT").split(",")[0]
+    argv = [*(word.format(servers, servers) for word in words), "--describe", "--user", "u"]
+    real = run_tool("kafka.admin.ConfigCommand", argv)
+    assert main(argv) == real.returncode == 1
+    told = [line for line in real.stderr.splitlines() if " WARN " not in line]
+    assert said(capsys.readouterr().err) == said("\n".join(told))
+
+
+@pytest.mark.parametrize("delete", ["retention.ms,nonsense", "retention.ms,,cleanup.policy"])
+def test_what_is_not_set_may_be_deleted_from_a_topic(
+    delete: str,
+    kafka4: EmbeddedKafka,
+    unique: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    servers = kafka4.bootstrap("PLAINTEXT")
+    name = topic(servers, unique("deleted"), 1)
+    argv = ["--bootstrap-server", servers, "--alter", "--topic", name]
+    assert main([*argv, "--delete-config", delete]) == 0
+    assert capsys.readouterr().out == f"Completed updating config for topic {name}.\n"
+
+
+def test_a_controller_tells_of_named_brokers(
+    kafka4: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--bootstrap-controller", f"127.0.0.1:{kafka4._ports[1].controller}"]
+    rate = "max.connection.creation.rate"
+    lines = [
+        f"--alter --broker 1 --add-config {rate}=1234",
+        "--describe --broker 1",
+        "--describe --entity-type brokers",
+        f"--alter --broker 1 --delete-config {rate}",
+        "--describe --broker 77",
+        "--alter --broker-logger 1 --add-config nonsense=INFO",
+    ]
+    for line in lines:
+        argv = [*where, *line.split()]
+        real = run_tool("kafka.admin.ConfigCommand", argv)
+        assert main(argv) == real.returncode, line
+        printed = capsys.readouterr()
+        assert sorted(printed.out.splitlines()) == sorted(real.stdout.splitlines())
+        assert said(printed.err) == said(real.stderr)
 
 
 def test_broker_settings_read_as_kafkas_own_tool_prints_them(

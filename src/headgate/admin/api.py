@@ -8,11 +8,12 @@ results with their futures, and what describe-effective tells.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from headgate.admin.given import EntityLike, OpsLike, alteration_of
 from headgate.errors import ApiError, InvalidQuota, KafkaError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -100,17 +101,19 @@ class AlterQuotasEntry(QuotaAlteration):
     The change of one entity.
 
     Args:
-        entity: the entity the quotas are written for.
-        ops: what to set (a value) or clear (None).
+        entity: the entity the quotas are written for; a mapping will do, ``{"user": None}`` being
+            the default user.
+        ops: what to set (a value) or clear (None); a mapping of keys to values will do, and text
+            for a key.
     """
 
     __slots__ = ()
 
     Op = Op
 
-    def __new__(cls, entity: QuotaEntity, ops: Collection[_Op]) -> AlterQuotasEntry:
-        """Take any collection of ops."""
-        return super().__new__(cls, entity, tuple(ops))
+    def __new__(cls, entity: EntityLike, ops: OpsLike) -> AlterQuotasEntry:
+        """Take what can be meant so."""
+        return super().__new__(cls, *alteration_of(entity, ops))
 
 
 _Op = Op

@@ -22,9 +22,10 @@ from headgate.admin.api import (
     timeout_error,
 )
 from headgate.admin.backend import Backend, Query
+from headgate.admin.given import entities_of, entries_of, filters_of
 from headgate.admin.opening import Target, open_backend
 from headgate.errors import ApiError
-from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
 from headgate.store.base import QuotaStore
@@ -140,17 +141,10 @@ def alter(
     entries: Sequence[QuotaAlteration], validate_only: bool
 ) -> Callable[[Backend], Coroutine[Any, Any, Mapping[QuotaEntity, object]]]:
     """Return the call that alters."""
-    # Whole numbers may come as int; the wire and the stores hold doubles.
-    doubles = [
-        QuotaAlteration(
-            entity, tuple(Op(key, None if value is None else float(value)) for key, value in ops)
-        )
-        for entity, ops in entries
-    ]
 
     async def action(backend: Backend) -> Mapping[QuotaEntity, object]:
         # Of an entity given twice the last result counts, as in Kafka: the refusal.
-        results = await backend.alter(doubles, validate_only)
+        results = await backend.alter(entries, validate_only)
         return {result.entity: result.error for result in results}
 
     return action
@@ -158,7 +152,7 @@ def alter(
 
 def query_of(filters: Collection[QuotaFilter]) -> Query:
     """Return KIP-546's filters as a query."""
-    return Query(tuple(f.component() for f in filters), draft=True)
+    return Query(tuple(f.component() for f in filters_of(filters)), draft=True)
 
 
 class AsyncAdminClient:
@@ -247,7 +241,7 @@ class AsyncAdminClient:
     ) -> AsyncDescribeEffectiveQuotasResult:
         """Describe what applies to each entity, and what that overrides (KIP-546)."""
         options = options or DescribeEffectiveQuotasOptions()
-        futures = {entity: self._future() for entity in entities}
+        futures = {entity: self._future() for entity in entities_of(entities)}
         everything = self._future()
         self.start(
             self.calls.fill_each(
@@ -266,14 +260,15 @@ class AsyncAdminClient:
     ) -> AsyncAlterQuotasResult:
         """Set and clear quotas, each entity all or nothing (KIP-546)."""
         options = options or AlterQuotasOptions()
-        futures = {entry.entity: self._future() for entry in entries}
+        wanted = entries_of(entries)
+        futures = {entry.entity: self._future() for entry in wanted}
         everything = self._future()
         self.start(
             self.calls.fill_each(
                 futures,
                 everything,
                 options.timeout_ms,
-                alter(list(entries), options.validate_only),
+                alter(wanted, options.validate_only),
             )
         )
         return AsyncAlterQuotasResult(futures, everything)

@@ -24,6 +24,7 @@ from headgate.admin.api import (
 )
 from headgate.admin.async_client import AsyncAdminClient, alter, describe, effective, query_of
 from headgate.admin.backend import Query
+from headgate.admin.given import EntityLike, entities_of, entries_of
 from headgate.admin.opening import Target
 from headgate.errors import ApiError
 from headgate.quota.alteration import QuotaAlteration
@@ -125,19 +126,19 @@ class AdminClient:
 
     def describe_effective_quotas(
         self,
-        entities: Collection[QuotaEntity],
+        entities: Collection[EntityLike],
         options: DescribeEffectiveQuotasOptions | None = None,
     ) -> DescribeEffectiveQuotasResult:
         """
         Describe what applies to each entity, and what that overrides (KIP-546).
 
         Args:
-            entities: requests' entities. A part left out matches only quotas without it; DEFAULT
-                matches only defaults.
+            entities: requests' entities, or mappings such as ``{"user": "alice"}``. A part left
+                out matches only quotas without it; DEFAULT matches only defaults.
             options: the call's timeout, and whether to leave out what is overridden.
         """
         options = options or DescribeEffectiveQuotasOptions()
-        futures: dict[QuotaEntity, Future[Values]] = {entity: Future() for entity in entities}
+        futures: dict[QuotaEntity, Future[Values]] = {e: Future() for e in entities_of(entities)}
         everything: Future[None] = Future()
         self._start(
             self._async.calls.fill_each(
@@ -158,18 +159,20 @@ class AdminClient:
         Set and clear quotas, each entity all or nothing (KIP-546).
 
         Args:
-            entries: one per entity.
+            entries: one per entity; ``AlterQuotasEntry({"user": "alice"}, {"producer_byte_rate":
+                5})`` will do.
             options: the call's timeout, and whether only to check.
         """
         options = options or AlterQuotasOptions()
-        futures: dict[QuotaEntity, Future[None]] = {entry.entity: Future() for entry in entries}
+        wanted = entries_of(entries)
+        futures: dict[QuotaEntity, Future[None]] = {entry.entity: Future() for entry in wanted}
         everything: Future[None] = Future()
         self._start(
             self._async.calls.fill_each(
                 futures,
                 everything,
                 options.timeout_ms,
-                alter(list(entries), options.validate_only),
+                alter(wanted, options.validate_only),
             )
         )
         return AlterQuotasResult(futures, everything)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headgate.admin import protocol as p
 from headgate.admin.security import Security
+from headgate.config.wrong_protocol import Spoken
 from headgate.errors import (
     ApiError,
     HeadgateError,
@@ -42,6 +43,7 @@ class Connection:
         reader, writer: asyncio's pair.
         address: ``host:port``, for messages.
         client_id: what requests call their sender.
+        spoken: the security protocol, for messages.
     """
 
     def __init__(
@@ -50,11 +52,15 @@ class Connection:
         writer: asyncio.StreamWriter,
         address: str,
         client_id: str,
+        spoken: Spoken,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self.address = address
         self.client_id = client_id
+        self._spoken = spoken
+        self._answers = 0
+        self._logged_in = False
         self.versions: Mapping[int, tuple[int, int]] = {}
         self._correlation_id = 0
         self._lock = asyncio.Lock()
@@ -70,6 +76,7 @@ class Connection:
             ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM.
         """
         address = f"{host}:{port}"
+        spoken = Spoken("security.protocol", security.protocol)
         name = host if security.check_hostname else ""
         try:
             reader, writer = await asyncio.open_connection(
@@ -78,11 +85,14 @@ class Connection:
                 ssl=security.tls,
                 server_hostname=name if security.tls is not None else None,
             )
-        except ssl.SSLError as exc:
-            raise StoreError(f"TLS with {address} failed: {exc}") from exc
         except OSError as exc:
+            told = spoken.handshake_failed(exc)
+            if told is not None:
+                raise StoreError(f"TLS with {address} failed: {told}") from exc
+            if isinstance(exc, ssl.SSLError):
+                raise StoreError(f"TLS with {address} failed: {exc}") from exc
             raise StoreError(f"can't reach {address}: {exc}", retriable=True) from exc
-        connection = cls(reader, writer, address, security.client_id)
+        connection = cls(reader, writer, address, security.client_id, spoken)
         try:
             await connection._greet()
             if security.login is not None:
@@ -138,6 +148,9 @@ class Connection:
                 self._writer.write(request)
                 await self._writer.drain()
                 prefix = await self._reader.readexactly(4)
+                told = self._spoken.answered(prefix)
+                if told is not None:
+                    raise StoreError(f"{self.address}: {told}")
                 size = int.from_bytes(prefix, "big", signed=True)
                 if not 4 <= size <= MAX_RESPONSE_BYTES:
                     raise RemoteProtocolError(f"{self.address} sent a frame of {size} bytes")
@@ -147,8 +160,11 @@ class Connection:
                         f"{self.address} answered request {correlation_id(frame)}, not {expected}"
                     )
                 whole = True
+                self._answers += 1
             except (OSError, EOFError) as exc:
                 reason = "it closed the connection" if isinstance(exc, EOFError) else str(exc)
+                if self._answers <= 1:  # a SASL port tells its versions before the login
+                    reason = self._spoken.hung_up(logged_in=self._logged_in) or reason
                 raise StoreError(f"{self.address}: {reason}", retriable=True) from exc
             finally:
                 self._broken = self._broken or not whole
@@ -171,6 +187,21 @@ class Connection:
         at = response_body_offset(api_key, version, frame)
         return p.RESPONSES[api_key].decode(frame, version, flexible, at)
 
+    async def call(self, api_key: int, versions: tuple[int, int], message: object) -> Any:
+        """
+        Send a message in the newest version that both sides speak and return the answer's.
+
+        Args:
+            api_key: as for ``ask``.
+            versions: the oldest and the newest that this side speaks.
+            message: its request dataclass.
+
+        Raises:
+            ApiError: UNSUPPORTED_VERSION, when there is none.
+        """
+        oldest, newest = versions
+        return await self.ask(api_key, self.version(api_key, newest, oldest), message)
+
     async def _greet(self) -> None:
         # Version 0 is understood by every broker there is.
         found: ApiVersionsResponse = await self.ask(apis.API_VERSIONS, 0, ApiVersionsRequest())
@@ -182,6 +213,8 @@ class Connection:
         handshake: SaslHandshakeResponse = await self.ask(
             apis.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism)
         )
+        if handshake.error_code == KafkaError.ILLEGAL_SASL_STATE:
+            raise ApiError(handshake.error_code, f"{self.address}: {self._spoken.no_sasl()}")
         if handshake.error_code:
             raise ApiError(
                 handshake.error_code,
@@ -198,6 +231,7 @@ class Connection:
             try:
                 message = exchange.send(answer.auth_bytes)
             except StopIteration:
+                self._logged_in = True
                 return
 
     async def close(self) -> None:
@@ -206,3 +240,20 @@ class Connection:
         self._writer.close()
         with contextlib.suppress(OSError, HeadgateError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), 5)
+
+
+def api_error(code: int, message: str | None) -> ApiError | None:
+    """Return an answer's error with Kafka's own text where it sent none; None for code 0."""
+    if code == 0:
+        return None
+    error = ApiError(code, message)
+    if message is None and isinstance(error.code, KafkaError):
+        return ApiError(error.code, error.code.generic_message)
+    return error
+
+
+def raise_error(code: int, message: str | None) -> None:
+    """Raise an answer's error, if it has one."""
+    error = api_error(code, message)
+    if error is not None:
+        raise error

@@ -22,9 +22,9 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query
-from headgate.admin.connection import Connection
+from headgate.admin.connection import Connection, api_error
 from headgate.admin.nodes import Address, Nodes
-from headgate.admin.released import ReleasedBackend, api_error, cut
+from headgate.admin.released import ReleasedBackend, cut
 from headgate.admin.security import Security
 from headgate.errors import ApiError, HeadgateError, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration

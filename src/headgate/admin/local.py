@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from itertools import starmap
 
 from headgate.admin.api import (
     ConfigEntry,
@@ -23,15 +23,7 @@ from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types,
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import matches, validate_filter
 from headgate.store.base import BrokerConfigs, QuotaStore
-from headgate.store.broker_rules import base_setting
-
-_BUILT_IN: Final[Mapping[str, str]] = {
-    "max.connection.creation.rate": "2147483647",
-    "max.connections": "2147483647",
-    "max.connections.per.ip": "2147483647",
-    "max.connections.per.ip.overrides": "",
-}
-"""Kafka's own defaults of the settings a store keeps (SocketServerConfigs)."""
+from headgate.store.synonyms import broker_synonyms
 
 
 class LocalBackend:
@@ -150,26 +142,10 @@ def broker_entries(configs: BrokerConfigs, broker: str) -> list[ConfigEntry]:
         configs: all brokers' settings; "" is the cluster's default.
         broker: the id as text, or "".
     """
-    own = configs.get(broker, {})
-    default = configs.get("", {})
-    entries = []
-    for name in sorted(own if not broker else {**default, **own}):
-        synonyms = []
-        # A listener's setting falls back to the broker's own of that name.
-        for spelling in dict.fromkeys((name, base_setting(name))):
-            if broker and spelling in own:
-                synonyms.append(ConfigSynonym("DYNAMIC_BROKER_CONFIG", spelling, own[spelling]))
-            if spelling in default:
-                synonyms.append(
-                    ConfigSynonym("DYNAMIC_DEFAULT_BROKER_CONFIG", spelling, default[spelling])
-                )
-        base = base_setting(name)
-        if base in _BUILT_IN:
-            synonyms.append(ConfigSynonym("DEFAULT_CONFIG", base, _BUILT_IN[base]))
-        entries.append(
-            ConfigEntry(name, synonyms[0].value, synonyms[0].source, False, tuple(synonyms))
-        )
-    return entries
+    return [
+        ConfigEntry(name, told[0].value, told[0].source, False, tuple(starmap(ConfigSynonym, told)))
+        for name, told in broker_synonyms(broker, configs).items()
+    ]
 
 
 def principal() -> str:

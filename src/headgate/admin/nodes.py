@@ -30,7 +30,10 @@ def parse_bootstrap(text: str) -> list[Address]:
     """
     found: list[Address] = []
     problems = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    parts = [piece.strip() for piece in text.split(",")] if text.strip() else []
+    if not all(parts):
+        raise ConfigError("Configuration 'bootstrap.servers' values must not be empty.")
+    for part in parts:
         match = _ADDRESS.fullmatch(part)
         if match is None or not 0 < int(match[3]) < 65536:
             problems.append(f"Invalid url in bootstrap.servers: {part}")
@@ -41,6 +44,11 @@ def parse_bootstrap(text: str) -> list[Address]:
     if problems:
         raise ConfigError(problems)
     return found
+
+
+def is_controller(connection: Connection) -> bool:
+    """Whether the peer is a KRaft controller: it knows the cluster, but no topics."""
+    return apis.METADATA not in connection.versions and apis.DESCRIBE_CLUSTER in connection.versions
 
 
 class Nodes:
@@ -88,8 +96,16 @@ class Nodes:
         return answer
 
     async def brokers(self) -> dict[int, Address]:
-        """Return every live broker's address by id."""
-        found = await self._metadata(())
+        """Return every live broker's address by id; from a controller, every controller's."""
+        connection = await self.any()
+        found: p.MetadataResponse | p.DescribeClusterResponse
+        if is_controller(connection):
+            request = p.DescribeClusterRequest(False, p.CONTROLLERS)
+            found = await connection.ask(
+                apis.DESCRIBE_CLUSTER, connection.version(apis.DESCRIBE_CLUSTER, 1, 1), request
+            )
+        else:
+            found = await self._metadata(())
         return {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
 
     async def topics(self) -> list[str]:

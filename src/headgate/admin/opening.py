@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.admin.backend import Backend
+from headgate.admin.client_settings import kafka_names
 from headgate.errors import ConfigError
 from headgate.store.base import QuotaStore
 
@@ -50,8 +51,9 @@ class Target(NamedTuple):
         Check what was given.
 
         Raises:
-            ConfigError: neither or both of servers and store.
+            ConfigError: neither or both of servers and store, or settings that don't exist.
         """
+        config = kafka_names(config)
         bootstrap = bootstrap_servers or (
             "" if store is not None else config.get("bootstrap.servers", "")
         )
@@ -60,7 +62,7 @@ class Target(NamedTuple):
                 "an admin client needs bootstrap servers (host:port) or a store "
                 "(sqlite:PATH, zookeeper://…, kafka://…), one of them"
             )
-        return cls(bootstrap, store, dict(config), who, tool, create)
+        return cls(bootstrap, store, config, who, tool, create)
 
 
 async def open_backend(target: Target) -> Backend:

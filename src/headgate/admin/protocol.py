@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.wire import messages
-from headgate.wire.apis import METADATA
+from headgate.wire.apis import DESCRIBE_CLUSTER, METADATA
 from headgate.wire.schema import (
     BOOL,
     BYTES,
@@ -25,8 +25,12 @@ from headgate.wire.schema import (
     Struct,
 )
 
+LIST_GROUPS: Final = 16
 DESCRIBE_SCRAM: Final = 50
 ALTER_SCRAM: Final = 51
+LIST_CONFIG_RESOURCES: Final = 74
+CONTROLLERS: Final = 2
+"""Which endpoints DescribeCluster is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +80,17 @@ class MetadataResponse:
     topics: tuple[TopicMetadata, ...]
 
 
+_BROKER: Final = Struct(
+    Broker,
+    Field("node_id", INT32),
+    Field("host", STRING),
+    Field("port", INT32),
+    Field("rack", NULLABLE_STRING),
+)
 _METADATA_REQUEST: Final = Struct(MetadataRequest, Field("topics", Array(STRING, True)))
 _METADATA_RESPONSE: Final = Struct(
     MetadataResponse,
-    Field(
-        "brokers",
-        Array(
-            Struct(
-                Broker,
-                Field("node_id", INT32),
-                Field("host", STRING),
-                Field("port", INT32),
-                Field("rack", NULLABLE_STRING),
-            )
-        ),
-    ),
+    Field("brokers", Array(_BROKER)),
     Field("controller_id", INT32),
     Field(
         "topics",
@@ -274,13 +274,131 @@ _ALTER_SCRAM_RESPONSE: Final = Struct(
     ),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class DescribeClusterRequest:
+    """Version 1, the first that tells of controllers."""
+
+    include_cluster_authorized_operations: bool
+    endpoint_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeClusterResponse:
+    """Brokers, or controllers, whichever were asked for."""
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    endpoint_type: int
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[Broker, ...]
+    cluster_authorized_operations: int
+
+
+_DESCRIBE_CLUSTER_REQUEST: Final = Struct(
+    DescribeClusterRequest,
+    Field("include_cluster_authorized_operations", BOOL),
+    Field("endpoint_type", INT8),
+)
+_DESCRIBE_CLUSTER_RESPONSE: Final = Struct(
+    DescribeClusterResponse,
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16),
+    Field("error_message", NULLABLE_STRING),
+    Field("endpoint_type", INT8),
+    Field("cluster_id", STRING),
+    Field("controller_id", INT32),
+    Field("brokers", Array(_BROKER)),
+    Field("cluster_authorized_operations", INT32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsRequest:
+    """Version 0: nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """One group of the broker that was asked."""
+
+    group_id: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResponse:
+    """Version 0: the groups that a broker coordinates."""
+
+    error_code: int
+    groups: tuple[ListedGroup, ...]
+
+
+_LIST_GROUPS_REQUEST: Final = Struct(ListGroupsRequest)
+_LIST_GROUPS_RESPONSE: Final = Struct(
+    ListGroupsResponse,
+    Field("error_code", INT16),
+    Field(
+        "groups",
+        Array(Struct(ListedGroup, Field("group_id", STRING), Field("protocol_type", STRING))),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListConfigResourcesRequest:
+    """Which types are wanted; version 0 knows client-metrics alone and doesn't say so."""
+
+    resource_types: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedResource:
+    """One resource that has settings."""
+
+    resource_name: str
+    resource_type: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ListConfigResourcesResponse:
+    """Versions 0 and 1."""
+
+    throttle_time_ms: int
+    error_code: int
+    config_resources: tuple[ListedResource, ...]
+
+
+_LIST_CONFIG_RESOURCES_REQUEST: Final = Struct(
+    ListConfigResourcesRequest, Field("resource_types", Array(INT8), 1)
+)
+_LIST_CONFIG_RESOURCES_RESPONSE: Final = Struct(
+    ListConfigResourcesResponse,
+    Field("throttle_time_ms", INT32),
+    Field("error_code", INT16),
+    Field(
+        "config_resources",
+        Array(
+            Struct(ListedResource, Field("resource_name", STRING), Field("resource_type", INT8, 1))
+        ),
+    ),
+)
+
 _HERE_REQUESTS: Final[Mapping[int, Struct[Any]]] = {
     METADATA: _METADATA_REQUEST,
+    LIST_GROUPS: _LIST_GROUPS_REQUEST,
+    DESCRIBE_CLUSTER: _DESCRIBE_CLUSTER_REQUEST,
+    LIST_CONFIG_RESOURCES: _LIST_CONFIG_RESOURCES_REQUEST,
     DESCRIBE_SCRAM: _DESCRIBE_SCRAM_REQUEST,
     ALTER_SCRAM: _ALTER_SCRAM_REQUEST,
 }
 _HERE_RESPONSES: Final[Mapping[int, Struct[Any]]] = {
     METADATA: _METADATA_RESPONSE,
+    LIST_GROUPS: _LIST_GROUPS_RESPONSE,
+    DESCRIBE_CLUSTER: _DESCRIBE_CLUSTER_RESPONSE,
+    LIST_CONFIG_RESOURCES: _LIST_CONFIG_RESOURCES_RESPONSE,
     DESCRIBE_SCRAM: _DESCRIBE_SCRAM_RESPONSE,
     ALTER_SCRAM: _ALTER_SCRAM_RESPONSE,
 }

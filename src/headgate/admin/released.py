@@ -8,9 +8,6 @@ Source: spec wire.md, resolution.md sections 6, 7; KafkaAdminClient in Apache Ka
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -18,8 +15,9 @@ from typing import Any, Final
 from headgate.admin import protocol as p
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
 from headgate.admin.backend import Query, effective_values
-from headgate.admin.connection import Connection
-from headgate.admin.nodes import Nodes
+from headgate.admin.connection import Connection, api_error, raise_error
+from headgate.admin.nodes import Nodes, is_controller
+from headgate.admin.scram import alter_scram, describe_scram
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity
@@ -30,7 +28,6 @@ from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire import apis
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
-from headgate.wire.sasl_client import HASHES
 
 _RESOURCES: Final[Mapping[str, int]] = {
     "topics": 2,
@@ -54,9 +51,7 @@ _MATCH_NUMBERS: Final[Mapping[MatchType | int, int]] = {
     MatchType.DEFAULT: 1,
     MatchType.ANY: 2,
 }
-_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
-_RESOURCE_NOT_FOUND: Final = 91
+_UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 _QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
     "quota.producer.default": PRODUCER,
     "quota.consumer.default": CONSUMER,
@@ -126,14 +121,34 @@ class ReleasedBackend:
     # --- configs
 
     async def names(self, resource: str) -> list[str]:
-        """Return brokers' ids or topics' names."""
+        """Return brokers' ids, topics' names, or those of what else has settings."""
         if resource in ("brokers", "broker-loggers"):
             return [str(node) for node in sorted(await self._nodes.brokers())]
         if resource == "topics":
             return await self._nodes.topics()
-        raise ApiError(
-            KafkaError.UNSUPPORTED_VERSION, f"listing {resource} isn't done here; name one"
+        connection = await self._nodes.any()
+        if is_controller(connection):
+            raise ApiError(
+                _UNSUPPORTED_ENDPOINT_TYPE,
+                "This Admin API is not yet supported when communicating directly with the "
+                "controller quorum.",
+            )
+        number = _RESOURCES[resource]
+        answer: p.ListConfigResourcesResponse = await connection.call(
+            p.LIST_CONFIG_RESOURCES,
+            (0 if resource == "client-metrics" else 1, 1),
+            p.ListConfigResourcesRequest((number,)),
         )
+        raise_error(answer.error_code, None)
+        found = {r.resource_name for r in answer.config_resources if r.resource_type == number}
+        if resource == "groups":
+            for node in await self._nodes.brokers():
+                listed: p.ListGroupsResponse = await (await self._nodes.node(node)).call(
+                    p.LIST_GROUPS, (0, 0), p.ListGroupsRequest()
+                )
+                raise_error(listed.error_code, None)
+                found |= {group.group_id for group in listed.groups}
+        return sorted(found)
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
         """Return a resource's settings with synonyms, by name."""
@@ -145,14 +160,13 @@ class ReleasedBackend:
         connection = await self._for_resource(resource, name)
         number = _RESOURCES[resource]
         request = c.DescribeConfigsRequest((c.DescribeResource(number, name, keys),), True)
-        answer: c.DescribeConfigsResponse = await _ask(
-            connection,
+        answer: c.DescribeConfigsResponse = await connection.call(
             apis.DESCRIBE_CONFIGS,
             (1, 4),
             request,
         )
         for result in answer.results:
-            _raise(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
             return sorted(_entry(config) for config in result.configs)
         return []
 
@@ -168,14 +182,13 @@ class ReleasedBackend:
         request = c.AlterConfigsRequest(
             (c.AlterResource(_RESOURCES[resource], name, changes),), False
         )
-        answer: c.AlterConfigsResponse = await _ask(
-            connection,
+        answer: c.AlterConfigsResponse = await connection.call(
             apis.INCREMENTAL_ALTER_CONFIGS,
             (0, 1),
             request,
         )
         for result in answer.responses:
-            _raise(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     async def _for_resource(self, resource: str, name: str) -> Connection:
         """Return the connection a resource is asked over: a broker's own settings by itself."""
@@ -189,48 +202,13 @@ class ReleasedBackend:
         self, users: Sequence[str]
     ) -> dict[str, list[tuple[str, int]] | ApiError]:
         """Return users' SCRAM mechanisms and iterations; users without any are left out."""
-        request = p.DescribeScramRequest(tuple(map(p.UserName, users)) or None)
-        answer: p.DescribeScramResponse = await _ask(
-            await self._nodes.any(),
-            p.DESCRIBE_SCRAM,
-            (0, 0),
-            request,
-        )
-        _raise(answer.error_code, answer.error_message)
-        found: dict[str, list[tuple[str, int]] | ApiError] = {}
-        for user in answer.results:
-            if user.error_code == _RESOURCE_NOT_FOUND:
-                continue
-            if user.error_code:
-                found[user.user] = ApiError(user.error_code, user.error_message)
-            else:
-                found[user.user] = [
-                    (_MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations)
-                    for info in sorted(user.credential_infos, key=lambda info: info.mechanism)
-                ]
-        return found
+        return await describe_scram(self._nodes, users)
 
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
     ) -> None:
         """Set and remove a user's SCRAM credentials."""
-        request = p.AlterScramRequest(
-            tuple(p.ScramDeletion(user, _MECHANISM_NUMBERS[name]) for name in deletions),
-            tuple([await asyncio.to_thread(_salted, user, upsert) for upsert in upsertions]),
-        )
-
-        async def action(connection: Connection) -> list[AlterResult]:
-            answer: p.AlterScramResponse = await _ask(
-                connection,
-                p.ALTER_SCRAM,
-                (0, 0),
-                request,
-            )
-            for result in answer.results:
-                _raise(result.error_code, result.error_message)
-            return []
-
-        await self._nodes.controlling(action)
+        await alter_scram(self._nodes, user, upsertions, deletions)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -303,7 +281,7 @@ async def describe_quotas(
         version,
         request,
     )
-    _raise(answer.error_code, answer.error_message)
+    raise_error(answer.error_code, answer.error_message)
     return {
         entity_from_wire(entry.entity): {
             QuotaKey.parse(value.key): value.value for value in entry.values
@@ -369,32 +347,6 @@ def entity_to_wire(entity: QuotaEntity) -> tuple[q.EntityPart, ...]:
 # --- helpers
 
 
-async def _ask(
-    connection: Connection,
-    api_key: int,
-    versions: tuple[int, int],
-    message: object,
-) -> Any:
-    version = connection.version(api_key, versions[1], versions[0])
-    return await connection.ask(api_key, version, message)
-
-
-def api_error(code: int, message: str | None) -> ApiError | None:
-    """Return an answer's error with Kafka's own text where it sent none; None for code 0."""
-    if code == 0:
-        return None
-    error = ApiError(code, message)
-    if message is None and isinstance(error.code, KafkaError):
-        return ApiError(error.code, error.code.generic_message)
-    return error
-
-
-def _raise(code: int, message: str | None) -> None:
-    error = api_error(code, message)
-    if error is not None:
-        raise error
-
-
 def _entry(config: c.ConfigValue) -> ConfigEntry:
     return ConfigEntry(
         config.name,
@@ -406,13 +358,3 @@ def _entry(config: c.ConfigValue) -> ConfigEntry:
             for s in config.synonyms
         ),
     )
-
-
-def _salted(user: str, upsertion: ScramUpsertion) -> p.ScramUpsert:
-    """Salt and hash a password, as Java's admin client does before it sends one."""
-    salt = secrets.token_bytes(24)
-    salted = hashlib.pbkdf2_hmac(
-        HASHES[upsertion.mechanism], upsertion.password, salt, upsertion.iterations
-    )
-    number = _MECHANISM_NUMBERS[upsertion.mechanism]
-    return p.ScramUpsert(user, number, upsertion.iterations, salt, salted)

@@ -36,6 +36,7 @@ class Security:
         mechanism: the SASL mechanism, or "".
         login: begins a SASL exchange.
         client_id: what requests call their sender; a gateway's history shows it as the tool.
+        protocol: Kafka's name of all this, for messages.
     """
 
     tls: ssl.SSLContext | None = None
@@ -43,6 +44,7 @@ class Security:
     mechanism: str = ""
     login: Callable[[], Exchange] | None = None
     client_id: str = CLIENT_ID
+    protocol: str = "PLAINTEXT"
 
     @classmethod
     def of(cls, config: Mapping[str, str], client_id: str = CLIENT_ID) -> Security:
@@ -50,7 +52,7 @@ class Security:
         Read client settings.
 
         Args:
-            config: by Kafka's names; unknown ones are left alone, as in Kafka.
+            config: by Kafka's names; those that need nothing here are left alone.
             client_id: used unless ``client.id`` is set.
 
         Raises:
@@ -77,7 +79,7 @@ class Security:
                 problems.append(str(exc))
         if problems:
             raise ConfigError(problems)
-        return cls(tls, check, mechanism, login, config.get("client.id", client_id))
+        return cls(tls, check, mechanism, login, config.get("client.id", client_id), protocol)
 
 
 # --- SASL

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headgate.admin.client_settings import strangers
 from headgate.cli.kafka_configs_values import load_properties
+from headgate.cli.output import complain, printable
 from headgate.errors import ApiError
 from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey
 
@@ -40,6 +42,11 @@ def open_client(
     from headgate.admin import AdminClient
 
     config = load_properties(config_file) if config_file is not None else {}
+    for name in list(config):
+        for told in strangers([name]):
+            # As Kafka's tools, whose file it may be too: they say so and go on.
+            complain(printable(f"warning: {config_file}: {told}"))
+            del config[name]
     return AdminClient(servers, store=store, config=config, tool=tool, create=create)
 
 

@@ -29,7 +29,6 @@ from headgate.cli.kafka_configs_describe import (
 )
 from headgate.cli.kafka_configs_errors import java_text
 from headgate.cli.kafka_configs_options import (
-    BROKERS,
     CLIENTS,
     HELP,
     IP_QUOTA_NAMES,
@@ -302,15 +301,12 @@ def _alter_resource(
     delete: Sequence[str],
 ) -> None:
     check_resource_name(kind, name)
-    # 4.3.1 doesn't look for what is to be deleted where the resource is a broker.
-    if kind != BROKERS:
+    # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.
+    if kind == LOGGERS:
         old = {entry.name for entry in dynamic(client, kind, name)}
-        strangers = [key for key in delete if key not in old]
-        if kind == LOGGERS:
-            strangers += [key for key in add if key not in old]
+        strangers = [key for key in (*delete, *add) if key not in old]
         if strangers:
-            what = "broker logger" if kind == LOGGERS else "config"
-            raise InvalidConfiguration(f"Invalid {what}(s): {','.join(strangers)}")
+            raise InvalidConfiguration(f"Invalid broker logger(s): {','.join(strangers)}")
     ops: dict[str, str | None] = dict(add)
     ops.update(dict.fromkeys(delete))
     client.alter_configs(name, ops, kind)

@@ -6,6 +6,7 @@ Source: ConfigCommand.describeConfig in Apache Kafka (spec kafka-configs.md sect
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ from headgate.cli.kafka_configs_options import (
 )
 from headgate.cli.output import complain, java_double, printable, say
 from headgate.cli.quota_text import conditions
-from headgate.errors import ApiError
+from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
 from headgate.quota.key import QuotaKey
@@ -54,12 +55,12 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
     found = names[:1] or client.names(kind) + ([""] if kind in (BROKERS, LOGGERS) else [])
     everything = options.has("all")
     for name in found:
-        check_resource_name(kind, name)
-        entries = client.describe_configs(name, kind) if everything else None
-        if name and not everything and not _exists(client, options, kind, name):
-            text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
-            say(printable(text))
-            return
+        if not everything:
+            check_resource_name(kind, name)
+            if name and not _exists(client, options, kind, name):
+                text = f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config."
+                say(printable(text))
+                return
         if name:
             say(
                 printable(
@@ -68,7 +69,12 @@ def describe(client: AdminClient, options: ConfigsOptions) -> None:
             )
         else:
             say(f"Default configs for {kind} in the cluster are:")
-        for entry in entries if entries is not None else dynamic(client, kind, name):
+        if everything:
+            check_resource_name(kind, name)
+            entries = client.describe_configs(name, kind)
+        else:
+            entries = dynamic(client, kind, name)
+        for entry in entries:
             synonyms = ", ".join(
                 f"{s.source}:{s.name}={'null' if s.value is None else s.value}"
                 for s in entry.synonyms
@@ -82,9 +88,12 @@ def _exists(client: AdminClient, options: ConfigsOptions, kind: str, name: str) 
     """Whether a cluster has the resource; a store can't tell which brokers there are."""
     if options.has("store"):
         return True
-    if kind in (TOPICS, BROKERS, LOGGERS):
+    try:
         return name in client.names(kind)
-    return bool(dynamic(client, kind, name))
+    except ApiError as exc:
+        if exc.code != KafkaError.UNSUPPORTED_VERSION:
+            raise
+    return bool(dynamic(client, kind, name))  # a broker that doesn't list its resources
 
 
 def quota_lines(found: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> list[str]:
@@ -140,8 +149,25 @@ def dynamic(client: AdminClient, kind: str, name: str) -> list[ConfigEntry]:
     return [entry for entry in entries if source is None or entry.source == source]
 
 
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_TOPIC: Final = 249
+
+
 def check_resource_name(kind: str, name: str) -> None:
-    """Refuse a broker that is no id."""
+    """Refuse a broker that is no id, and a topic whose name can't be (Topic.validate)."""
+    if kind == TOPICS and name:
+        if name in (".", ".."):
+            raise IllegalArgument(f"Topic name is invalid: '{name}' is not allowed")
+        if len(name) > _LONGEST_TOPIC:
+            raise IllegalArgument(
+                f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
+                f"length {_LONGEST_TOPIC}"
+            )
+        if not _TOPIC.fullmatch(name):
+            raise IllegalArgument(
+                f"Topic name is invalid: '{name}' contains one or more characters other than "
+                "ASCII alphanumerics, '.', '_' and '-'"
+            )
     if kind in (BROKERS, LOGGERS) and name and not is_java_int(name):
         raise IllegalArgument(
             f"The entity name for {kind} must be a valid integer broker id, found: {name}"

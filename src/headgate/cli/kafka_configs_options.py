@@ -119,7 +119,6 @@ OPTIONS: Final = (
         "String",
     ),
     Option("delete-config", "config keys to remove 'k1,k2'", "String", ","),
-    Option("force", "Suppress console prompts"),
     Option("topic", "The topic's name.", "String"),
     Option("client", "The client's ID.", "String"),
     Option("client-defaults", "The config defaults for all clients."),
@@ -263,18 +262,17 @@ class ConfigsOptions:
         repeated = [t for i, t in enumerate(types) if t in types[:i]]
         if repeated:
             raise IllegalArgument(f"Duplicate entity type(s) specified: {','.join(repeated)}")
-        server = any(map(self.has, ("bootstrap-server", "bootstrap-controller", "store")))
         allowed, connection = (
-            (ALL_TYPES, "--bootstrap-server or --bootstrap-controller")
-            if server
-            else (ZOOKEEPER_TYPES, "--zookeeper")
+            (ZOOKEEPER_TYPES, "--zookeeper")
+            if self.zookeeper
+            else (ALL_TYPES, "--bootstrap-server or --bootstrap-controller")
         )
+        told = allowed if self.zookeeper else _TYPES_IN_TEXT
         for kind in types:
             if kind not in allowed:
                 raise IllegalArgument(
                     f"Invalid entity type {kind}, the entity type must be one of "
-                    f"{', '.join(_TYPES_IN_TEXT if server else allowed)} with a {connection} "
-                    "argument"
+                    f"{', '.join(told)} with a {connection} argument"
                 )
         if not types:
             raise IllegalArgument("At least one entity type must be specified")
@@ -294,17 +292,14 @@ class ConfigsOptions:
 
     def _check_connection(self) -> None:
         ways = ("bootstrap-server", "bootstrap-controller", "zookeeper", "store")
-        given = sum(map(self.has, ways))
-        # "boostrap" is Kafka's own spelling, which scripts match.
-        if given == 0:
+        given = [f"--{way}" for way in ways if self.has(way)]
+        if not given:
             raise IllegalArgument(
-                "One of the required --bootstrap-server, --boostrap-controller, or --zookeeper "
-                "arguments must be specified"
+                "Either --bootstrap-server or --bootstrap-controller must be specified."
             )
-        if given > 1:
+        if len(given) > 1:
             raise IllegalArgument(
-                "Only one of --bootstrap-server, --boostrap-controller, and --zookeeper can be "
-                "specified"
+                f"Only one of {', '.join(given[:-1])} or {given[-1]} can be specified"
             )
         if self.has("all") and self.zookeeper:
             raise IllegalArgument("--bootstrap-server must be specified for --all")

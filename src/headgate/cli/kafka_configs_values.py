@@ -8,7 +8,7 @@ section 3); java.lang.Double.parseDouble.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headgate.cli.kafka_configs_options import ConfigsOptions, IllegalArgument
@@ -59,7 +59,8 @@ def configs_to_add(options: ConfigsOptions, *, kafka3: bool = False) -> dict[str
         if not _KEY.fullmatch(key) and QuotaKey.parse(key) not in KEYS:
             raise IllegalArgument(f"Invalid character found for config key: {key}")
     # The tool meets keys in the order of java.util.Properties, and some refusals list them.
-    return {key: added[key] for key in properties_order(added)}
+    names = properties_order(added)
+    return {key: added[key] for key in (names if kafka3 else scala_order(names))}
 
 
 def properties_order(names: Iterable[str]) -> list[str]:
@@ -69,6 +70,32 @@ def properties_order(names: Iterable[str]) -> list[str]:
     Source: ConcurrentHashMap of 16 bins, which Properties starts with; it has room for 11 names.
     """
     return sorted(names, key=lambda name: (java_hash(name) ^ (java_hash(name) >> 16)) & 15)
+
+
+def scala_order(names: Sequence[str], depth: int = 0) -> list[str]:
+    """
+    Return names in the order in which Scala's immutable maps list them.
+
+    Source: Map1 to Map4 keep the order they are made in; HashMap is a trie of five bits a step,
+        which lists what stands alone on a step before what doesn't (scala-library 2.13).
+    """
+    if depth == 0 and len(names) <= 4:
+        return list(names)
+    steps: dict[int, list[str]] = {}
+    for name in names:
+        steps.setdefault(_improved(java_hash(name)) >> 5 * depth & 31, []).append(name)
+    rows = [steps[step] for step in sorted(steps)]
+    alone = [row[0] for row in rows if len(row) == 1]
+    deeper = (scala_order(row, depth + 1) for row in rows if len(row) > 1)
+    return alone + [name for row in deeper for name in row]
+
+
+def _improved(code: int) -> int:
+    """Return a hash as Scala mixes it (scala.collection.Hashing.improve), unsigned."""
+    code = code + ~(code << 9) & 0xFFFFFFFF
+    code ^= code >> 14
+    code = code + (code << 4) & 0xFFFFFFFF
+    return code ^ (code >> 10)
 
 
 def java_hash(text: str) -> int:
@@ -87,8 +114,8 @@ def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:
         IllegalArgument: a part isn't one key and one value.
     """
     parts = _COMMA.split(text)
-    # Java's split drops empty strings at the end (but keeps a lone one).
-    while len(parts) > 1 and not parts[-1]:
+    # Java's split drops empty strings at the end, but keeps the one that was there to begin with.
+    while text and parts and not parts[-1]:
         parts.pop()
     pairs = [_EQUALS.split(part) for part in parts]
     if any(len(pair) != 2 for pair in pairs):

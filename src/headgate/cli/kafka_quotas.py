@@ -176,14 +176,21 @@ def check(options: OptionSet) -> str:
 
 
 def split_list(text: str) -> list[str]:
-    r"""Split at commas; ``\,`` is a comma that doesn't."""
+    r"""
+    Split at commas; ``\,`` is a comma that doesn't.
+
+    Raises:
+        BadUsage: a part is empty, as where a script's variable was.
+    """
     parts = [""]
     for piece in re.findall(r"\\,|.", text, re.DOTALL):
         if piece == ",":
             parts.append("")
         else:
             parts[-1] += "," if piece == "\\," else piece
-    return [part for part in parts if part]
+    if not all(part.strip() for part in parts):
+        raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
+    return parts
 
 
 def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:

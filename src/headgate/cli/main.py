@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headgate import __version__
 from headgate.cli import exit_codes, extras
+from headgate.cli.output import outlive_reader, printable
 
 
 class Command(NamedTuple):
@@ -109,6 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status (:mod:`headgate.cli.exit_codes`).
     """
+    outlive_reader()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -119,8 +120,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         from difflib import get_close_matches
-
-        from headgate.cli.output import printable
 
         close = get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -138,10 +137,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_codes.FAILED
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # `headgate … | head`: the reader has had enough. Keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.DONE
 
 
 def kafka_quotas() -> int:

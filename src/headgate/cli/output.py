@@ -4,10 +4,12 @@ Text for terminals: names made harmless, numbers as Java prints them.
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import sys
 import unicodedata
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 # Control and format characters (C0, C1, bidi overrides, zero width), line and paragraph
 # separators, lone surrogates and unassigned code points: what can move a cursor, recolour or
@@ -38,6 +40,40 @@ def _escape(char: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+class _Outlet(io.FileIO):
+    """A descriptor whose reader may go: what it doesn't read any more goes nowhere."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)
+
+
+def outlive_reader() -> None:
+    """
+    Let the process do its work to the end where nobody reads its output, as in ``… | head``.
+
+    For the beginning of a program: stdout and stderr are replaced if they are still its own.
+    """
+    for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        if stream is None or stream is not getattr(sys, name):
+            continue
+        stream.flush()
+        outlet = _Outlet(stream.fileno(), "w", closefd=False)
+        made = io.TextIOWrapper(
+            io.BufferedWriter(outlet),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, made)
 
 
 def say(text: str = "", *, file: TextIO | None = None) -> None:

@@ -22,7 +22,7 @@ from headgate.cli.place import Place, Refused, add_place
 from headgate.cli.plan_file import read_plan, write_plan
 from headgate.errors import ApiError, ConfigError, HeadgateError, InvalidQuota
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
-from headgate.quota.file import dump_quotas, read_quotas_file
+from headgate.quota.file import as_yaml, dump_quotas, read_quotas_file
 from headgate.quota.plan import Plan, diff
 from headgate.quota.table import QuotaTable
 
@@ -355,7 +355,11 @@ def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
     found = []
     for flag in flags:
         entries: dict[str, EntityName] = {"user": DEFAULT, "client-id": DEFAULT}
-        for part in split_list(flag):
+        try:
+            parts = split_list(flag)
+        except ValueError as exc:
+            raise InvalidQuota(f"--client {flag}: {exc}") from None
+        for part in parts:
             kind, equals, name = part.partition("=")
             entries[kind] = name
             if not equals or kind not in ("user", "client-id") or not name:
@@ -364,7 +368,7 @@ def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
     if file is not None:
         import yaml
 
-        rows = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
             if not isinstance(row, dict) or not set(row) <= {"user", "client-id"} or not row:
                 raise InvalidQuota(

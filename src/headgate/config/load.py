@@ -354,6 +354,7 @@ class _Loader:
                     f"listener {listener.name} speaks {listener.protocol} and has no certificate; "
                     "set ssl.keystore.location",
                 )
+            self._check_own_protocol(values, own, listener)
         if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
             self._problem(
                 self._line("max.connections.per.ip"),
@@ -373,6 +374,22 @@ class _Loader:
                 self._line("headgate.usage"),
                 f"headgate.usage={usage} needs a cluster of its own; with embedded give files:DIR",
             )
+
+    def _check_own_protocol(
+        self, values: dict[str, Any], own: dict[str, Any], listener: Listener
+    ) -> None:
+        """Warn of two protocols towards the same servers: one port speaks one."""
+        name = "headgate.upstream.admin.security.protocol"
+        clients = own["headgate.upstream.security.protocol"] or listener.protocol
+        elsewhere = f"{_PREFIX}{listener.name.lower()}.headgate.upstream" in self.lines
+        if name not in self.lines or elsewhere or values[name] is clients:
+            return
+        self._warn(
+            f"{name} is {values[name]}, but clients of listener {listener.name} go on to the same "
+            f"servers in {clients}; set headgate.upstream.security.protocol too, or give the "
+            "listener a headgate.upstream of its own",
+            name,
+        )
 
     def _check_credentials(self, prefix: str, values: dict[str, Any]) -> None:
         sasl = values[f"{prefix}security.protocol"].sasl

@@ -22,6 +22,13 @@ from headgate.gateway.limits import QUOTA_DEFAULTS, static_defaults, static_limi
 from headgate.gateway.log import get_logger
 from headgate.quota.key import format_value
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
+from headgate.store.synonyms import (
+    BUILT_IN,
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    STATIC,
+    broker_synonyms,
+)
 from headgate.wire import apis
 from headgate.wire.messages import (
     configs,
@@ -55,6 +62,12 @@ _ADDRESSES: Final = frozenset(
 )
 """Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
 _ADDRESS_BYTES: Final = tuple(name.encode() for name in _ADDRESSES)
+_SOURCES: Final[Mapping[str, int]] = {
+    DYNAMIC_BROKER: configs.SOURCE_DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT: configs.SOURCE_DYNAMIC_DEFAULT_BROKER,
+    STATIC: configs.SOURCE_STATIC_BROKER,
+    BUILT_IN: configs.SOURCE_DEFAULT,
+}
 _TWICE: Final = "Each resource must appear at most once."
 _COMMON: Final = b"max.connection"
 """What every setting of ours has in its name: a request without it has none."""
@@ -104,8 +117,9 @@ def _describe(
 ) -> None:
     """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
     dynamic = answers.gateway.broker_configs
-    static = static_limits(answers.gateway.settings)
-    defaults = _quota_defaults(answers.gateway.settings)
+    settings = answers.gateway.settings
+    static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
+    defaults = _quota_defaults(settings)
     plan = ask.plan
 
     def shown(result: Any) -> Any:
@@ -190,30 +204,17 @@ def our_values(
         static: of the file.
         dynamic: of the store.
     """
-    layers = (
-        (dynamic.get(broker, {}) if broker else {}, configs.SOURCE_DYNAMIC_BROKER),
-        (dynamic.get("", {}), configs.SOURCE_DYNAMIC_DEFAULT_BROKER),
-        (static if broker else {}, configs.SOURCE_STATIC_BROKER),
+    return tuple(
+        configs.ConfigValue(
+            name,
+            told[0].value,
+            config_source=_SOURCES[told[0].source],
+            is_default=told[0].source == BUILT_IN,
+            synonyms=tuple(configs.Synonym(s.name, s.value, _SOURCES[s.source]) for s in told),
+            config_type=_STRING if BROKER_SETTINGS[base_setting(name)] is None else _INT,
+        )
+        for name, told in broker_synonyms(broker, dynamic, static).items()
     )
-    names = dict.fromkeys(name for values, _ in layers for name in values)
-    found = []
-    for name in names:
-        synonyms = tuple(
-            configs.Synonym(name, values[name], source)
-            for values, source in layers
-            if name in values
-        )
-        least = BROKER_SETTINGS[base_setting(name)]
-        found.append(
-            configs.ConfigValue(
-                name,
-                synonyms[0].value,
-                config_source=synonyms[0].source,
-                synonyms=synonyms,
-                config_type=_STRING if least is None else _INT,
-            )
-        )
-    return tuple(found)
 
 
 def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:

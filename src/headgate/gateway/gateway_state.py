@@ -57,6 +57,10 @@ _SAID_OF_TLS: Final = (
 )
 
 
+OWN_PROTOCOL: Final = "headgate.upstream.admin.security.protocol"
+CLIENTS_PROTOCOL: Final = "headgate.upstream.security.protocol"
+
+
 def now_ms() -> int:
     """Return the wall clock, epoch milliseconds."""
     return time.time_ns() // 1_000_000
@@ -294,7 +298,24 @@ class GatewayState:
     def own_way(self, listener: str) -> tuple[SecurityProtocol, ClientSecurity, Any]:
         """Return protocol, credentials and TLS of the gateway's own questions on a listener."""
         protocol = self._upstream_protocol(listener)
+        if self.own_setting(listener) == OWN_PROTOCOL:
+            protocol = self._admin.security_protocol
         return protocol, self._admin, self._admin_tls(listener, protocol)
+
+    def own_setting(self, listener: str) -> str:
+        """
+        Return the setting that says in which protocol a listener's own questions are asked.
+
+        Its own where it is given; but not for a listener that has servers of its own: they are
+        asked as its clients come to them.
+        """
+        prefix = f"listener.name.{listener.lower()}."
+        given = self.settings.given
+        elsewhere = listener in self._upstreams or f"{prefix}headgate.upstream" in given
+        if OWN_PROTOCOL in self.settings.given and not elsewhere:
+            return OWN_PROTOCOL
+        own = f"{prefix}{CLIENTS_PROTOCOL}"
+        return own if own in self.settings.given else CLIENTS_PROTOCOL
 
     def exposed(self) -> list[int]:
         """Return the brokers of the cluster that have a port here, whoever fronts them."""

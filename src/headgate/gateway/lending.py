@@ -36,6 +36,7 @@ from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
 from headgate.gateway.log import get_logger
 from headgate.gateway.tls import client_context
+from headgate.quota.file import as_yaml
 
 if TYPE_CHECKING:
     import ssl
@@ -153,7 +154,7 @@ class Lending:
     def _read(self, path: Path) -> dict[str, ClientSecurity]:
         try:
             # Every value stays the text it is: 0123 and yes are passwords too.
-            content = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
+            content = yaml.load(as_yaml(path.read_text(encoding="utf-8")), yaml.BaseLoader)
         except OSError as error:
             raise ConfigError(
                 f"headgate.upstream.credentials.file: {path} can't be read: {error.strerror}"

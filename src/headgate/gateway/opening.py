@@ -55,8 +55,8 @@ class Opening(GatewayState):
         for listener in self.settings.listener_list:
             own = self.settings.for_listener(listener.name)
             bootstrap = self._upstreams.get(listener.name) or own.upstream or ()
-            protocol = self._upstream_protocol(listener.name)
-            security = replace(self._admin, security_protocol=protocol)
+            protocol, admin, tls = self.own_way(listener.name)
+            security = replace(admin, security_protocol=protocol)
             known = self.clusters.get(listener.name)
             if known is not None:
                 bootstrap = [*bootstrap, *known.brokers.values()]
@@ -64,8 +64,9 @@ class Opening(GatewayState):
                 self.clusters[listener.name] = await up.discover(
                     bootstrap,
                     security,
-                    self._admin_tls(listener.name, protocol),
+                    tls,
                     own.upstream_connect_timeout_ms,
+                    self.own_setting(listener.name),
                 )
             except up.UpstreamError as error:
                 if first:

@@ -17,7 +17,8 @@ from typing import Final
 
 from headgate.config.listeners import HostPort
 from headgate.config.settings import ClientSecurity
-from headgate.errors import HeadgateError, RemoteProtocolError
+from headgate.config.wrong_protocol import Spoken
+from headgate.errors import HeadgateError, KafkaError, RemoteProtocolError
 from headgate.wire import apis
 from headgate.wire.header import build_request
 from headgate.wire.messages import api_versions as versions_message
@@ -82,9 +83,15 @@ class AdminConnection:
     """One authenticated connection to a broker; requests one after another."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: HostPort
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        where: HostPort,
+        spoken: Spoken,
     ) -> None:
         self._reader, self._writer, self._where = reader, writer, where
+        self._spoken = spoken
+        self._answered = False
 
     async def ask(self, key: int, version: int, body: bytes) -> bytes:
         """Send a request and return the whole answer frame."""
@@ -92,9 +99,19 @@ class AdminConnection:
 
     async def send(self, frame: bytes) -> bytes:
         """Send a whole request frame and return the whole answer frame."""
-        self._writer.write(frame)
-        await self._writer.drain()
-        head = await self._reader.readexactly(4)
+        try:
+            self._writer.write(frame)
+            await self._writer.drain()
+            head = await self._reader.readexactly(4)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            told = None if self._answered else self._spoken.hung_up(logged_in=False)
+            if told is None:
+                raise
+            raise UpstreamError(f"{self._where}: {told}") from error
+        told = self._spoken.answered(head)
+        if told is not None:
+            raise UpstreamError(f"{self._where}: {told}")
+        self._answered = True
         size = int.from_bytes(head, "big")
         if size > _MOST_ANSWER_BYTES:
             raise UpstreamError(f"{self._where}: an answer of {size} bytes; is it a Kafka broker?")
@@ -111,6 +128,8 @@ class AdminConnection:
             )
         frame = await self.ask(apis.SASL_HANDSHAKE, 1, sasl.build_handshake(mechanism))
         error, offered = sasl.handshake_response(frame)
+        if error == KafkaError.ILLEGAL_SASL_STATE:
+            raise UpstreamError(f"{self._where}: {self._spoken.no_sasl()}")
         if error:
             raise UpstreamError(
                 f"{self._where}: SASL {mechanism} isn't offered; there is {', '.join(offered)}"
@@ -161,14 +180,26 @@ class AdminConnection:
 
 
 async def connect(
-    where: HostPort, security: ClientSecurity, tls: ssl.SSLContext | None, timeout_ms: int
+    where: HostPort,
+    security: ClientSecurity,
+    tls: ssl.SSLContext | None,
+    timeout_ms: int,
+    setting: str = "headgate.upstream.security.protocol",
 ) -> AdminConnection:
     """
     Open one authenticated connection.
 
+    Args:
+        where: a broker.
+        security: protocol and credentials.
+        tls: for TLS.
+        timeout_ms: for connection and login together.
+        setting: where the protocol is set, for messages.
+
     Raises:
         UpstreamError: it can't be reached or refuses us.
     """
+    spoken = Spoken(setting, security.security_protocol)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             reader, writer = await asyncio.open_connection(
@@ -177,7 +208,7 @@ async def connect(
                 ssl=tls,
                 server_hostname=where.host if tls is not None else None,
             )
-            connection = AdminConnection(reader, writer, where)
+            connection = AdminConnection(reader, writer, where, spoken)
             try:
                 if security.security_protocol.sasl:
                     await connection.authenticate(security)
@@ -188,7 +219,8 @@ async def connect(
     except TimeoutError:
         raise UpstreamError(f"{where} didn't answer within {timeout_ms} ms") from None
     except (OSError, asyncio.IncompleteReadError, UnicodeError) as error:
-        raise UpstreamError(f"{where} can't be reached: {error}") from error
+        told = spoken.handshake_failed(error) if isinstance(error, OSError) else None
+        raise UpstreamError(f"{where} can't be reached: {told or error}") from error
     except RemoteProtocolError as error:
         raise UpstreamError(f"{where} doesn't answer like a Kafka broker: {error}") from error
 
@@ -299,6 +331,7 @@ async def discover(
     security: ClientSecurity,
     tls: ssl.SSLContext | None,
     timeout_ms: int,
+    setting: str = "headgate.upstream.security.protocol",
 ) -> Cluster:
     """
     Ask the first bootstrap server that answers for all brokers.
@@ -309,7 +342,7 @@ async def discover(
     problems: list[str] = []
     for where in bootstrap:
         try:
-            connection = await connect(where, security, tls, timeout_ms)
+            connection = await connect(where, security, tls, timeout_ms, setting)
         except UpstreamError as error:
             problems.append(str(error))
             continue

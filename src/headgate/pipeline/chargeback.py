@@ -24,6 +24,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.usage import resolve
+from headgate.quota.file import as_yaml
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,7 +55,7 @@ def load_prices(path: str) -> Prices:
     import yaml
 
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = yaml.safe_load(as_yaml(Path(path).read_text(encoding="utf-8")))
     except OSError as exc:
         raise ConfigError(f"--prices {path}: can't be read: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:

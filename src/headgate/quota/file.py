@@ -16,7 +16,9 @@ Also read: Kafka's words ``client`` for ``client-id``, and values under ``config
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,13 +90,45 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         InvalidQuota: one line per mistake, ``source:line: what``.
     """
     try:
-        root = yaml.compose(text, Loader=_loader())
+        root = yaml.compose(as_yaml(text), Loader=_loader())
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(exc, "problem", None) or str(exc).splitlines()[0]
         raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
     return _Reader(source).read(root)
+
+
+# A pair of escapes is one character in JSON and two halves of none in YAML.
+_JSON_ESCAPE = re.compile(
+    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+_NOT_PLAIN = re.compile(r"[^ -~\n\r]")
+
+
+def as_yaml(text: str) -> str:
+    """
+    Return JSON as YAML takes it, on the same lines; any other text as it is.
+
+    YAML 1.1 takes no tabs between things, no pairs of escapes for one character such as an emoji,
+    and reads some characters in quotes as line ends.
+    """
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        json.loads(text)
+    except ValueError:
+        return text
+
+    def joined(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        return (bytes.fromhex(match[1]) + bytes.fromhex(match[2])).decode("utf-16-be")
+
+    def escaped(match: re.Match[str]) -> str:
+        return " " if match[0] == "\t" else f"\\U{ord(match[0]):08x}"
+
+    return _NOT_PLAIN.sub(escaped, _JSON_ESCAPE.sub(joined, text))
 
 
 def dump_quotas(table: QuotaTable, note: object = None) -> str:

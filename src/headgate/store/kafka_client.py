@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.config.settings import ClientSecurity
+from headgate.config.wrong_protocol import Spoken
 from headgate.errors import KafkaError, RemoteProtocolError, StoreError
 from headgate.store.kafka_security import sasl_exchange, tls_context
 from headgate.wire.apis import (
@@ -70,6 +71,11 @@ class KafkaClient:
         random.shuffle(self._servers)
         self._security = security
         self._tls = tls_context(security)
+        self._spoken = Spoken(
+            "headgate.store.kafka.security.protocol",
+            "PLAINTEXT" if security is None else security.security_protocol,
+        )
+        self._answered = False
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._correlation = 0
@@ -165,13 +171,15 @@ class KafkaClient:
                 plain = socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._socket = plain
+                self._answered = False
                 if self._tls is not None:
                     self._socket = self._tls.wrap_socket(plain, server_hostname=host)
                 self._authenticate()
                 return
             except OSError as exc:
                 self._drop()
-                failures.append(f"{host}:{port} {exc}")
+                told = self._spoken.handshake_failed(exc)
+                failures.append(f"{host}:{port} {told or exc}")
         raise ConnectionError("; ".join(failures))
 
     def _authenticate(self) -> None:
@@ -180,6 +188,8 @@ class KafkaClient:
             return
         exchange = sasl_exchange(security)
         handshake = self._message(SASL_HANDSHAKE, 1, SaslHandshakeRequest(security.sasl_mechanism))
+        if handshake.error_code == KafkaError.ILLEGAL_SASL_STATE:
+            raise StoreError(f"Kafka {self.bootstrap}: {self._spoken.no_sasl()}")
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms)
             raise StoreError(
@@ -208,7 +218,15 @@ class KafkaClient:
         frame = encode_request(api_key, version, self._correlation, CLIENT_ID, message)
         connection.settimeout(ANSWER_TIMEOUT_S)
         connection.sendall(frame)
-        head = _read(connection, 8)
+        try:
+            head = _read(connection, 8)
+        except ConnectionError as exc:
+            told = None if self._answered else self._spoken.hung_up(logged_in=False)
+            raise ConnectionError(told or str(exc)) from exc
+        told = self._spoken.answered(head)
+        if told is not None:
+            raise StoreError(f"Kafka {self.bootstrap}: {told}")
+        self._answered = True
         size = int.from_bytes(head[:4], "big")
         if not 4 <= size <= MAX_FRAME_BYTES:
             raise RemoteProtocolError(f"an answer of {size} bytes can't be")

@@ -24,12 +24,13 @@ from headgate.admin import (
     QuotaKey,
     Value,
 )
-from headgate.admin.local import broker_entries
 from headgate.admin.released import cut
+from headgate.cli import kafka_configs
 from headgate.errors import ApiError, ConfigError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import QuotaAlteration, is_ip_literal
 from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.store.sqlite import SqliteStore
+from headgate.store.synonyms import broker_synonyms
 
 CASES = Path(__file__).parents[2] / "data/cases"
 FILTERS: dict[str, Any] = json.loads((CASES / "describe_filters.json").read_text())
@@ -374,14 +375,65 @@ def test_broker_settings_have_sources_and_synonyms(client: AdminClient) -> None:
     assert client.names() == ["1"]
 
 
-def test_a_listeners_setting_falls_back_to_the_brokers() -> None:
-    name = "listener.name.external.max.connections"
-    [first, _] = broker_entries({"1": {name: "5", "max.connections": "9"}}, "1")
-    assert [(s.name, s.value) for s in first.synonyms] == [
-        (name, "5"),
-        ("max.connections", "9"),
-        ("max.connections", "2147483647"),
+# As kafka-configs 4.3.1 printed it, of a broker and of the default, with these settings in force.
+SYNONYMS = """
+listener.name.plaintext.max.connections=50 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:listener.name.plaintext.max.connections=50, DYNAMIC_BROKER_CONFIG:max.connections=501, DYNAMIC_DEFAULT_BROKER_CONFIG:listener.name.plaintext.max.connections=70, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=600, DEFAULT_CONFIG:max.connections=2147483647}
+listener.name.sasl_plaintext.max.connection.creation.rate=7 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:listener.name.sasl_plaintext.max.connection.creation.rate=7, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connection.creation.rate=100, DEFAULT_CONFIG:max.connection.creation.rate=2147483647}
+max.connections=501 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:max.connections=501, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=600, DEFAULT_CONFIG:max.connections=2147483647}
+max.connections.per.ip=9 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:max.connections.per.ip=9, DEFAULT_CONFIG:max.connections.per.ip=2147483647}
+max.connections.per.ip.overrides=127.0.0.1:8 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:max.connections.per.ip.overrides=127.0.0.1:8, DEFAULT_CONFIG:max.connections.per.ip.overrides=}
+"""  # noqa: E501
+DEFAULT_SYNONYMS = """
+listener.name.plaintext.max.connection.creation.rate=90 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:listener.name.plaintext.max.connection.creation.rate=90, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connection.creation.rate=100}
+listener.name.plaintext.max.connections=70 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:listener.name.plaintext.max.connections=70, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=600}
+max.connection.creation.rate=100 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:max.connection.creation.rate=100}
+max.connections=600 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=600}
+"""  # noqa: E501
+
+
+def test_synonyms_of_broker_settings_are_the_tools(
+    store: SqliteStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listener = "listener.name.plaintext."
+    default = {
+        "max.connections": "600",
+        "max.connection.creation.rate": "100",
+        f"{listener}max.connections": "70",
+        f"{listener}max.connection.creation.rate": "90",
+    }
+    own = {
+        "max.connections": "501",
+        f"{listener}max.connections": "50",
+        "listener.name.sasl_plaintext.max.connection.creation.rate": "7",
+        "max.connections.per.ip": "9",
+        "max.connections.per.ip.overrides": "127.0.0.1:8",
+    }
+    store.alter_broker_configs("", default)
+    store.alter_broker_configs("1", own)
+    words = ["--store", store.url, "--describe", "--entity-type", "brokers"]
+    assert kafka_configs.main(words) == 0
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "Dynamic configs for broker 1 are:",
+        *SYNONYMS.split("\n")[1:-1],
+        "Default configs for brokers in the cluster are:",
+        *DEFAULT_SYNONYMS.split("\n")[1:-1],
     ]
+
+
+def test_a_gateways_own_settings_have_the_same_synonyms(store: SqliteStore) -> None:
+    dynamic = {"1": {"listener.name.x.max.connections": "5"}, "": {"max.connections": "9"}}
+    static = {"max.connections": "7", "max.connections.per.ip": "3"}
+    told = broker_synonyms("1", dynamic, static)
+    assert told["listener.name.x.max.connections"] == (
+        ("DYNAMIC_BROKER_CONFIG", "listener.name.x.max.connections", "5"),
+        ("DYNAMIC_DEFAULT_BROKER_CONFIG", "max.connections", "9"),
+        ("STATIC_BROKER_CONFIG", "max.connections", "7"),
+        ("DEFAULT_CONFIG", "max.connections", "2147483647"),
+    )
+    assert told["max.connection.creation.rate"] == (
+        ("DEFAULT_CONFIG", "max.connection.creation.rate", "2147483647"),
+    )
+    assert set(broker_synonyms("", dynamic, static)) == {"max.connections"}
 
 
 def test_a_store_refuses_what_it_does_not_keep_with_the_way_out(client: AdminClient) -> None:
@@ -401,3 +453,73 @@ def test_requests_are_cut_at_a_number_of_records() -> None:
     sizes = [[len(a.ops) for a in part] for part in cut([alteration(n) for n in (2, 2, 5, 1)], 4)]
     assert sizes == [[2, 2], [5], [1]]
     assert cut([], 4) == []
+
+
+def test_a_dict_is_an_entity_and_text_a_key(client: AdminClient) -> None:
+    pair = QuotaEntity.of(user="alice", client_id=DEFAULT)
+    entries = [
+        AlterQuotasEntry({"user": "alice", "client-id": None}, {"producer_byte_rate": 5}),
+        AlterQuotasEntry(
+            {"user": "bob"}, [Op("producer_byte_rate:bps", 6), ("consumer_byte_rate", 7)]
+        ),
+    ]
+    result = client.alter_quotas(entries)
+    result.all().result(60)
+    assert set(result.values()) == {pair, QuotaEntity.of(user="bob")}
+    assert client.describe_quotas().entities().result(60) == {
+        pair: {PRODUCER: 5.0},
+        QuotaEntity.of(user="bob"): {PRODUCER_BPS: 6.0, CONSUMER: 7.0},
+    }
+    asked = client.describe_effective_quotas([{"user": "alice", "client-id": "x"}])
+    values = asked.config()[QuotaEntity.of(user="alice", client_id="x")].result(60)
+    assert values[PRODUCER].entry == Entry(pair, 5.0)
+
+
+ALICE = QuotaEntity.of(user="alice")
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        (AlterQuotasEntry(ALICE, []), "a collection of entries is asked for"),
+        ([(ALICE,)], "an entry is AlterQuotasEntry"),
+        ([ALICE], "an entry is AlterQuotasEntry"),
+        ([("alice", [])], "an entity is QuotaEntity.of"),
+        ([({"user": 5}, [])], "the name of a user is text, or None for the default, not 5"),
+        ([(ALICE, ["producer_byte_rate"])], "an op is Op"),
+        ([(ALICE, [(5, 5)])], "a key is QuotaKey"),
+        ([(ALICE, {"producer_byte_rate": "5"})], "the value of producer_byte_rate:broker_bps is a"),
+        ([(ALICE, {"producer_byte_rate": True})], "is a number, or None to clear it, not True"),
+    ],
+)
+def test_what_cannot_be_meant_says_what_to_write(
+    client: AdminClient, entries: Any, text: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        client.alter_quotas(entries)
+    assert text in str(caught.value)
+    assert client.describe_quotas().entities().result(60) == {}
+
+
+def test_entities_and_filters_too_say_what_to_write(client: AdminClient) -> None:
+    for entities in (ALICE, {"user": "alice"}, "alice", ["alice"], [5]):
+        with pytest.raises(TypeError, match="entit"):
+            client.describe_effective_quotas(entities)
+    for filters in (QuotaFilter("user", "EXACT", "a"), [{"user": "a"}], ["user"]):
+        with pytest.raises(TypeError, match="filter"):
+            client.describe_quotas(filters)
+    with pytest.raises(ApiError, match="Unknown rule SUFFIX; there are EXACT and PREFIX"):
+        client.describe_quotas([QuotaFilter("user", "SUFFIX", "a")])
+
+
+def test_settings_that_do_not_exist_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        AdminClient(
+            "localhost:1",
+            config={"securty.protocol": "SSL", "sasl.mechansim": "PLAIN", "retries": "5", "x": "y"},
+        )
+    assert caught.value.problems == (
+        "unknown setting securty.protocol; did you mean security.protocol?",
+        "unknown setting sasl.mechansim; did you mean sasl.mechanism?",
+        "unknown setting x",
+    )

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
+from headgate.admin.client_settings import kafka_names
 from headgate.admin.nodes import parse_bootstrap
 from headgate.admin.security import Security, jaas_options
 from headgate.errors import ConfigError
@@ -177,4 +178,48 @@ def test_bootstrap_addresses() -> None:
         f"Invalid url in bootstrap.servers: {part}" for part in ("a", "b:0", "c:99999", ":1")
     )
     with pytest.raises(ConfigError, match="No bootstrap urls"):
-        parse_bootstrap(" ,")
+        parse_bootstrap(" ")
+
+
+@pytest.mark.parametrize("text", [",", "a:1,", ",a:1", "a:1,,b:2", "a:1, ,b:2"])
+def test_an_empty_address_is_refused_in_kafkas_words(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"'bootstrap\.servers' values must not be empty\."):
+        parse_bootstrap(text)
+
+
+def test_librdkafkas_names_mean_the_same(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"{name} as PEM")
+    assert kafka_names(
+        {
+            "metadata.broker.list": "a:1",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": "p",
+            "ssl.ca.location": str(tmp_path / "ca"),
+            "ssl.certificate.location": str(tmp_path / "cert"),
+            "ssl.key.location": str(tmp_path / "key"),
+        }
+    ) == {
+        "bootstrap.servers": "a:1",
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "p",
+        "ssl.truststore.location": str(tmp_path / "ca"),
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.certificate.chain": "cert as PEM",
+        "ssl.keystore.key": "key as PEM",
+    }
+
+
+def test_one_setting_in_two_spellings_must_say_one_thing(tmp_path: Path) -> None:
+    both = {"sasl.mechanism": "PLAIN", "sasl.mechanisms": "PLAIN"}
+    assert kafka_names(both) == {"sasl.mechanism": "PLAIN"}
+    with pytest.raises(ConfigError) as caught:
+        kafka_names({**both, "sasl.mechanisms": "OAUTHBEARER", "ssl.key.location": "/nowhere"})
+    assert caught.value.problems[0] == (
+        "sasl.mechanisms and another spelling of sasl.mechanism say different things"
+    )
+    assert caught.value.problems[1].startswith("ssl.key.location: /nowhere can't be read")

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from headgate.cli.output import java_double, printable
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.file import dump_quotas
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
 
 
 @pytest.mark.parametrize(
@@ -55,3 +63,60 @@ def test_numbers_read_as_double_to_string_prints_them(value: float, text: str) -
 )
 def test_names_cannot_steer_a_terminal(name: str, shown: str) -> None:
     assert printable(name) == shown
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store of more quotas than a pipe holds lines for."""
+    url = f"sqlite:{tmp_path_factory.mktemp('many') / 'quotas.db'}"
+    with open_store(url) as store:
+        store.alter(
+            [
+                QuotaAlteration.of(QuotaEntity.of(user=f"user-{n:05}"), [Op(PRODUCER, 1_000.0)])
+                for n in range(3_000)
+            ]
+        )
+    return url
+
+
+def read_one_line(words: list[str]) -> tuple[str, str, int]:
+    """Run `headgate WORDS… | head -1`."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "headgate.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        return line, said, process.wait(120)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export"],
+        ["history", "--format", "json"],
+        ["kafka-quotas", "--list"],
+        ["kafka-configs", "--describe", "--entity-type", "users"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_reader_that_goes_is_no_failure(many: str, words: list[str]) -> None:
+    line, said, status = read_one_line([words[0], "--store", many, *words[1:]])
+    assert line
+    assert (said, status) == ("", 0)
+
+
+def test_what_is_applied_is_applied_though_nobody_reads(many: str, tmp_path: Path) -> None:
+    file = tmp_path / "quotas.yaml"
+    with open_store(many) as store:
+        file.write_text(dump_quotas(store.snapshot()).replace("1000\n", "2000\n"))
+    line, said, status = read_one_line(["apply", "--store", many, str(file)])
+    assert line.startswith("Changes to")
+    assert (said, status) == ("", 0)
+    with open_store(many) as store:
+        assert set(store.snapshot().for_key(PRODUCER).values()) == {2_000.0}

@@ -140,7 +140,10 @@ def test_bad_usage_comes_first(argv: list[str], message: str) -> None:
             [*SERVER, "--describe", "--entity-type", "users", "--entity-type", "users"],
             "Duplicate entity type(s) specified: users",
         ),
-        (["--describe", "--entity-type", "users"], "One of the required"),
+        (
+            ["--describe", "--entity-type", "users"],
+            "Either --bootstrap-server or --bootstrap-controller must be specified.",
+        ),
         (
             ["--zookeeper", "z:2181", "--describe", "--entity-type", "topics"],
             "Invalid entity type topics, the entity type must be one of",

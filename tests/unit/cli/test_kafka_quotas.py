@@ -129,10 +129,33 @@ def test_546_23_flags_may_be_repeated(url: str, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [("a,b", ["a", "b"]), (r"a\,b", ["a,b"]), (r"a\b,\\", ["a\\b", "\\\\"]), (",,", [])],
+    [("a,b", ["a", "b"]), (r"a\,b", ["a,b"]), (r"a\b,\\", ["a\\b", "\\\\"])],
 )
 def test_lists_are_cut_at_bare_commas(text: str, parts: list[str]) -> None:
     assert split_list(text) == parts
+
+
+@pytest.mark.parametrize("text", ["", ",", ",,", ",a", "a,", "a,,b", "a, ,b"])
+@pytest.mark.parametrize("flag", ["names", "defaults", "prefix", "add", "delete"])
+def test_an_empty_part_of_a_list_is_refused(
+    url: str, flag: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = text.replace("a", "user=a").replace("b", "client-id=b")
+    words = {
+        "names": ["--list", "--names", pair],
+        "defaults": ["--list", "--defaults", text.replace("a", "user").replace("b", "client-id")],
+        "prefix": ["--list", "--prefix", pair],
+        "add": ["--alter", "--names=user=u", "--add", text.replace("a", "producer_byte_rate=1")],
+        "delete": [
+            "--alter",
+            "--names=user=u",
+            "--delete",
+            text.replace("a", "request_percentage"),
+        ],
+    }[flag]
+    assert main(["--store", url, *words]) == 2
+    said = capsys.readouterr().err
+    assert "an empty part in the list" in said or "requires an argument" in said
 
 
 def test_546_24_names_are_sanitised_and_a_user_called_default_stays_apart(

@@ -462,3 +462,52 @@ def test_doctor_is_content_with_plain_quotas(
     place.set(user="alice", producer_byte_rate=5)
     assert doctor.main(["--store", place.url]) == 0
     assert capsys.readouterr().out == "1 entity looked at; nothing found.\n"
+
+
+def test_a_plan_as_json_says_what_would_be_refused(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"entity": {"ip": "no such host"}, "connection_creation_rate": 5}
+    good = {"entity": {"user": "alice"}, "producer_byte_rate": 4}
+    words = ["--store", place.url, place.write(row, good), "--json"]
+    for command in (main_plan, main_apply):
+        assert command(words) == 1
+        told = json.loads(capsys.readouterr().out)
+        assert len(told["changes"]) == 2
+        assert told["refused"] == [
+            {
+                "entity": {"ip": "no such host"},
+                "error": "no such host is not a valid IP or resolvable host.",
+            }
+        ]
+
+
+ODD_NAMES = [
+    "\U0001f600",
+    "tab\there",
+    "a\u2028b",
+    "del\x7f",
+    "nel\x85x",
+    "back\\ud83d\\ude00",
+    "/é",
+]
+
+
+def test_json_is_read_back_whatever_is_in_names(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ODD_NAMES:
+        place.set(user=name, producer_byte_rate=5)
+    assert main_export(["--store", place.url, "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    assert "\\ud83d\\ude00" in text  # as most programs write it
+    document = json.loads(text)
+    files = {
+        "as exported": text,
+        "tabs": json.dumps(document, indent="\t"),
+        "raw": json.dumps(document, ensure_ascii=False),
+    }
+    for told, content in files.items():
+        file = place.file.with_suffix(".json")
+        file.write_text(content, encoding="utf-8")
+        assert main_plan(["--store", place.url, str(file), "--prune"]) == 0, told

@@ -13,6 +13,7 @@ import trustme
 
 from headgate.config import SecurityProtocol, Settings
 from headgate.config.listeners import HostPort
+from headgate.config.wrong_protocol import Spoken
 from headgate.errors import ConfigError
 from headgate.gateway import lending as lent_module
 from headgate.gateway.lending import Lending
@@ -260,7 +261,12 @@ async def test_a_broker_that_hung_up_after_the_login_is_said_so(how: str) -> Non
         is_closing=lambda: how == "closing", abort=lambda: aborted.append(True)
     )
     reader, writer = asyncio.StreamReader(), SimpleNamespace(transport=transport)
-    connection = AdminConnection(reader, writer, HostPort("kafka", 9092))  # type: ignore[arg-type]
+    connection = AdminConnection(
+        reader,  # type: ignore[arg-type]
+        writer,  # type: ignore[arg-type]
+        HostPort("kafka", 9092),
+        Spoken("x", "SASL_PLAINTEXT"),
+    )
     if how == "end of stream":
         assert connection.detach() is transport
         reader.feed_eof()

@@ -1,0 +1,63 @@
+"""
+Where the value of a broker setting comes from, and from where else it could: Kafka's synonyms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from headgate.store.base import BrokerConfigs
+from headgate.store.broker_rules import base_setting
+
+DYNAMIC_BROKER: Final = "DYNAMIC_BROKER_CONFIG"
+DYNAMIC_DEFAULT: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
+STATIC: Final = "STATIC_BROKER_CONFIG"
+BUILT_IN: Final = "DEFAULT_CONFIG"
+DEFAULTS: Final[Mapping[str, str]] = {
+    "max.connection.creation.rate": "2147483647",
+    "max.connections": "2147483647",
+    "max.connections.per.ip": "2147483647",
+    "max.connections.per.ip.overrides": "",
+}
+"""Kafka's own defaults of the settings a store keeps (SocketServerConfigs)."""
+
+
+class Synonym(NamedTuple):
+    """One place that a value could come from."""
+
+    source: str
+    name: str
+    value: str
+
+
+def broker_synonyms(
+    broker: str, dynamic: BrokerConfigs, static: Mapping[str, str] | None = None
+) -> dict[str, tuple[Synonym, ...]]:
+    """
+    Return each setting of a broker with where its value comes from, first what is in force.
+
+    Args:
+        broker: its id as text; "" asks for the cluster's dynamic defaults, which shows these alone.
+        dynamic: the store's, "" being the cluster's default.
+        static: what a settings file gives and the built-in defaults come in too; None where there
+            is no file, and only what the store has is shown.
+
+    Source: DynamicBrokerConfig.brokerConfigSynonyms and ConfigHelper.configSynonyms in Apache
+        Kafka: place by place, and in each a listener's own setting before the broker's.
+    """
+    places = [(DYNAMIC_DEFAULT, dynamic.get("", {}))]
+    if broker:
+        places.insert(0, (DYNAMIC_BROKER, dynamic.get(broker, {})))
+        places += [(STATIC, static or {}), (BUILT_IN, DEFAULTS)]
+    shown = places if static is not None else [p for p in places if p[0] != BUILT_IN]
+    names = sorted({name for _, values in shown for name in values})
+    return {
+        name: tuple(
+            Synonym(source, spelling, values[spelling])
+            for source, values in places
+            for spelling in dict.fromkeys((name, base_setting(name)))
+            if spelling in values
+        )
+        for name in names
+    }
