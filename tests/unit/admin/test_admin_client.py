@@ -516,10 +516,10 @@ def test_settings_that_do_not_exist_are_refused_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         AdminClient(
             "localhost:1",
-            config={"securty.protocol": "SSL", "sasl.mechansim": "PLAIN", "retries": "5", "x": "y"},
+            config={"secure.protocol": "SSL", "sasl.mechanisme": "PLAIN", "retries": "5", "x": "y"},
         )
     assert caught.value.problems == (
-        "unknown setting securty.protocol; did you mean security.protocol?",
-        "unknown setting sasl.mechansim; did you mean sasl.mechanism?",
+        "unknown setting secure.protocol; did you mean security.protocol?",
+        "unknown setting sasl.mechanisme; did you mean sasl.mechanism?",
         "unknown setting x",
     )
