@@ -336,7 +336,9 @@ GROUPS: tuple[Group, ...] = (
                     "May do the same, without being super users of the brokers."),
             Setting("principal.builder.class", k.CLASS, None,
                     "A Python class that names a connection's principal, on PLAINTEXT too; given listener, protocol, "
-                    "peer address, TLS subject and SASL identity.", "KIP-55", True, shown="Kafka's rules"),
+                    "peer address, TLS subject and SASL identity. It is asked for each connection, on the event loop: what "
+                    "waits there stops all traffic. What it raises refuses the client, a name of more than 8 KiB too.",
+                    "KIP-55", True, shown="Kafka's rules"),
             Setting("sasl.enabled.mechanisms", k.WORDS, ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
                     "Mechanisms that pass. GSSAPI can't be observed and is refused.", "Kafka", True),
             Setting("sasl.oauthbearer.sub.claim.name", k.TEXT, "sub",

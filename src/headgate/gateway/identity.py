@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from headgate.errors import ConfigError, RemoteProtocolError
-from headgate.gateway.sasl import OwnerOf, Refusal, SaslObserver, SaslState
+from headgate.gateway.sasl import MAX_NAME_BYTES, OwnerOf, Refusal, SaslObserver, SaslState
 from headgate.gateway.ssl_names import PrincipalMapper, dn_text, subject_of
 from headgate.wire import apis
 from headgate.wire.fields import Buffer
@@ -287,13 +287,21 @@ class Identity:
             principal = self._builder.build(context)
         except RemoteProtocolError:
             raise
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:  # an operator's class ends no gateway
             raise RemoteProtocolError(
                 f"the principal builder refuses {context.peer_address}: {exc}", reason="principal"
             ) from exc
         if not isinstance(principal, str) or not principal:
             raise RemoteProtocolError("the principal builder returned no name", reason="principal")
-        return principal
+        # A plain text that can be written down, whatever it is: half a surrogate pair can't, and
+        # one's own kind of str may be equal to another's name.
+        encoded = str.__str__(principal).encode("utf-8", "replace")
+        if len(encoded) > MAX_NAME_BYTES:
+            raise RemoteProtocolError(
+                f"a principal's name of {len(encoded)} bytes; at most {MAX_NAME_BYTES} are taken",
+                reason="principal",
+            )
+        return encoded.decode()
 
     def _refused(self, key: int, version: int, frame: Buffer, refusal: Refusal) -> bytes:
         self.authenticated = False

@@ -15,6 +15,7 @@ another host that shares the folder, is nobody's proof, and is left until its le
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -150,7 +151,14 @@ class Instance:
 
     def _lock(self, path: Path) -> str | None:
         """Lock a file; return the name of its dead holder, "" if unknown, None if one lives."""
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        try:
+            # Never through a link: what it leads to isn't ours to write over.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.fdopen(os.open(path, flags, 0o600), "r+b")
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:

@@ -419,7 +419,10 @@ class Requests(Taken):
         version = plan.version
         body = header if version < 9 else parse_request_header(view)[4]
         if len(view) >= frame_bytes:
-            return frozenset(produce.walk(view[:frame_bytes], version, body).producer_ids)
+            ids = frozenset(produce.walk(view[:frame_bytes], version, body).producer_ids)
+            if len(ids) > produce.MOST_PRODUCER_IDS:
+                raise produce.too_many_ids()
+            return ids
         self._walker = produce.IdWalker(version, frame_bytes - body)
         self._walker.feed(view[body:])
         return None

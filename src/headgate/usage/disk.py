@@ -8,7 +8,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -120,6 +120,20 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
+def create(path: Path) -> IO[bytes]:
+    """
+    Make a file anew and open it for writing.
+
+    What is there by its name goes first, a link too: what it leads to isn't ours to write over.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o640), "wb")
+
+
 def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     """
     Write a whole closed file under another name first, so that it is there whole or not.
@@ -131,7 +145,7 @@ def write_closed(path: Path, batches: Iterable[pa.RecordBatch]) -> int:
     rows = 0
     try:
         with (
-            pa.OSFile(str(unfinished), "wb") as sink,
+            create(unfinished) as sink,
             pa.ipc.new_file(sink, SCHEMA, options=files.WRITE_OPTIONS) as writer,
         ):
             for batch in batches:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.usage import files
-from headgate.usage.disk import sync_directory
+from headgate.usage.disk import create, sync_directory
 from headgate.usage.format import SCHEMA
 
 _ROW_GROUP: Final = 65_536
@@ -246,7 +246,7 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write batches as row groups, so that a large file needn't fit in memory; return the rows."""
     total = waiting = 0
     group: list[pa.RecordBatch] = []
-    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as out:
+    with create(path) as sink, pq.ParquetWriter(sink, SCHEMA, compression="zstd") as out:
         for batch in batches:
             group.append(batch)
             total += batch.num_rows

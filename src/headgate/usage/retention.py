@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from headgate.quota.sanitizer import sanitize
 from headgate.usage import files
-from headgate.usage.disk import sync_directory
+from headgate.usage.disk import create, sync_directory
 
 NEXT: Final = ".next"
 MOST_EVENTS: Final = 32 * 1024 * 1024
@@ -115,8 +115,8 @@ def note_number(directory: Path, worker_id: str, number: int) -> None:
     note = _note(directory, worker_id)
     unfinished = note.with_name(f"{note.name}-{os.getpid()}.tmp")
     try:
-        with unfinished.open("w", encoding="ascii") as out:
-            out.write(str(number))
+        with create(unfinished) as out:
+            out.write(str(number).encode("ascii"))
             out.flush()
             os.fsync(out.fileno())
         unfinished.rename(note)

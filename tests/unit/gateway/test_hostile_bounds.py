@@ -10,7 +10,7 @@ import pytest
 from headgate.gateway import enforcement_state
 from headgate.gateway.session import HELD_BYTES
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.testing.playbook import START_MS
 
 from .conftest import Setup, heartbeat, request
@@ -78,3 +78,39 @@ def test_a_question_that_is_too_large_to_read_is_refused(
     session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
     assert session.closed is not None
     assert session.closed.reason == "oversized"
+
+
+def ids(count: int, version: int = 7) -> bytearray:
+    """A Produce of so many producers, each with a partition and a batch of its own."""
+    parts = [struct.pack(">hhii", -1, -1, 1_000, 1), b"\0\1t", struct.pack(">i", count)]
+    for number in range(count):
+        batch = struct.pack(">qiib", 0, 49, 0, 2) + bytes(26)
+        batch += struct.pack(">qhii", number, 0, 0, 0)
+        parts.append(struct.pack(">ii", number, len(batch)) + batch)
+    body = b"".join(parts)
+    return bytearray(request(0, version, 1, body))
+
+
+@pytest.mark.parametrize("piece", [1 << 30, 5_000])
+def test_a_produce_of_many_producers_is_refused_before_it_stops_the_others(
+    gateway: Make, piece: int
+) -> None:
+    quota = {QuotaEntity.of(user="alice"): {PRODUCER_IDS: 1.0}}
+    for count, reason in ((256, None), (257, "producer-ids"), (20_000, "producer-ids")):
+        session = gateway(quota).session
+        session.upstream_ready(START_MS)
+        frame = ids(count)
+        read = 0
+        for at in range(0, len(frame), piece):
+            if session.closed is None:
+                read += 1
+                session.client_data(memoryview(frame[at : at + piece]), START_MS)
+        assert (session.closed.reason if session.closed else None) == reason
+        assert read * min(piece, len(frame)) <= max(257 * 80 + piece, len(frame[:piece]))
+
+
+def test_without_a_quota_of_producer_ids_nobody_looks_at_them(gateway: Make) -> None:
+    session = gateway().session
+    session.upstream_ready(START_MS)
+    session.client_data(memoryview(ids(1_000)), START_MS)
+    assert session.closed is None

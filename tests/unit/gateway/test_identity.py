@@ -262,3 +262,59 @@ def test_55_12_the_default_principals() -> None:
     assert builder.build(AuthenticationContext("L", "PLAINTEXT", "a")) == "ANONYMOUS"
     assert builder.build(AuthenticationContext("L", "SSL", "a", "CN=x")) == "CN=x"
     assert builder.build(AuthenticationContext("L", "SASL_SSL", "a", "CN=x", "bob")) == "bob"
+
+
+class Sly(str):
+    """A name that says it is another's."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("admin")
+
+
+def hostile(answer: Any) -> type:
+    class Builder:
+        def build(self, context: AuthenticationContext) -> Any:
+            if isinstance(answer, type) and issubclass(answer, BaseException):
+                raise answer("stop")
+            return answer
+
+    return Builder
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [SystemExit, MemoryError, RecursionError, None, b"alice", 7, "", "x" * 9_000, "ä" * 5_000],
+)
+def test_a_hostile_builder_refuses_its_client_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    module = types.ModuleType("hostile_builders")
+    vars(module).update(One=hostile(answer))
+    monkeypatch.setitem(sys.modules, "hostile_builders", module)
+    own = settings(principal_builder_class="hostile_builders:One")
+    with pytest.raises(RemoteProtocolError) as caught:
+        make_identity(own, listener("PLAINTEXT"))("10.1.0.7", None)
+    assert caught.value.reason == "principal"
+    sasl_identity = make_identity(own, listener("SASL_PLAINTEXT"))("10.1.0.7", None)
+    with pytest.raises(RemoteProtocolError):
+        login(sasl_identity)
+    assert not sasl_identity.authenticated
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"), [(Sly("mallory"), "mallory"), ("a\ud800b", "a?b"), ("x\0\n", "x\0\n")]
+)
+def test_what_a_builder_names_is_a_plain_text_that_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, answer: str, name: str
+) -> None:
+    module = types.ModuleType("hostile_builders")
+    vars(module).update(One=hostile(answer))
+    monkeypatch.setitem(sys.modules, "hostile_builders", module)
+    own = settings(principal_builder_class="hostile_builders:One")
+    principal = make_identity(own, listener("PLAINTEXT"))("10.1.0.7", None).principal
+    assert type(principal) is str
+    assert principal.encode() == name.encode()
+    assert principal != "admin"

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from headgate.errors import ConfigError, RemoteProtocolError
+from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
 from headgate.gateway.ssl_names import NoMatchingRule, PrincipalMapper, dn_text, subject_of
 
 DATA = Path(__file__).parents[2] / "data" / "dn"
@@ -146,3 +147,34 @@ def test_a_name_no_rule_applies_to_is_refused() -> None:
         PrincipalMapper("RULE:OU=(.*)/$1/").principal("CN=x")
     with pytest.raises(NoMatchingRule):
         PrincipalMapper("").principal("CN=x")
+
+
+FORGED = [
+    ("alice,O=admins", "CN=alice\\,O\\=admins"),
+    ("alice\0.example", "CN=alice\\00.example"),
+    ("*", "CN=*"),
+    ("\u202ealice", "CN=\u202ealice"),
+    ("#0403616263", "CN=\\#0403616263"),
+    ("alice+OU=x", "CN=alice\\+OU\\=x"),
+    ("<default>", "CN=\\<default\\>"),
+    ("User:admin", "CN=User:admin"),
+]
+
+
+@pytest.mark.parametrize(("common", "told"), FORGED, ids=lambda text: ascii(text))
+def test_a_forged_name_is_nobody_elses(common: str, told: str) -> None:
+    """What an authority may be made to sign stays one attribute of one name, to the letter."""
+    name = dn_text(subject_of(certificate((NameOID.COMMON_NAME, common))))
+    assert name == told
+    mapper = PrincipalMapper(("RULE:^CN=([a-z]+)$/$1/", "DEFAULT"))
+    assert mapper.principal(name) == told  # the rule for plain names doesn't reach it
+
+
+def test_a_name_without_end_makes_no_principal() -> None:
+    long = certificate(*[(NameOID.ORGANIZATIONAL_UNIT_NAME, "x" * 60)] * 2_000)
+    name = dn_text(subject_of(long))
+    assert len(name) > 100_000
+    context = AuthenticationContext("TLS", "SSL", "10.0.0.1", name)
+    with pytest.raises(RemoteProtocolError, match="bytes; at most 8192") as caught:
+        Identity(DefaultPrincipalBuilder(), context)
+    assert caught.value.reason == "principal"

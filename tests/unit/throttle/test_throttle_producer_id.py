@@ -269,3 +269,18 @@ def test_exact_ids_say_what_they_hold() -> None:
     m = manager(exact=True)
     m.add("u", 5, T0)
     assert m.nbytes == 60
+
+
+def test_many_producer_ids_of_one_user_are_charged_and_take_what_is_stated() -> None:
+    manager = ProducerIdQuotaManager()
+    manager.update_quota(QuotaEntity.of(user="alice"), 10.0, 0)
+    asked = charged = 0
+    for turn in range(200):  # requests of as many ids as one may have, nearly
+        ids = range(turn * 250, (turn + 1) * 250)
+        manager.record("alice", ids, turn)
+        asked += len(ids)
+        charged += manager.last_new
+    assert manager._cache["alice"].nbytes < 300_000
+    assert charged >= asked * 0.99
+    assert not manager.record("alice", [5], 1_000).throttle_time_ms  # known: never throttled
+    assert manager.record("alice", [9_000_000], 1_000).throttle_time_ms > 1_000_000

@@ -487,7 +487,7 @@ def test_a_start_on_a_full_disk_fails_nobody_and_goes_on_when_there_is_room(
     killed.flush()
     [left] = tmp_path.iterdir()
     with monkeypatch.context() as full:
-        full.setattr(disk.pa, "OSFile", lambda *_: no_room(0, memoryview(b""), 0))
+        full.setattr(disk, "create", lambda _: no_room(0, memoryview(b""), 0))
         journal = JournalWriter(tmp_path, "w")
         assert journal.recovered == []
         journal.append(event(4))

@@ -13,8 +13,11 @@ import struct
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
+from headgate.errors import RemoteProtocolError
 from headgate.wire.fields import Buffer, java_text, read_varint, truncated
 
+# Of one request. A client that means it has one: looking up a million would stop all others.
+MOST_PRODUCER_IDS: Final = 256
 # A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61
 # Of the batch header: length, magic, producer id, number of records.
@@ -85,6 +88,14 @@ def walk(frame: Buffer, version: int, body_offset: int) -> ProduceWalk:
         return _walk(frame, version, body_offset)
     except (IndexError, struct.error):
         raise truncated("a Produce request", body_offset) from None
+
+
+def too_many_ids() -> RemoteProtocolError:
+    """Return what is raised at a Produce of more producer ids than one request may have."""
+    # Differs: more than 256 producer ids in one Produce close; a client has one.
+    return RemoteProtocolError(
+        f"a Produce of more than {MOST_PRODUCER_IDS} producer ids", reason="producer-ids"
+    )
 
 
 class IdWalker:
@@ -203,6 +214,8 @@ class IdWalker:
                 break
             if producer_id >= 0:
                 self.ids.add(producer_id)
+                if len(self.ids) > MOST_PRODUCER_IDS:
+                    raise too_many_ids()
             rest = min(_LOG_OVERHEAD + batch_size - BATCH_HEADER, size)
             yield from self._skip(rest)
             size -= rest
