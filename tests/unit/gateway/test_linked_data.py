@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.gateway.instance import Instance
-from headgate.gateway.snapshot import load_snapshot, save_snapshot
+from headgate.gateway.snapshot import Snapshot, load_snapshot, save_snapshot
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
@@ -21,7 +21,7 @@ from headgate.usage.retention import NEXT, note_number, noted_number
 from headgate.usage.writer import JournalWriter
 
 KEPT = b"not the gateway's"
-TABLE = QuotaTable.of({QuotaEntity.of(user="alice"): {PRODUCER: 1e6}})
+KEPT_QUOTAS = Snapshot(QuotaTable.of({QuotaEntity.of(user="alice"): {PRODUCER: 1e6}}))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_snapshot_replaces_a_link(tmp_path: Path, victim: Path) -> None:
     path = tmp_path / "snapshot.json"
     path.symlink_to(victim)
     settings: Any = SimpleNamespace(store_snapshot=str(path))
-    save_snapshot(settings, TABLE)
+    save_snapshot(settings, KEPT_QUOTAS)
     assert victim.read_bytes() == KEPT
     assert not path.is_symlink()
     assert load_snapshot(settings) is not None
@@ -89,7 +89,7 @@ def test_a_data_folder_that_is_a_link_is_as_good(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(tmp_path / "real")
     path = tmp_path / "data" / "snapshot.json"
     settings: Any = SimpleNamespace(store_snapshot=str(path))
-    save_snapshot(settings, TABLE)
+    save_snapshot(settings, KEPT_QUOTAS)
     assert (tmp_path / "real" / "snapshot.json").exists()
     instance = Instance(tmp_path / "data" / "workers", "host")
     assert (tmp_path / "real" / "workers" / "0.json").exists()
