@@ -90,6 +90,10 @@ class Seen:
 class StoreContract:
     """Subclasses give ``open_home``: opens one more store on this test's own empty home."""
 
+    #: Whether a watch looks again and again, and how many looks after a change show it at most.
+    polls = False
+    most_looks = 2
+
     @pytest.fixture
     def open_home(self) -> Iterator[Opener]:
         raise NotImplementedError
@@ -665,6 +669,68 @@ class StoreContract:
             mine = [(h.before, h.after) for h in entries if h.key == key]
             assert mine == [(None, 1.0)] + [(v, v + 1.0) for v in range(1, 8)]
             assert {h.who for h in entries if h.key == key} == {key.type}
+
+    def test_history_and_values_have_one_order_whoever_writes(self, open_home: Opener) -> None:
+        stores = [open_home() for _ in range(4)]
+        entities = [ALICE, BOB, QuotaEntity.of(user="carol")]
+        failures: list[BaseException] = []
+
+        def write(store: QuotaStore, mine: int) -> None:
+            try:
+                for turn in range(6):
+                    entity = entities[(turn + mine) % 3]
+                    value = None if turn == 4 else 100.0 * turn + mine + 1
+                    for key in (PRODUCER, PRODUCER_IDS):
+                        asked = [set_key(entity, key, value)]
+                        assert errors(store.alter(asked, who=f"w{mine}")) == [None]
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [
+            threading.Thread(target=write, args=(store, n)) for n, store in enumerate(stores)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        table = open_home().snapshot()
+        history = stores[0].history()
+        for entity in entities:
+            for key in (PRODUCER, PRODUCER_IDS):
+                chain = [(h.before, h.after) for h in history if (h.entity, h.key) == (entity, key)]
+                assert [before for before, _ in chain] == [
+                    None,
+                    *(after for _, after in chain[:-1]),
+                ]
+                assert chain[-1][1] == table.get(entity, key)
+        assert {h.who for h in history} == {"w0", "w1", "w2", "w3"}
+
+    def test_a_change_by_another_is_seen_within_two_looks(
+        self, store: QuotaStore, open_home: Opener
+    ) -> None:
+        looks: list[None] = []
+        inner: Any = store
+        look = inner._look
+
+        def counted() -> None:
+            looks.append(None)
+            look()
+
+        inner._look = counted
+        if self.polls:  # two of them are within a second
+            assert 2 * inner._poll_s < 1
+        else:  # told, not found by asking again and again
+            inner._poll_s = 3600
+        seen = Seen()
+        store.watch(seen)
+        other = open_home()
+        for value in (1.0, 2.0, 3.0):
+            for key in (PRODUCER, PRODUCER_IDS):
+                other.alter([set_key(ALICE, key, value)])
+                before = len(looks)
+                seen.until(lambda key=key, value=value: seen.table.get(ALICE, key) == value)
+                assert len(looks) - before <= self.most_looks
 
     # --- closing
 

@@ -10,6 +10,8 @@ from headgate.store import QuotaStore, open_store, sqlite_file
 
 
 class TestSqlite(StoreContract):
+    polls = True
+
     @pytest.fixture
     def empty_home(self, tmp_path: Path) -> Callable[[], None]:
         def empty() -> None:

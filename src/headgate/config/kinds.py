@@ -223,6 +223,11 @@ def _upstream(text: str) -> tuple[HostPort, ...] | None:
 def _store(text: str) -> str:
     if text.startswith("sqlite:") and len(text) > len("sqlite:"):
         return text
+    if "@" in text:  # what stands before it may be a password, so it isn't quoted
+        raise ValueError(
+            "credentials don't belong in a store's URL; use headgate.store.zookeeper.sasl.username "
+            "and .password, or headgate.store.kafka.sasl.*"
+        )
     for scheme in ("zookeeper://", "kafka://"):
         if text.startswith(scheme):
             hosts = text.removeprefix(scheme).partition("/")[0]

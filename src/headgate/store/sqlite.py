@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from headgate.errors import StoreError, StoreReplaced
+from headgate.errors import StoreError, StoreMovedOn, StoreReplaced
 from headgate.quota.alteration import AlterResult, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
@@ -34,7 +34,7 @@ from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
 from headgate.store.migrations import migrate, newer, pending
 from headgate.store.place import refuse_network_file_system
-from headgate.store.sqlite_file import OpenFile, translated
+from headgate.store.sqlite_file import OpenFile, free_bytes, translated
 from headgate.store.sqlite_lease import SqliteLease, take
 from headgate.store.watched import WatchedStore
 
@@ -44,6 +44,10 @@ POLL_MS = 200
 MAX_LOG_ROWS = 50_000
 #: How often a watch has SQLite look through the whole file for damage, seconds.
 CHECK_S = 30.0
+#: With less than so much room on its disk a change may not fit, journal of the change included.
+ROOM_BYTES = 1 << 20
+#: How often a watch tries whether changes can be written again, seconds.
+PROBE_S = 2.0
 
 
 class SqliteStore(WatchedStore):
@@ -81,6 +85,9 @@ class SqliteStore(WatchedStore):
         self._base = 0
         self._check_at = time.monotonic() + CHECK_S
         self._damage = ""
+        # Why a change couldn't be written, until a probe can be.
+        self._full = ""
+        self._probe_at = 0.0
         self._writer: OpenFile | None = None
         self._reader = self._open(create=create)
         try:
@@ -253,6 +260,22 @@ class SqliteStore(WatchedStore):
             raise StoreError(
                 f"the quota store {self.path} is damaged ({self._damage}); bring a copy back"
             )
+        free = free_bytes(self.path)
+        if free < ROOM_BYTES:
+            raise StoreError(
+                f"the quota store {self.path}: only {free} bytes are free on its disk, so changes "
+                "may be refused; make room"
+            )
+        if self._full and time.monotonic() >= self._probe_at:
+            self._probe_at = time.monotonic() + PROBE_S
+            # A lease is renewed in less room than a change takes.
+            with self._transaction() as db:
+                db.execute("INSERT OR REPLACE INTO state VALUES ('probe', zeroblob(65536))")
+            with self._transaction() as db:
+                db.execute("DELETE FROM state WHERE name = 'probe'")
+            self._full = ""
+        if self._full:
+            raise StoreError(self._full, retriable=True)
 
     # --- changing
 
@@ -278,6 +301,17 @@ class SqliteStore(WatchedStore):
             self._writer.check()
         self._poke.set()
 
+    @contextlib.contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        """Remember why a change couldn't be written: a watch says so until one can be."""
+        try:
+            yield
+        except (StoreReplaced, StoreMovedOn):
+            raise
+        except StoreError as exc:
+            self._full = str(exc)
+            raise
+
     def _check_same(self, db: sqlite3.Connection) -> None:
         """See that the file still is the store that was opened; what it is at, reading shows."""
         known = self._identity
@@ -294,7 +328,7 @@ class SqliteStore(WatchedStore):
             return results
         t_ms = self._clock_ms()
         changed = False
-        with self._transaction() as db:
+        with self._noting_trouble(), self._transaction() as db:
             if at_revision is not None:
                 found = self._identity_in(db)
                 if found is None or found.revision != at_revision:
@@ -310,7 +344,7 @@ class SqliteStore(WatchedStore):
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
-        with self._transaction() as db:
+        with self._noting_trouble(), self._transaction() as db:
             now, changed = rows.set_broker(db, broker, ops)
             if changed:
                 rows.count_change(db)

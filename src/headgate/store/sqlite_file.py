@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,15 @@ class OpenFile:
     def close(self) -> None:
         """Close the connection."""
         self.db.close()
+
+
+def free_bytes(path: Path) -> int:
+    """Return how much room is left on a file's disk, for who runs this process."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return sys.maxsize
+    return found.f_bavail * found.f_frsize
 
 
 def _file_id(path: Path) -> tuple[int, int] | None:

@@ -1,20 +1,27 @@
 import json
+from pathlib import Path
 
 import pytest
 
+from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_IDS
+from headgate.quota.table import QuotaTable
 from headgate.store import kafka_state
 from headgate.store.base import AuditEvent, Origin
+from headgate.store.identity import StoreIdentity
 from headgate.store.kafka_state import (
     Expected,
     Record,
     TopicState,
+    Turn,
     audit_record,
     broker_record,
     history_record,
+    identity_record,
     lease_record,
     quota_record,
+    turn_record,
 )
 
 ALICE = QuotaEntity.of(user="alice")
@@ -117,3 +124,37 @@ def test_keys_are_stable_text_because_compaction_goes_by_them() -> None:
         b'"key":"producer_byte_rate:bps"}'
     )
     assert json.loads(record.value or b"") == {"value": 1.0}
+
+
+def test_what_the_version_before_wrote_is_read_and_gets_an_identity_on_top() -> None:
+    state = TopicState()
+    before = Path(__file__).parents[2] / "data" / "before" / "topic.json"
+    for key, value in json.loads(before.read_text(encoding="utf-8")):
+        state.apply(Record(key.encode(), None if value is None else value.encode()))
+    assert state.identity is None
+    assert state.turn is None
+    assert {key.name for key in state.quotas[ALICE]} == {
+        "producer_byte_rate:bps",
+        "producer_ids_rate",
+    }
+    assert [h.change for h in state.entries(None, None)] == [""] * 7
+    assert state.brokers == {"1": {"max.connections": "5"}}
+    assert len(state.audit) == 1
+    state.apply(identity_record(StoreIdentity("0123456789abcdef", 0)))
+    assert len(state.history) == 7
+    # Another identity is another topic: nothing of the one before counts.
+    state.apply(identity_record(StoreIdentity("fedcba9876543210", 0)))
+    assert not state.history
+    assert not state.quotas
+
+
+def test_a_turn_comes_back_as_it_went() -> None:
+    asked = [QuotaAlteration(PAIR, (Op(PRODUCER, 5.0), Op(CONSUMER, None)))]
+    known = QuotaTable.of({PAIR: {CONSUMER: 2.0}})
+    turn = Turn.of("t1", 7, Origin("ops", "apply", "c1", "why"), asked, known)
+    state = TopicState()
+    state.apply(turn_record(turn))
+    assert state.turn == turn
+    assert turn.ops == {(PAIR, PRODUCER): (None, 5.0), (PAIR, CONSUMER): (2.0, None)}
+    state.apply(turn_record(None))
+    assert state.turn is None

@@ -1,10 +1,13 @@
+import contextlib
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from contract.suite import Seen, alteration, set_key
+from headgate.config import Settings
 from headgate.errors import ConfigError, StoreError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -15,6 +18,7 @@ from headgate.store.place import NETWORK_FILE_SYSTEMS, file_system, refuse_netwo
 from headgate.store.sqlite import SqliteStore
 
 ALICE = QuotaEntity.of(user="alice")
+BEFORE = Path(__file__).parents[2] / "data" / "before"
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
 30 22 0:25 / /home rw - nfs4 files:/home rw
@@ -52,6 +56,57 @@ def test_a_store_asks_where_its_file_is(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(StoreError, match="network file system"):
         SqliteStore(tmp_path / "q.db")
     assert not (tmp_path / "q.db").exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "zookeeper://ops:hunter2@zk:2181/q",
+        "zookeeper:ops:hunter2@zk:2181",
+        "kafka://ops:hunter2@broker:9092",
+        "mysql://ops:hunter2@db/q",
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        open_store(url)
+    with pytest.raises(ConfigError) as read:
+        Settings.from_properties({"headgate.store": url, "headgate.upstream": "embedded"})
+    assert "hunter2" not in str(read.value)
+    assert "hunter2" not in str(told.value)
+    assert "ops" not in str(told.value)
+    assert "sasl.username" in str(told.value)
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "q.db") as store:
+        store.alter([set_key(ALICE, PRODUCER, 1.0)])
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("q.db", "q.db-shm", "q.db-wal"), 0o600)
+
+
+def test_what_the_version_before_wrote_is_read_as_it_is_and_upgraded_by_a_change(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "q.db"
+    shutil.copy(BEFORE / "quotas.db", file)
+    with SqliteStore(file, create=False) as reader:
+        assert len(reader.snapshot()) == 3
+        assert reader.identity() is None
+        assert [h.change for h in reader.history()] == [""] * 7
+        assert dict(reader.broker_configs()) == {"1": {"max.connections": "5"}}
+        assert len(reader.audit_log()) == 2
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            assert pending(db) == ["m003_identity_messages"]
+        before = reader.snapshot()
+        reader.alter([set_key(ALICE, PRODUCER, 9.0)], message="first")
+        found = reader.identity()
+        assert found is not None
+        assert found.revision == 8
+        assert reader.history()[-1].message == "first"
+    with SqliteStore(file) as store:
+        assert store.identity() == found
+        assert set(store.snapshot().entities) == set(before.entities)
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:", "mysql://x", "q.db", "zookeeper:", "kafka://"])

@@ -14,6 +14,8 @@ from headgate.quota.key import (
     PRODUCER_IDS,
     REQUEST,
 )
+from headgate.store.base import Origin
+from headgate.store.zk_change import decode_history
 from headgate.store.zk_layout import (
     KAFKA_HOME,
     OWN_HOME,
@@ -208,3 +210,17 @@ def test_a_name_that_would_climb_the_tree_is_refused(name: str) -> None:
     assert node_name_error(QuotaEntity.of(user=name)) is not None
     assert node_name_error(QuotaEntity.of(user="a", client_id=name)) is not None
     assert node_name_error(QuotaEntity.of(user="a.b", client_id="...")) is None
+
+
+def test_what_the_version_before_wrote_is_read() -> None:
+    before = Path(__file__).parents[2] / "data" / "before" / "znodes.json"
+    nodes = json.loads(before.read_text(encoding="utf-8"))
+    entries = [d for path, d in sorted(nodes.items()) if path.startswith("/headgate/history/")]
+    read = [decode_history(data.encode()) for data in entries]
+    assert len(read) == 7
+    origin = Origin("User:ops", "kafka-configs")
+    assert all(each is not None and each.origin == origin for each in read)
+    alice = decode_config(nodes["/config/users/alice"].encode())
+    values, problems = decode_values(KAFKA_HOME, alice)
+    assert {key.name for key in values} == {"producer_byte_rate", "request_percentage"}
+    assert problems == []
