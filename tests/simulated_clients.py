@@ -27,7 +27,6 @@ from headgate.testing.playbook import START_MS
 
 PLANS: Final = build_plans()
 BATCH: Final = 1_000
-"""Bytes of a record batch in the simulated log."""
 FETCH, PRODUCE = 1, 0
 Quotas = Mapping[QuotaEntity, Mapping[QuotaKey, float]]
 
@@ -87,6 +86,7 @@ class World:
         delivered: (time, client's name, bytes of records) of every fetch that reached its client.
         passed: (time, client's name, bytes) of every produce that reached the broker.
         asked: fetches that reached the broker: (time, MaxWait, MaxBytes).
+        batch: bytes of a record batch in the log.
         longest_ms: the longest that a fetch took to be answered.
         available: how many bytes of records a fetch finds; None: without end.
     """
@@ -114,6 +114,7 @@ class World:
         self.passed: list[tuple[int, str, int]] = []
         self.asked: list[tuple[int, int, int]] = []
         self.longest_ms = 0
+        self.batch = BATCH
         self.available: Callable[[str], int | None] = lambda _name: None
 
     def at(self, t_ms: int, do: Callable[[], None]) -> None:
@@ -255,7 +256,8 @@ class Client:
             if there == 0:
                 self._answer(fetch_answer(correlation, 0), max(wait_ms, 1))
                 continue
-            records = max(min(most, 1_048_576) // BATCH, 1) * BATCH
+            batch = world.batch
+            records = max(min(most, 1_048_576) // batch, 1) * batch
             self._answer(
                 fetch_answer(correlation, records if there is None else min(records, there)), 1
             )

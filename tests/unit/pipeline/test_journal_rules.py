@@ -135,6 +135,8 @@ class Talk:
         elif what < 0.75:
             size = rng.randrange(60, 9000)
             rules.fetch(self.session, context, self.plans[1 << 16 | 11], 90, size, 0, self.now)
+            if rng.random() < 0.1:  # a hold charges nobody, and changes no decision
+                rules.held(self.session, context, self.plans[1 << 16 | 11], 700, self.now)
             if rng.random() < 0.1:
                 rules.unfetch(self.session, context, self.plans[1 << 16 | 11], size, self.now)
         elif what < 0.9:
