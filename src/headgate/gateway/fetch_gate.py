@@ -295,6 +295,15 @@ class Gates:
         """Return a quota-id's gate; None: it is open, and nobody waits."""
         return self._gates.get(key)
 
+    def any_at(self, keys: tuple[GateKey, ...]) -> bool:
+        """Whether one of these quota-ids has a gate that may be closed or waited at."""
+        gates = self._gates
+        if gates:
+            for key in keys:
+                if key in gates:
+                    return True
+        return False
+
     def charged(self, key: GateKey, throttle_ms: int, bound: float, now_ms: int) -> None:
         """Note a delivery (``Gate.charged``)."""
         gate = self._gates.get(key)

@@ -68,13 +68,21 @@ class FetchHold:
         self.waiting = self.little = self.free = False
         self.wake_ms = self.waited_ms = 0
 
-    def admit(self, keys: tuple[GateKey, ...], principal: str, most_ms: int, now_ms: int) -> int:
+    def admit(
+        self,
+        keys: tuple[GateKey, ...],
+        principal: str,
+        since_ms: int,
+        most_ms: int,
+        now_ms: int,
+    ) -> int:
         """
         Say what becomes of a request, or of an answer that has come.
 
         Args:
             keys: the quota-ids that a delivery is charged to.
             principal: whose turn it takes.
+            since_ms: when the fetch came, if this is the first that is heard of it.
             most_ms: the longest a fetch is held.
             now_ms: epoch ms.
 
@@ -86,8 +94,10 @@ class FetchHold:
                 turn = self._turns.pop(key)
                 turn.gate.stand_aside(turn)
             self._keys = keys
-        if self._since_ms is None or now_ms < self._since_ms:
-            self._since_ms = now_ms  # it is new, or the clock stepped back
+        if self._since_ms is None:
+            self._since_ms = since_ms
+        if now_ms < self._since_ms:  # the clock stepped back
+            self._since_ms = now_ms
         closed = self._closed(principal, now_ms)
         if closed is None:
             self._stop(now_ms)
@@ -103,6 +113,11 @@ class FetchHold:
         turn = self._turns[closed]
         self.wake_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
         return HELD
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of the fetch in flight, if there is one, has to be known."""
+        return self._since_ms is None and not self._turns
 
     def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
         """Return how long the gates stay closed, ms, and the quota-id whose gate does."""

@@ -50,6 +50,8 @@ _BEYOND_KAFKA: Final = frozenset(
 
 PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
 """What a produce request is charged, besides its time."""
+_MOST_ASKED: Final = 2.0**31
+"""No fetch asks for so much."""
 _SMOOTH_FETCH_S: Final = 0.2
 """A smooth consumer gets no more at once than its quota is in so many seconds."""
 _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
@@ -228,7 +230,7 @@ class Managers:
             return float("inf")
         if isinstance(manager, ClientQuotaManager):
             most = manager.max_in_window(principal, client_id, now_ms)
-            if self._empties or most >= UNLIMITED:
+            if self._empties or most >= _MOST_ASKED:
                 return most
             # Differs: a fetch is capped to what is left of its window, or to a sample's worth;
             # Kafka caps it to the whole window.

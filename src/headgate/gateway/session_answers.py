@@ -190,11 +190,11 @@ class Replies(Requests):
                     self, context, plan, asked_bytes, frame_bytes, upstream, now_ms,
                     withheld=withheld,
                 )  # fmt: skip
-                if self.hold is not None:
-                    if withheld:
-                        self.hold.emptied()
-                    else:
-                        self.hold.delivered(now_ms)
+                if withheld:
+                    assert self.hold is not None
+                    self.hold.emptied()
+                elif self.hold is not None and not self.hold.idle:
+                    self.hold.delivered(now_ms)
             elif self.rules.counts_requests and not isinstance(claim, int):
                 told = throttle = self.rules.request(
                     self, context, plan, asked_bytes, upstream, now_ms
@@ -239,16 +239,16 @@ class Replies(Requests):
         if self.rules.epoch != self._epoch:  # quotas have changed since it was asked for
             context = self.rules.context(context.principal, context.client_id)
         hold = self.hold
-        if hold is not None:
-            if hold.little:
-                return LITTLE
-            if hold.free:
+        if hold is None or hold.idle:
+            if not self.rules.gates.any_at(context.gates):
                 return PASS
-        elif not context.gates:
+        elif hold.little:
+            return LITTLE
+        elif hold.free:
             return PASS
         if plan.version >= 7 and fetch.response_session(data, plan.version)[0]:
             return PASS  # an error has no records
-        way = self._turn(plan, context, context.gates, now_ms)
+        way = self._turn(plan, context, context.gates, self.asked_ms, now_ms)
         if way == HELD and self.rules.gates.kept_bytes + len(data) > KEPT_BYTES:
             assert self.hold is not None
             self.hold.give_up(now_ms)

@@ -199,8 +199,10 @@ class Requests(Taken):
                         self._barrier = self._blocked = True
                         self._put_back(data[pos:], owned=owned)
                         return
-                    if (kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH) and self._waits_for_turn(
-                        plan, context, data[pos : pos + frame_bytes], now_ms
+                    if (
+                        (kind is _KIND_FETCH or kind is _KIND_SHARE_FETCH)
+                        and (self.hold is not None or context.share_gates)
+                        and self._waits_for_turn(plan, context, data[pos:], now_ms)
                     ):
                         if run < pos:
                             out.append(data[run:pos])
@@ -232,15 +234,18 @@ class Requests(Taken):
                         continue
                     if kind is _KIND_FETCH:
                         limit = self.rules.fetch_limit(context, now_ms)
-                        if limit is not None or self.hold is not None:
+                        hold = self.hold
+                        if limit is not None or hold is not None:
                             view = data[pos : pos + min(avail, frame_bytes)]
                             body = parse_request_header(view)[4]
                             if limit is not None:
                                 fetch.cap_request(view, plan.version, body, limit)
-                            if plan.version >= 7:
+                            if plan.version >= 7 and (
+                                self.rules.empties_fetches or hold is not None
+                            ):
                                 self._session_of(view, plan.version, body)
-                            if self.hold is not None:
-                                self.hold.spend(view, plan.version, body, now_ms)
+                            if hold is not None and not hold.idle:
+                                hold.spend(view, plan.version, body, now_ms)
                         watched = watched or context.fetches_alone
                     elif kind is _KIND_PRODUCE:
                         at = pos + header
@@ -331,10 +336,10 @@ class Requests(Taken):
         """Whether a fetch is held for now; one that asks for no records never is."""
         is_fetch = plan.kind is _KIND_FETCH
         keys = context.gates if is_fetch else context.share_gates
-        if not keys and self.hold is None:
+        if (self.hold is None or self.hold.idle) and not self.rules.gates.any_at(keys):
             return False
         # Differs: a fetch whose quota-id owes is held; Kafka answers it empty and mutes.
-        if self._turn(plan, context, keys, now_ms) != HELD:
+        if self._turn(plan, context, keys, now_ms, now_ms) != HELD:
             return False
         if is_fetch and fetch.asks_nothing(frame, plan.version, parse_request_header(frame)[4]):
             assert self.hold is not None

@@ -365,7 +365,9 @@ class SessionState:
             self.debts = Debts(self.rules.lanes)
         return self.debts.enter(self.rules.lanes_of(context, plan.kind), now_ms)
 
-    def _turn(self, plan: Plan, context: Context, keys: tuple[GateKey, ...], now_ms: int) -> int:
+    def _turn(
+        self, plan: Plan, context: Context, keys: tuple[GateKey, ...], since_ms: int, now_ms: int
+    ) -> int:
         """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, come back."""
         hold = self.hold
         if hold is None:
@@ -373,7 +375,7 @@ class SessionState:
         most_ms = self.rules.hold_ms
         if plan.kind is _KIND_SHARE_FETCH and most_ms > SHARE_HOLD_MS:
             most_ms = SHARE_HOLD_MS
-        way = hold.admit(keys, context.principal, most_ms, now_ms)
+        way = hold.admit(keys, context.principal, since_ms, most_ms, now_ms)
         if way == HELD:
             if hold.nudge is None:
                 self.commands.append(AwaitTurn(hold))

@@ -232,13 +232,17 @@ class ClientQuotaManager(SensorRegistry):
         """
         Return the units that can be charged now before the quota is reached; below 0: it is over.
 
-        Changes nothing.
+        Sometimes less, while it is more than half of the window's. Changes nothing.
         """
         tags = self.tags(user, client_id)
         bound = self._overrides.bound(tags)
         sensor: RateSensor | None = self.sensor(tags)
         if sensor is None:
             return bound * self._pad_ms / 1000.0
+        most = bound * self._pad_ms / 1000.0
+        charged = sensor.others + sensor.value
+        if sensor.exact and charged <= most / 2:
+            return most - charged  # samples that have left the window may be among them
         rate, window = sensor.peek(now_ms)
         return (bound - rate) * window / 1000.0
 
