@@ -43,19 +43,25 @@ class Following(Opening):
     """Follows the store, the cluster and the clock."""
 
     def _quotas_changed(self, table: QuotaTable, delta: TableDelta) -> None:
-        if delta.from_version != self.table.version or not self._seen_store:
+        if delta.from_version != self.coming.version or not self._seen_store:
             # The first word of a store, or of one that was away: what differs from what we have.
-            delta = table_delta(self.table, table)
+            delta = table_delta(self.coming, table)
             self._seen_store = True
+        self.coming = table
+        if self.requoting.take(table, delta):
+            self.spawn(self.requoting.work())
+
+    def _quotas_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
         self.table = table
         self.kept.save_soon()
-        now = now_ms()
         for front in self.fronts.values():
-            front.rules.update(delta, now)
             front.meters.store_version = table.version
         if any(change.key == CONNECTION for change in delta.changes):
             self._limit_addresses()
-        self._say_what_isnt_enforced()
+        shares = any(change.key in (PRODUCER_SHARES, CONSUMER_SHARES) for change in delta.changes)
+        if shares or not self._shares_seen:
+            self._shares_seen = True
+            self._say_what_isnt_enforced()
         log.debug("quotas in force", changes=len(delta.changes), version=table.version)
         for change in delta.changes[:_MOST_SAID]:
             log.debug("quota changed", entity=str(change.entity), key=str(change.key),

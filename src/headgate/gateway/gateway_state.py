@@ -30,6 +30,7 @@ from headgate.gateway.kept_store import KeptStore
 from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
 from headgate.gateway.plans import build_plans
+from headgate.gateway.requoting import Requoting
 from headgate.gateway.rewrite import Addresses
 from headgate.gateway.sides import ReadBuffer
 from headgate.gateway.slices import Slices
@@ -108,6 +109,7 @@ class GatewayState:
         self.settings = settings
         self.store = store
         self.table = QuotaTable() if table is None else table
+        self.coming = self.table  # what the store told last; all of it is in force a moment later
         self._upstreams = dict(upstreams or {})
         self._admin = settings.upstream_admin if admin is None else admin
         self._only = only_brokers
@@ -122,6 +124,7 @@ class GatewayState:
         self.unexposed: set[int] = set()
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.slices = Slices()
+        self.requoting = Requoting(self.slices, self._fronted, self._quotas_in_force, now_ms)
         self.answers = Answers(self, self.slices)
         self.kept = KeptStore(self, self._quotas_changed, self._brokers_changed)
         self.topics = Topics(self)
@@ -142,6 +145,7 @@ class GatewayState:
         self._hangup: HangupWatch | None = None
         self._stopping = False
         self._seen_store = False
+        self._shares_seen = False  # whether it was looked for shares that nothing enforces
         self._look_soon = asyncio.Event()
         self._leases: Leases | None = None
         self._lease_threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-lease")
@@ -159,6 +163,13 @@ class GatewayState:
         }
         self.instance = Instance(None, "")
         self.name = ""
+
+    def _fronted(self) -> list[BrokerFront]:
+        return list(self.fronts.values())
+
+    def _quotas_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
+        """All of a table is in force: what else hangs on it."""
+        raise NotImplementedError
 
     def _quotas_changed(self, table: QuotaTable, delta: TableDelta) -> None:
         """Put changed quotas in force."""

@@ -176,7 +176,7 @@ class Opening(GatewayState):
         now = now_ms()
         meters = Meters()
         rules = Enforcement(self.settings, broker_id, now, self.journal, meters)
-        rules.load(self.table, now)
+        rules.load(self.coming, now)
         assert self._hangup is not None
         front = BrokerFront(
             broker_id,

@@ -7,6 +7,7 @@ to what is in force.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
@@ -78,7 +79,15 @@ class BpsQuotaManager(AssignedQuotaManager):
 
     def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
         """Set or remove a cluster-wide quota; a split in force is scaled until the next one."""
-        before = {tags: self._overrides.bound(tags) for tags in self._sensors | self._assigned}
+        concerned: Collection[Tags]
+        if entity.has_default:
+            concerned = self._sensors | self._assigned
+        else:
+            # The names are plain text here, so one pair of tags at most is concerned.
+            exact = (str(entity.user or ""), str(entity.client_id or ""))
+            known = exact in self._sensors or exact in self._assigned
+            concerned = (exact,) if known else ()
+        before = {tags: self._overrides.bound(tags) for tags in concerned}
         if self._overrides.update(entity, value):
             self._charged.clear()
         for tags, old in before.items():

@@ -1,0 +1,153 @@
+"""A batch of changed quotas: in slices, each entity by its old quota or its new one, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headgate.config import Settings
+from headgate.gateway.enforcement import Enforcement
+from headgate.gateway.journal import Journal
+from headgate.gateway.requoting import AT_ONCE, Requoting
+from headgate.gateway.slices import Slices
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_BPS
+from headgate.quota.table import QuotaTable
+from headgate.throttle.bps import BpsQuotaManager
+from headgate.throttle.overrides import Overrides
+
+NOW = 1_795_262_069_485
+CLIENTS = 2_000
+OLD, NEW = 1_000.0, 2_000.0
+
+
+class Written(Journal):
+    """What was written of quotas and charges, in its order."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, float | None]] = []
+
+    def quota(self, broker_id: int, key: Any, entity: Any, value: Any, t_ms: int) -> None:
+        self.lines.append(("quota", str(entity.user), value))
+
+
+class Here:
+    """A broker's rules with live sensors, and quotas that change."""
+
+    def __init__(self, quotas: float | None = OLD) -> None:
+        settings = Settings.from_properties(
+            {
+                "headgate.upstream": "127.0.0.1:1",
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+            }
+        )
+        self.journal = Written()
+        self.rules = Enforcement(settings, 1, NOW, self.journal)
+        self.table = QuotaTable({QuotaEntity.of(user=DEFAULT): {PRODUCER: 500.0}})
+        if quotas is not None:
+            self.table, _ = self.table.apply(self.altered(quotas))
+        self.rules.load(self.table, NOW)
+        for n in range(CLIENTS):
+            self.rules.managers.produce.record(f"u{n}", "c", 1, NOW)
+        self.journal.lines.clear()
+        self.in_force: list[QuotaTable] = []
+        ticks = itertools.count()
+        front: Any = SimpleNamespace(rules=self.rules)
+        self.slices = Slices(2, lambda: next(ticks))  # a step or two to each slice
+        self.requoting = Requoting(
+            self.slices, lambda: [front], lambda table, _: self.in_force.append(table), lambda: NOW
+        )
+
+    def altered(self, value: float | None, first: int = 0, last: int = CLIENTS) -> Any:
+        users = (QuotaEntity.of(user=f"u{n}") for n in range(first, last))
+        return [QuotaAlteration.of(user, (Op(PRODUCER, value),)) for user in users]
+
+    def bounds(self) -> list[float]:
+        """What each client is judged by now."""
+        produce = self.rules.managers.produce
+        return [produce.record(f"u{n}", "c", 1, NOW).bound for n in range(CLIENTS)]
+
+
+async def test_between_slices_each_client_goes_by_its_old_quota_or_its_new_one() -> None:
+    here = Here()
+    table, delta = here.table.apply(here.altered(NEW))
+    assert here.requoting.take(table, delta)
+    work = asyncio.ensure_future(here.requoting.work())
+    changed: list[int] = []
+    while not work.done():
+        await asyncio.sleep(0)
+        seen = here.bounds()
+        count = seen.count(NEW)
+        assert seen == [NEW] * count + [OLD] * (CLIENTS - count)
+        # The journal knows of just those, in the order in which they took effect.
+        assert here.journal.lines == [("quota", f"u{n}", NEW) for n in range(count)]
+        assert here.rules.context(f"u{count - 1}", "c").limited
+        changed.append(count)
+        assert count == CLIENTS or not here.in_force
+    assert here.in_force == [table]
+    between = [b - a for a, b in itertools.pairwise([0, *changed])]
+    assert max(between) <= 2 * AT_ONCE
+    assert len([step for step in between if step]) >= CLIENTS / (2 * AT_ONCE)
+
+
+async def test_a_new_limit_is_known_to_sessions_as_soon_as_it_judges() -> None:
+    here = Here(None)
+    here.rules.load(QuotaTable({QuotaEntity.of(user="nobody"): {PRODUCER: 1.0}}), NOW)
+    table, delta = here.table.apply(here.altered(NEW))
+    epoch = here.rules.epoch
+    assert here.requoting.take(table, delta)
+    work = asyncio.ensure_future(here.requoting.work())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert here.rules.epoch > epoch  # every session asks anew for its context
+    assert here.rules.context("u0", "c").limited
+    work.cancel()
+
+
+async def test_tables_that_come_meanwhile_wait_their_turn_small_ones_too() -> None:
+    here = Here()
+    first, one = here.table.apply(here.altered(NEW))
+    second, two = first.apply(here.altered(3_000.0, 5, 6))
+    third, three = second.apply(here.altered(None, 5, 7))
+    assert here.requoting.take(first, one)
+    assert not here.requoting.take(second, two)
+    assert not here.requoting.take(third, three)
+    assert not here.in_force
+    await here.requoting.work()
+    assert here.in_force == [first, second, third]
+    assert here.bounds() == [500.0 if n in (5, 6) else NEW for n in range(CLIENTS)]
+    about = [value for _, user, value in here.journal.lines if user == "u5"]
+    assert about == [NEW, 3_000.0, None]
+    assert not here.requoting.take(*third.apply(here.altered(9.0, 0, AT_ONCE)))
+    assert here.bounds()[AT_ONCE - 1] == 9.0
+
+
+@pytest.mark.parametrize("known", [0, 400])
+def test_a_cluster_wide_quota_of_one_name_looks_at_one_bucket(
+    known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = BpsQuotaManager(PRODUCER_BPS.type, 2, start_ms=NOW)  # type: ignore[arg-type]
+    for n in range(known):
+        manager.update_quota(QuotaEntity.of(user=f"u{n}"), 1_000, NOW)
+        manager.record(f"u{n}", "c", 1, NOW)
+    looked = 0
+    bound = Overrides.bound
+
+    def counted(self: Overrides, tags: tuple[str, str]) -> float:
+        nonlocal looked
+        looked += 1
+        return bound(self, tags)
+
+    monkeypatch.setattr(Overrides, "bound", counted)
+    manager.update_quota(QuotaEntity.of(user="u3"), 4_000, NOW)
+    assert looked <= 4
+    monkeypatch.undo()
+    if known:
+        assert manager.record("u3", "c", 1, NOW).bound == 2_000
+        assert manager.record("u4", "c", 1, NOW).bound == 500
