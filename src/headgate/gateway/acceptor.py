@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.gateway.log import get_logger
+from headgate.metrics.meters import BlockedMeter
 from headgate.throttle.connection import Outcome, host_address
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._reserved = False  # broker and listener are charged for the next connection
         self._blocked_since_ms = 0
-        self._marked_ms = 0  # blocked time is counted up to here
+        self._counts = False  # this wait is a quota's, not a failure's
+        if meters.blocked is None:
+            meters.blocked = BlockedMeter(now_ms())
+        self._blocked = meters.blocked
         self._delay_ends_ms = 0
         self._parked: dict[socket.socket, asyncio.TimerHandle] = {}
         self._listening = False
@@ -144,6 +148,7 @@ class Acceptor:
             self._journal.connection(self._broker_id, self.listener, "", now, delay_ms)
         self._reserved = True
         self._stop()
+        self._counts = True
         self._blocked_since_ms = now
         self._delay_ends_ms = now + delay_ms
         self._timer = self._loop.call_later(max(delay_ms, 1) / 1000, self._go_on)
@@ -162,6 +167,7 @@ class Acceptor:
     def _pause(self) -> None:
         """Accept nothing for a moment."""
         self._stop()
+        self._counts = False
         self._blocked_since_ms = self._now_ms()
         self._delay_ends_ms = self._blocked_since_ms + _AGAIN_MS
         self._timer = self._loop.call_later(_AGAIN_MS / 1000, self._go_on)
@@ -179,16 +185,10 @@ class Acceptor:
         # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
         if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
             return
-        self.mark_blocked(now)
+        if self._counts and now > self._blocked_since_ms:
+            self._blocked.mark(now - self._blocked_since_ms, now)
         self._blocked_since_ms = 0
         self.start()
-
-    def mark_blocked(self, now_ms: int) -> None:
-        """Count a wait that goes on as blocked until now, for whoever looks at the metrics."""
-        since_ms = max(self._blocked_since_ms, self._marked_ms)
-        if self._blocked_since_ms and since_ms <= now_ms:
-            self._meters.blocked.mark(since_ms, now_ms)
-        self._marked_ms = now_ms  # also back, if the clock was set back
 
     def _accept(self) -> bool:
         try:

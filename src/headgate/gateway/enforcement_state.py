@@ -275,7 +275,6 @@ class EnforcementState(SessionRules):
             for tags in manager.expire(now_ms):
                 self.meters.forget(QuotaType(key.type), *tags)
                 self.journal.expire(self.broker_id, key, tags, now_ms)
-        self.managers.producer_ids.cleanup(now_ms)
         self.gates.tidy(now_ms)
 
     @property

@@ -34,7 +34,8 @@ _SWEEP_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 1.0
 """Wait between an answer that names an unknown broker and the look-up: one for a burst of them."""
 _TIDY_S: Final = 60.0
-_FORGET_S: Final = 1.0  # no decision hangs on it
+_MOST_FORGOTTEN: Final = 1_000
+"""Users whose producer ids are dropped in one go: a millisecond."""
 _MOST_SAID: Final = 20
 """Changes of quotas that come together and are logged one by one."""
 
@@ -139,13 +140,17 @@ class Following(Opening):
                 self._streamed.watch(now)
 
     async def _forget_producer_ids(self) -> None:
-        """Drop users without live producer ids (KIP-936's ``cleanup-keys``)."""
-        every_ms = self.settings.producer_id_quota_cache_cleanup_scheduler_interval_ms
+        """Drop users without live producer ids (KIP-936's ``cleanup-keys``), when one is due."""
         while True:
-            await asyncio.sleep(max(every_ms / 1000, _FORGET_S))
+            managers = [front.rules.managers.producer_ids for front in self.fronts.values()]
             now = now_ms()
-            for front in self.fronts.values():
-                front.rules.managers.producer_ids.cleanup(now)
+            idle_ms = min(
+                (manager.idle_ms(now) for manager in managers), default=_LOOK_AGAIN_S * 1e3
+            )
+            await asyncio.sleep(idle_ms / 1000)
+            now = now_ms()
+            for manager in managers:
+                manager.cleanup(now, _MOST_FORGOTTEN)
 
     async def _divide(self) -> None:
         """Divide cluster-wide quotas over the brokers, period by period, unless others do."""

@@ -117,8 +117,6 @@ class BrokerFront(Taking):
         """Return what the metrics are read from; sums up live connections first, step by step."""
         muted = dict.fromkeys(self.faces, 0)
         queue: defaultdict[QuotaType, int] = defaultdict(int)
-        for acceptor in self.acceptors.values():
-            acceptor.mark_blocked(now_ms)
         for link, (listener, _) in list(self.links.items()):
             yield
             if link.closed is not None:

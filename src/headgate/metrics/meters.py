@@ -6,7 +6,8 @@ one `Meters`.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
+from math import exp
 from typing import Final
 
 from headgate.metrics.chosen import Chosen, Counts, Tags
@@ -15,6 +16,14 @@ from headgate.quota.key import QuotaType
 SAMPLES: Final = 2
 WINDOW_MS: Final = 30_000
 """Kafka's library windows (metrics.num.samples, metrics.sample.window.ms): means cover a minute."""
+
+
+_TICK_MS: Final = 5_000
+_DECAYS: Final = {
+    f"{name}_minute": exp(-_TICK_MS / 60_000 / minutes)
+    for name, minutes in (("one", 1), ("five", 5), ("fifteen", 15))
+}
+"""What is left of an average after five seconds, by its name in Kafka's Meter."""
 
 
 class Mean:
@@ -45,26 +54,62 @@ class Mean:
         return sum(slot[1] for slot in live) / count if count else None
 
 
-class BlockedTime:
-    """Nanoseconds spent blocked, as a share of the last minute (AcceptorBlockedPercent)."""
+class BlockedMeter:
+    """
+    The share of time in which accepting was blocked, as Kafka's Meter has it.
 
-    __slots__ = ("_spans",)
+    A wait counts when it is over, whole. Each rate is an exponentially weighted average that moves
+    every five seconds from the meter's start on; before the first time it is 0. Shares are of 1, as
+    in Kafka, whatever AcceptorBlockedPercent's name says.
 
-    def __init__(self) -> None:
-        self._spans: deque[tuple[int, int]] = deque()
+    Args:
+        start_ms: epoch ms.
 
-    def mark(self, start_ms: int, end_ms: int) -> None:
-        """Note that accepting was blocked from start to end, epoch ms."""
-        spans = self._spans
-        while spans and end_ms - spans[0][1] >= SAMPLES * WINDOW_MS:
-            spans.popleft()  # in a storm there are thousands: each goes once
-        spans.append((start_ms, end_ms))
+    Source: com.yammer.metrics.core.Meter and stats.EWMA (metrics-core 2.2.0), which Kafka uses with
+    nanoseconds as event and rate unit (SocketServer, ConnectionQuotas.waitForConnectionSlot).
+    """
 
-    def peek(self, now_ms: int) -> float:
-        """Return the percentage of the last minute; changes nothing."""
-        since = now_ms - SAMPLES * WINDOW_MS
-        blocked = sum(max(0, min(end, now_ms) - max(start, since)) for start, end in self._spans)
-        return 100.0 * blocked / (SAMPLES * WINDOW_MS)
+    __slots__ = ("_blocked_ms", "_next_ms", "_rates", "_start_ms", "_uncounted_ms")
+
+    def __init__(self, start_ms: int) -> None:
+        self._start_ms = start_ms
+        self._next_ms = start_ms + _TICK_MS
+        self._blocked_ms = self._uncounted_ms = 0
+        self._rates: list[float] | None = None
+
+    def mark(self, blocked_ms: int, now_ms: int) -> None:
+        """Note that accepting was blocked for so long until now."""
+        self._tick(now_ms)
+        self._blocked_ms += blocked_ms
+        self._uncounted_ms += blocked_ms
+
+    def peek(self, now_ms: int) -> dict[str, float]:
+        """Return mean, one-, five- and fifteen-minute rates; changes none of them."""
+        self._tick(now_ms)
+        elapsed_ms = now_ms - self._start_ms
+        mean = self._blocked_ms / elapsed_ms if self._blocked_ms and elapsed_ms > 0 else 0.0
+        rates = self._rates or [0.0] * len(_DECAYS)
+        return {"mean": mean, **dict(zip(_DECAYS, rates, strict=True))}
+
+    def _tick(self, now_ms: int) -> None:
+        """Let the averages move as often as five seconds have passed."""
+        count = (now_ms - self._next_ms) // _TICK_MS + 1
+        if count <= 0:
+            return
+        self._next_ms += count * _TICK_MS
+        latest, self._uncounted_ms = self._uncounted_ms / _TICK_MS, 0
+        if self._rates is None:
+            self._rates = [latest] * len(_DECAYS)
+        else:
+            self._rates = [
+                rate + (1.0 - decay) * (latest - rate)
+                for rate, decay in zip(self._rates, _DECAYS.values(), strict=True)
+            ]
+        if count > 1:  # nothing was marked since
+            self._rates = [
+                rate * decay ** (count - 1)
+                for rate, decay in zip(self._rates, _DECAYS.values(), strict=True)
+            ]
 
 
 class ListenerMeters:
@@ -78,7 +123,7 @@ class ListenerMeters:
         bytes_in, bytes_out: relayed from and to clients.
         closed: by reason.
         throttle_time, ip_throttle_time: delays of accepting, ms.
-        blocked: when accepting was blocked.
+        blocked: how much of the time accepting was blocked; None before there is an acceptor.
     """
 
     __slots__ = (
@@ -100,7 +145,7 @@ class ListenerMeters:
         self.closed: defaultdict[str, int] = defaultdict(int)
         self.throttle_time = Mean()
         self.ip_throttle_time = Mean()
-        self.blocked = BlockedTime()
+        self.blocked: BlockedMeter | None = None
 
 
 class Meters:

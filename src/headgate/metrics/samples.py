@@ -343,7 +343,9 @@ def _meter_rows(view: BrokerView, clock: _Clock) -> _Rows:
         for reason, count in list(listener.closed.items()):
             yield "headgate_connections_closed_total", (*at, ("reason", reason)), count
         blocked = prometheus_name("kafka.network", "Acceptor", "AcceptorBlockedPercent")
-        yield blocked, at, listener.blocked.peek(now_ms)
+        if listener.blocked is not None:
+            for rate, share in listener.blocked.peek(now_ms).items():
+                yield blocked, (*at, ("rate", rate)), share
         for metric, mean in (
             ("connection-accept-throttle-time", listener.throttle_time),
             ("ip-connection-accept-throttle-time", listener.ip_throttle_time),

@@ -166,8 +166,8 @@ def _connections() -> Iterator[Metric]:
     )
     yield row("ip-connection-accept-throttle-time", "listener", "ms", "Mean delay by an ip's rate.")
     yield Metric(
-        prometheus_name("kafka.network", "Acceptor", "AcceptorBlockedPercent"), GAUGE, ("listener",), "%",
-        "Share of the last minute in which accepting was blocked, by rate or for want of a free slot.",
+        prometheus_name("kafka.network", "Acceptor", "AcceptorBlockedPercent"), GAUGE, ("listener", "rate"), "1",
+        "Share of time, of 1, in which accepting was blocked, by rate or for want of a free slot: `one_minute`, `five_minute` and `fifteen_minute` averages and the `mean` since the start, as Kafka's OneMinuteRate, FiveMinuteRate, FifteenMinuteRate and MeanRate. A wait counts when it is over.",
         "kafka.network:type=Acceptor,name=AcceptorBlockedPercent,listener=…", "KIP-402, KIP-612",
     )  # fmt: skip
 

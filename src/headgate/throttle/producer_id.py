@@ -14,6 +14,7 @@ Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from headgate.quota.entity import QuotaEntity
@@ -197,7 +198,8 @@ class ProducerIdQuotaManager(SensorRegistry):
             ExactIds if exact else lambda: ScalableBloomFilter(expected_ids, error_rate / 2)
         )
         self._cache: dict[str, TimedIds] = {}
-        self._first_death_ms = _FOREVER
+        # When each user of the cache is to be looked at: his first layer's death, or a later one's.
+        self._deaths: list[tuple[int, str]] = []
         self._interval_ms = disposal_scheduler_interval_ms
         self.last_new = 0
         """How many new ids the last ``record`` charged."""
@@ -305,20 +307,40 @@ class ProducerIdQuotaManager(SensorRegistry):
         self._interval_ms = interval_ms
         self._schedule(interval_ms)
 
-    def cleanup(self, now_ms: int | None = None) -> int:
+    def cleanup(self, now_ms: int | None = None, most: int | None = None) -> int:
         """
-        Drop users without a live layer; return how many. Cheap while none is due.
+        Drop users without a live layer; free while none is due.
 
         Decisions never depend on it: dead layers aren't consulted.
+
+        Args:
+            now_ms: epoch ms; None: the scheduler's.
+            most: users that are looked at; the rest waits for the next time. None: all.
+
+        Returns:
+            How many were dropped.
         """
-        now = self._now(now_ms)
-        if now < self._first_death_ms:
-            return 0
-        dead = [user for user, ids in self._cache.items() if ids.dies_ms <= now]
-        for user in dead:
-            del self._cache[user]
-        self._first_death_ms = min((i.dies_ms for i in self._cache.values()), default=_FOREVER)
-        return len(dead)
+        now, deaths = self._now(now_ms), self._deaths
+        dropped = looked = 0
+        while deaths and deaths[0][0] <= now and looked != most:
+            looked += 1
+            _, user = heappop(deaths)
+            dies_ms = self._cache[user].dies_ms
+            if dies_ms > now:  # it has got another layer since
+                heappush(deaths, (dies_ms, user))
+            else:
+                del self._cache[user]
+                dropped += 1
+        return dropped
+
+    def idle_ms(self, now_ms: int) -> int:
+        """
+        Return for how long there is nothing to clean up, in ms: the interval at least.
+
+        An id that comes meanwhile dies a whole window later, so the answer stays right.
+        """
+        due_ms = self._deaths[0][0] if self._deaths else _FOREVER
+        return max(min(due_ms - now_ms, self.cache_window_ms), self._interval_ms)
 
     def close(self) -> None:
         """Stop the schedule."""
@@ -342,10 +364,8 @@ class ProducerIdQuotaManager(SensorRegistry):
             ids = self._cache[user] = TimedIds(
                 self.cache_window_ms, self._make, refresh=self._refresh
             )
-        new = ids.add(producer_id, now_ms)
-        if ids.dies_ms < self._first_death_ms:
-            self._first_death_ms = ids.dies_ms
-        return new
+            heappush(self._deaths, (now_ms + self.cache_window_ms, user))
+        return ids.add(producer_id, now_ms)
 
     def _now(self, now_ms: int | None) -> int:
         if now_ms is not None:

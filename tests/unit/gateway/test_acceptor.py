@@ -142,8 +142,8 @@ class Door:
 
     @property
     def blocked(self) -> float:
-        self.acceptor.mark_blocked(self.clock())
-        return self.meters.blocked.peek(self.clock())
+        assert self.meters.blocked is not None
+        return self.meters.blocked.peek(self.clock())["mean"]
 
 
 async def test_612_6_while_a_delay_runs_nothing_is_accepted() -> None:
@@ -194,11 +194,11 @@ async def test_612_7_nobody_waits_nothing_is_blocked_or_charged() -> None:
         await door.knock(1)
         assert door.blocked == 0.0
         door.clock.now_ms += 30_000
-        assert door.blocked == 50.0  # it still waits
+        assert door.blocked == 0.0  # it still waits: Kafka's meter counts a wait when it is over
         door.free()
         await door.turn()
         assert len(door.taken) == 3
-        assert door.blocked == 50.0
+        assert door.blocked == 0.5
 
 
 async def test_612_9_a_slot_that_two_listeners_wait_for_is_taken_once() -> None:

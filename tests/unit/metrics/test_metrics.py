@@ -1,5 +1,6 @@
 """Names, labels, values: what a scrape shows, and that showing it changes nothing."""
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.metrics import BY_NAME, METRICS, BrokerView, Meters, prometheus_name, read_samples
 from headgate.metrics.expose import draw, page
-from headgate.metrics.meters import BlockedTime, Mean
+from headgate.metrics.meters import BlockedMeter, Mean
 from headgate.metrics.reference import metrics_page
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
@@ -95,7 +96,8 @@ def test_612_8_kafkas_released_connection_metrics_are_exported() -> None:
     meters = Meters()
     meters.listeners["PLAINTEXT"].throttle_time.record(400, T0)
     meters.listeners["PLAINTEXT"].ip_throttle_time.record(100, T0)
-    meters.listeners["PLAINTEXT"].blocked.mark(T0 - 6_000, T0)
+    blocked = meters.listeners["PLAINTEXT"].blocked = BlockedMeter(T0 - 60_000)
+    blocked.mark(6_000, T0)
     rates = {
         ("broker", ""): (3.0, None),
         ("listener", "PLAINTEXT"): (2.0, 5.0),
@@ -109,7 +111,8 @@ def test_612_8_kafkas_released_connection_metrics_are_exported() -> None:
     assert found[f"{server}_connection_accept_rate", (("ip", "127.0.0.1"),)] == 1.0
     assert found[f"{server}_connection_accept_throttle_time", at] == 400
     assert found[f"{server}_ip_connection_accept_throttle_time", at] == 100
-    assert found["kafka_network_acceptor_acceptorblockedpercent", at] == 10.0
+    mean = (*at, ("rate", "mean"))
+    assert found["kafka_network_acceptor_acceptorblockedpercent", mean] == 0.1
     ip = (("quota_type", "connection_creation_rate"), ("unit", "per_s"), ("ip", "127.0.0.1"))
     assert found["headgate_quota_utilisation", ip] == 0.25
 
@@ -224,12 +227,32 @@ def test_a_mean_covers_a_minute_and_reading_leaves_it() -> None:
     assert mean.peek(T0 + 200_000) is None
 
 
-def test_blocked_time_counts_only_the_last_minute() -> None:
-    blocked = BlockedTime()
-    blocked.mark(T0, T0 + 30_000)
-    assert blocked.peek(T0 + 30_000) == 50.0
-    assert blocked.peek(T0 + 75_000) == 25.0
-    assert blocked.peek(T0 + 200_000) == 0.0
+def test_612_11_blocked_time_is_kafkas_meter() -> None:
+    # Yammer's Meter and EWMA as they are written, moved every five seconds.
+    alphas = [1 - math.exp(-5 / 60 / minutes) for minutes in (1, 5, 15)]
+    rng = random.Random(5)
+    blocked = BlockedMeter(T0)
+    assert set(blocked.peek(T0).values()) == {0.0}
+    rates: list[float] | None = None
+    uncounted = total = now = ticks = 0
+    for _ in range(3_000):
+        now += rng.choice((1, 40, 700, 4_999, 5_000, 5_001, 31_000))
+        while now >= (ticks + 1) * 5_000:
+            ticks += 1
+            instant, uncounted = uncounted / 5_000, 0
+            if rates is None:
+                rates = [instant] * 3
+            else:
+                rates = [r + a * (instant - r) for r, a in zip(rates, alphas, strict=True)]
+        if rng.random() < 0.4:
+            waited = rng.randrange(3_000)
+            blocked.mark(waited, T0 + now)
+            uncounted, total = uncounted + waited, total + waited
+        found = blocked.peek(T0 + now)
+        assert found == blocked.peek(T0 + now)
+        assert list(found) == ["mean", "one_minute", "five_minute", "fifteen_minute"]
+        assert found["mean"] == total / now
+        assert list(found.values())[1:] == pytest.approx(rates or [0.0] * 3, rel=1e-9, abs=1e-12)
 
 
 def test_throttles_are_counted_by_quota_id_and_forgotten_with_it() -> None:
@@ -317,7 +340,7 @@ def test_612_7_936_7_55_6_kafkas_names_and_tags_are_these() -> None:
     found = {metric.name: metric for metric in METRICS if metric.kafka}
     wanted = {prometheus_name("kafka.server", *name): name for name in KAFKAS_NAMES}
     blocked = found.pop("kafka_network_acceptor_acceptorblockedpercent")
-    assert blocked.labels == ("listener",)
+    assert blocked.labels == ("listener", "rate")
     assert blocked.kafka == "kafka.network:type=Acceptor,name=AcceptorBlockedPercent,listener=…"
     assert set(found) == set(wanted)
     for name, metric in found.items():
@@ -355,6 +378,7 @@ def test_every_metric_of_the_table_is_shown_by_a_busy_gateway_with_its_labels() 
     meters.forget(QuotaType.PRODUCER_IDS_RATE, "gone", "")
     listener = meters.listeners["L"]
     listener.closed["idle"] += 1
+    listener.blocked = BlockedMeter(T0)
     listener.throttle_time.record(1, T0)
     listener.ip_throttle_time.record(1, T0)
     meters.upstream_failures["connect"] += 1

@@ -284,3 +284,58 @@ def test_many_producer_ids_of_one_user_are_charged_and_take_what_is_stated() -> 
     assert charged >= asked * 0.99
     assert not manager.record("alice", [5], 1_000).throttle_time_ms  # known: never throttled
     assert manager.record("alice", [9_000_000], 1_000).throttle_time_ms > 1_000_000
+
+
+def test_cleaning_up_looks_at_nobody_before_he_is_due_and_then_at_him_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[TimedIds] = []
+    dies = TimedIds.dies_ms
+
+    def counted(self: TimedIds) -> int:
+        looked.append(self)
+        return dies.fget(self)  # type: ignore[attr-defined, no-any-return]
+
+    m = ProducerIdQuotaManager(start_ms=T0)
+    for n in range(1_000):
+        m.add(f"u{n}", 1, T0 + n)
+    m.add("u0", 2, T0 + 6_000)  # a second layer: he lives six seconds longer
+    monkeypatch.setattr(TimedIds, "dies_ms", property(counted))
+    assert m.idle_ms(T0 + 1_000) == 10_000
+    assert (m.cleanup(T0 + 10_999), looked) == (0, [])
+    assert m.idle_ms(T0 + 10_999) == 10  # the interval that KIP-936 gives
+    assert (m.cleanup(T0 + 11_000), len(looked)) == (0, 1)
+    assert (m.cleanup(T0 + 11_005), len(looked)) == (5, 6)
+    assert (m.cleanup(T0 + 11_999, 100), m.cleanup(T0 + 11_999)) == (100, 894)
+    assert (m.num_users, m.idle_ms(T0 + 12_000)) == (1, 5_000)
+    assert (m.cleanup(T0 + 17_000), m.num_users) == (1, 0)
+    assert m.idle_ms(T0 + 17_000) == 11_000  # nobody: an id that comes now dies no sooner
+
+
+@pytest.mark.parametrize(("interval_ms", "wait_ms"), [(1, 11_000), (10, 11_000), (60_000, 60_000)])
+def test_936_4_the_cleanup_interval_is_obeyed_as_set(interval_ms: int, wait_ms: int) -> None:
+    m = ProducerIdQuotaManager(interval_ms, start_ms=T0)
+    m.add("u", 1, T0)
+    assert m.idle_ms(T0) == wait_ms
+    assert m.idle_ms(T0 + 11_000) == interval_ms
+
+
+def test_a_filter_holds_a_million_ids_and_then_grows_no_more_unless_told_otherwise() -> None:
+    ids = ScalableBloomFilter()
+    assert ids.most_ids == 1 << 20
+    added = 0
+    while not ids.is_saturated:
+        newest = ids._slices[-1]
+        added += newest.capacity - newest.count
+        newest.count = newest.capacity  # as if so many ids had come
+        ids.add(added)
+        added += 1
+        assert added < 1 << 21
+    assert sum(part.capacity for part in ids._slices) == 1 << 20
+    assert added == (1 << 20) + 1
+    size = ids.nbytes
+    assert size < 3_600_000  # two layers of it are the 7 MB that a user may take
+    for producer_id in range(10_000):
+        ids.add(producer_id)
+    assert ids.nbytes == size
+    assert all(producer_id in ids for producer_id in range(10_000))
