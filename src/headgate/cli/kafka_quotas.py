@@ -33,6 +33,7 @@ from headgate.errors import ApiError, HeadgateError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter
+from headgate.quota.human import read_value
 from headgate.quota.key import QuotaKey
 
 TOOL: Final = "kafka-quotas"
@@ -81,7 +82,7 @@ OPTIONS: Final = (
     Option(
         "add",
         "With --alter: comma-separated list of entries to add or update, name:unit=value. A unit "
-        "left out means the one Kafka enforces.",
+        "left out means the one Kafka enforces. A value may be 10MB/s (SI) or 10MiB/s (IEC).",
         "String: name:unit=value,...",
     ),
     Option(
@@ -253,10 +254,14 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
         name, equals, value = part.partition("=")
         if not equals:
             raise BadUsage(f"--add: {part!r} isn't of the form name:unit=value")
+        key = QuotaKey.parse(name.strip())
         try:
-            found.append(Op(QuotaKey.parse(name.strip()), to_double(value)))
+            found.append(Op(key, to_double(value)))
         except ValueError:
-            raise BadUsage(f"--add: the value of {name} must be a number, not {value!r}") from None
+            try:
+                found.append(Op(key, read_value(value, key)))
+            except ValueError as exc:
+                raise BadUsage(f"--add: {exc}") from None
     for part in (part for text in options.values("delete") for part in split_list(text)):
         if "=" in part:
             raise BadUsage(f"--delete: {part!r} isn't of the form name:unit")

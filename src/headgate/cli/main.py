@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headgate import __version__
 from headgate.cli import exit_codes, extras
+from headgate.cli.environment import TwoPlaces, placed
 from headgate.cli.output import outlive_reader, printable
 
 
@@ -127,7 +129,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage(), file=sys.stderr)
         return exit_codes.USAGE
     try:
-        return load(name)(rest)
+        return load(name)(placed(name, rest, os.environ))
+    except TwoPlaces as problem:
+        print(f"headgate {name}: {problem}", file=sys.stderr)
+        return exit_codes.USAGE
     except ModuleNotFoundError as problem:
         shown = name if name.startswith("kafka-") else f"headgate {name}"
         line = extras.missing(shown, problem.name or "")

@@ -6,7 +6,7 @@ The quotas file: YAML or JSON, read with every mistake at once, written so that 
     quotas:
       - entity: {user: alice, client-id: etl}   # a null name is the default entity
         producer_byte_rate: 1048576             # a null value removes the key
-        consumer_byte_rate:bps: 5242880         # a key may carry a unit
+        consumer_byte_rate:bps: 5MB/s           # a key may carry a unit, and so may a value
     static_defaults: {producer_byte_rate: 1000} # KIP-55's last resort, for the pipeline
     history:                                    # from `headgate history`, for the pipeline
       - {t_ms: 1795261549304, entity: {user: alice}, key: producer_byte_rate, value: 1000}
@@ -27,6 +27,7 @@ import yaml
 from headgate.errors import InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.table import QuotaTable
 
@@ -306,7 +307,7 @@ class _Reader:
             return None
         if value_node.tag == "tag:yaml.org,2002:null":
             return key, None
-        value = self.number(value_node, key.name)
+        value = self.value(value_node, key)
         if value is None:
             return None
         error = value_error(entity, key, value)
@@ -314,6 +315,16 @@ class _Reader:
             self.wrong(value_node, f"{error} (entity {entity})")
             return None
         return key, value
+
+    def value(self, node: yaml.Node, key: QuotaKey) -> float | None:
+        """Return a value, which may have a unit: ``10MB/s``."""
+        if not isinstance(node, yaml.ScalarNode) or not has_unit(node.value):
+            return self.number(node, key.name)
+        try:
+            return read_value(node.value, key)
+        except ValueError as exc:
+            self.wrong(node, str(exc))
+            return None
 
     def number(self, node: yaml.Node, name: str) -> float | None:
         try:

@@ -41,7 +41,7 @@ def alter(url: str, *words: str) -> int:
         (["--list", "--names=user="], "--defaults=user"),
         (["--describe", "--names=user=a", "--defaults=user"], "user is given twice"),
         (["--alter", "--names=user=a", "--add=producer_byte_rate"], "name:unit=value"),
-        (["--alter", "--names=user=a", "--add=producer_byte_rate=fast"], "must be a number"),
+        (["--alter", "--names=user=a", "--add=producer_byte_rate=fast"], "write a number"),
         (["--alter", "--names=user=a", "--delete=producer_byte_rate=1"], "name:unit"),
         (
             [

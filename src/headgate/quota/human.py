@@ -1,0 +1,62 @@
+"""
+Values as people write them: ``10MB/s``, ``512 KiB/s``, ``50%``, ``20/s``.
+
+kB, MB, GB and TB are powers of 1,000 (SI), as networks are sold and as our own tools print them;
+KiB, MiB, GiB and TiB are powers of 1,024 (IEC). A bare ``K``, ``M`` or ``G`` could be either, and
+small b is a bit: both are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headgate.quota.key import QuotaKey, QuotaUnit
+
+_BYTES: Final = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", 1)},
+    "KB": 1000,
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+_FORM: Final = re.compile(r"([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*(%|/s)?", re.ASCII)
+_WAYS: Final = {
+    QuotaUnit.BPS: "10MB/s (1000s) or 10MiB/s (1024s)",
+    QuotaUnit.BROKER_BPS: "10MB/s (1000s) or 10MiB/s (1024s)",
+    QuotaUnit.PERCENT: "50%",
+    QuotaUnit.PER_S: "20/s",
+}
+
+
+def has_unit(text: str) -> bool:
+    """Whether a value is more than a number, so that :func:`read_value` is asked of it."""
+    return _FORM.fullmatch(text.strip()) is not None and not text.strip()[-1].isdigit()
+
+
+def read_value(text: str, key: QuotaKey) -> float:
+    """
+    Read a value with its unit.
+
+    Args:
+        text: such as ``10MB/s``.
+        key: whose value; the unit must be one of its kind.
+
+    Raises:
+        ValueError: it can't be meant so; says what may be written.
+    """
+    match = _FORM.fullmatch(text.strip())
+    way = _WAYS.get(QuotaUnit(key.units)) if key.units in set(QuotaUnit) else None
+    hint = f"; write a number, or {way}" if way else "; write a number"
+    if match is None:
+        raise ValueError(f"{text!r} isn't a value of {key}{hint}")
+    number, word, end = match.groups()
+    factor: int | None = None
+    if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
+        factor = _BYTES.get(word) if end != "%" else None
+    elif not word and end == ("%" if key.units == QuotaUnit.PERCENT else "/s"):
+        factor = 1 if key.units in (QuotaUnit.PERCENT, QuotaUnit.PER_S) else None
+    if factor is None:
+        raise ValueError(f"{text!r} has no unit of {key}{hint}")
+    value = float(number) * factor
+    # 0.1 MB is 100,000 bytes, whatever a double makes of it.
+    return float(round(value)) if factor > 1 and abs(value - round(value)) < 1e-6 else value
