@@ -48,12 +48,15 @@ def idle(count: int) -> dict[str, float]:
     """Open connections that said one thing each, and look at the gateway's memory."""
     sink_port, gate_port = free_port(), free_port()
     sink = start("sink", sink_port)
-    gate = start("gateway", gate_port, "--target", str(sink_port))
+    # As shipped: the journal on, and each client a quota-id of its own.
+    more = ("--target", str(sink_port), "--usage", "files:DIR", "--quota", "1e12", "--each")
+    gate = start("gateway", gate_port, *more)
     socks = []
     try:
-        frame, answer = produce_frame(300, 1), 8 + len(PRODUCE_ANSWER)
+        answer = 8 + len(PRODUCE_ANSWER)
         before, cpu = rss_kb(gate.pid), cpu_of(gate.pid)
-        for _ in range(count):
+        for number in range(count):
+            frame = produce_frame(300, 1, b"c%05d" % number)
             sock = socket.create_connection(("127.0.0.1", gate_port), 20)
             sock.sendall(frame)
             got = 0
@@ -61,9 +64,10 @@ def idle(count: int) -> dict[str, float]:
                 got += len(sock.recv(4096))
             socks.append(sock)
         opened = cpu_of(gate.pid) - cpu
+        time.sleep(2)  # the journal writes down what that was
         used = rss_kb(gate.pid) - before
         # One busy connection among all the idle ones.
-        busy, cpu = socks[0], cpu_of(gate.pid)
+        busy, cpu, frame = socks[0], cpu_of(gate.pid), produce_frame(300, 1, b"c00000")
         for _ in range(5_000):
             busy.sendall(frame)
             got = 0
