@@ -24,7 +24,7 @@ PRODUCED = struct.pack(">i", 1) + b"\0\1t" + struct.pack(">iihqqqi", 1, 0, 0, 0,
 
 
 class Upstream:
-    """A broker that knows Metadata 8, Produce 7 and ApiVersions 0, and answers at once."""
+    """A broker that knows Metadata 8, Produce 7, Fetch 11 and ApiVersions 0."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
@@ -34,6 +34,8 @@ class Upstream:
         self.others: dict[int, int] = {}  # ports of brokers beside this one, by their ids
         self.connections = 0
         self.produced = 0
+        self.records = 100_000  # bytes that a fetch brings, whatever it asks for
+        self.fetch_s = 0.0  # how long it takes
         self.correlations: list[int] = []  # of the produce requests that came
         self.peers: list[str] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -82,6 +84,9 @@ class Upstream:
                     self.produced += 1
                     self.correlations.append(correlation)
                     body = PRODUCED
+                elif key == 1:
+                    await asyncio.sleep(self.fetch_s)
+                    body = fetched(self.records)
                 else:
                     body = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 18, 0, 3)
                 writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
@@ -91,6 +96,21 @@ class Upstream:
         finally:
             self._writers.discard(writer)
             writer.close()
+
+
+def fetched(records: int) -> bytes:
+    """The body of a Fetch 11's answer."""
+    body = struct.pack(">ihii", 0, 0, 0, 1) + b"\0\1t"
+    body += struct.pack(">iihqqqii", 1, 0, 0, 0, 0, 0, -1, -1)
+    return body + struct.pack(">i", records) + bytes(records)
+
+
+def fetch(correlation: int = 1, wait_ms: int = 500) -> bytes:
+    """A Fetch 11 of one partition, without a session."""
+    body = struct.pack(">hhih", 1, 11, correlation, 3) + b"app"
+    body += struct.pack(">iiiibiii", -1, wait_ms, 1, 52_428_800, 0, 0, -1, 1) + b"\0\1t"
+    body += struct.pack(">iiiqqi", 1, 0, -1, 0, -1, 1_048_576) + struct.pack(">ih", 0, 0)
+    return struct.pack(">i", len(body)) + body
 
 
 def produce(size: int, correlation: int = 1) -> bytes:
