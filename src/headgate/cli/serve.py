@@ -13,6 +13,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headgate.gateway.worker import WorkerEnd
     from headgate.store.base import QuotaStore
 
+_SWITCH_S = 0.0005
 _HELP = """\
 Run the gateway: one port per upstream broker and listener, quotas from the store, usage journal.
 
@@ -310,6 +312,9 @@ def _run(
 
     from headgate.gateway import Gateway
 
+    # A thread that works (the journal's, a store's) lets the loop's go on after so long, not after
+    # five milliseconds.
+    sys.setswitchinterval(_SWITCH_S)
     status: int = uvloop.run(
         _main(lambda: Gateway(settings, store, **arguments), config, supervisor_fd)
     )

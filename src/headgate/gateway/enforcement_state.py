@@ -7,7 +7,7 @@ The quotas in force for one broker's clients: managers, contexts, which throttle
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -269,12 +269,14 @@ class EnforcementState(SessionRules):
         session.muted_by = kind
         return ms
 
-    def expire(self, now_ms: int) -> None:
-        """Free the sensors of clients that have been idle for an hour, as Kafka does."""
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Free the sensors of clients that have been idle for an hour, as Kafka does, in steps."""
         for key, manager in self.by_key.items():
-            for tags in manager.expire(now_ms):
-                self.meters.forget(QuotaType(key.type), *tags)
-                self.journal.expire(self.broker_id, key, tags, now_ms)
+            for tags in manager.expiring(now_ms):
+                if tags is not None:
+                    self.meters.forget(QuotaType(key.type), *tags)
+                    self.journal.expire(self.broker_id, key, tags, now_ms)
+                yield
         self.gates.tidy(now_ms)
 
     @property

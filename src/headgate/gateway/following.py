@@ -49,7 +49,9 @@ class Following(Opening):
             delta = table_delta(self.coming, table)
             self._seen_store = True
         self.coming = table
-        if self.requoting.take(table, delta):
+        with self.watcher.watching():
+            waits = self.requoting.take(table, delta)
+        if waits:
             self.spawn(self.requoting.work())
 
     def _quotas_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
@@ -128,7 +130,7 @@ class Following(Opening):
             now = now_ms()
             for front in list(self.fronts.values()):
                 try:
-                    front.sweep(now)
+                    await self.slices.run(front.sweep(now))
                     share_out(front.rules.managers, now)
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.

@@ -93,9 +93,12 @@ class BrokerFront(Taking):
 
     # --- housekeeping -----------------------------------------------------------------------
 
-    def sweep(self, now_ms: int) -> None:
-        """Close what is idle, slow or never authenticates; free idle sensors."""
+    def sweep(self, now_ms: int) -> Work[None]:
+        """Close what is idle, slow or never authenticates; free idle sensors; step by step."""
         for link, (listener, _) in list(self.links.items()):
+            yield
+            if link.closed is not None:
+                continue
             settings = self.faces[listener].settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms
@@ -110,7 +113,7 @@ class BrokerFront(Taking):
                 link.close("slow-request", "a request that doesn't end")
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_PERIOD_MS
-            self.rules.expire(now_ms)
+            yield from self.rules.expire(now_ms)
             self.quotas.expire(now_ms)
 
     def view_steps(self, now_ms: int) -> Work[BrokerView]:

@@ -38,6 +38,7 @@ from headgate.gateway.stream_splits import StreamedSplits
 from headgate.gateway.supervised_splits import WorkersPart
 from headgate.gateway.token_owners import TokenOwners
 from headgate.gateway.topics import Topics
+from headgate.gateway.watcher import Watcher
 from headgate.metrics.expose import draw
 from headgate.metrics.samples import sample_steps
 from headgate.quota.table import QuotaTable, TableDelta
@@ -123,7 +124,8 @@ class GatewayState:
         self.clusters: dict[str, up.Cluster] = {}
         self.unexposed: set[int] = set()
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
-        self.slices = Slices()
+        self.watcher = Watcher()
+        self.slices = Slices(watcher=self.watcher)
         self.requoting = Requoting(self.slices, self._fronted, self._quotas_in_force, now_ms)
         self.answers = Answers(self, self.slices)
         self.kept = KeptStore(self, self._quotas_changed, self._brokers_changed)
@@ -192,7 +194,7 @@ class GatewayState:
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         """Run something until it ends or the gateway does."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self.watcher.watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -375,6 +377,8 @@ class GatewayState:
         meters.usage_damaged = self._usage_damaged if first else 0
         meters.usage_removed = self._usage_removed if first else 0
         meters.queued_bytes = self._buffer.pool.used if first else 0
+        meters.loop_longest_ms = self.watcher.longest_ms if first else 0.0
+        meters.loop_slow = self.watcher.slow if first else 0
         meters.store_version = self.table.version
         view.info = self._info
         view.most = self.settings.metrics_quota_ids

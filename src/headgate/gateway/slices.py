@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
+from headgate.gateway.watcher import Watcher
+
 SLICE_NS: Final = 1_000_000
 """A slice ends with the step that takes it so far; no step may take much longer than this."""
 
@@ -29,14 +31,19 @@ class Slices:
     Args:
         slice_ns: how long a slice may take, in nanoseconds.
         clock: nanoseconds that never go back.
+        watcher: measures every slice.
 
     Attributes:
         count: slices so far.
     """
 
     def __init__(
-        self, slice_ns: int = SLICE_NS, clock: Callable[[], int] = time.perf_counter_ns
+        self,
+        slice_ns: int = SLICE_NS,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        watcher: Watcher | None = None,
     ) -> None:
+        self._watcher = watcher or Watcher()
         self._slice_ns = slice_ns
         self._clock = clock
         self._waiting: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
@@ -64,8 +71,11 @@ class Slices:
         try:
             if done.cancelled():
                 work.close()
-            elif self._slice(work, done):
-                self._waiting.append((work, done))
+            else:
+                with self._watcher.watching():
+                    more = self._slice(work, done)
+                if more:
+                    self._waiting.append((work, done))
         finally:
             self._turning = bool(self._waiting)
             if self._turning:

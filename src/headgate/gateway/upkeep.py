@@ -59,7 +59,9 @@ def tidy(directory: Path, retention_bytes: int) -> Tidied:
 
 _COMPACT = """
 import json, os, sys
-os.nice(10)
+os.nice(19)
+import pyarrow
+pyarrow.set_cpu_count(1)
 from headgate.usage.reader import compact
 compact(sys.argv[1], lambda damaged: print(json.dumps([str(part) for part in damaged]), flush=True))
 """
@@ -67,7 +69,8 @@ compact(sys.argv[1], lambda damaged: print(json.dumps([str(part) for part in dam
 
 def _compact_beside(directory: Path) -> tuple[int, str | None]:
     """
-    Compact in a process of its own: Parquet's buffers go with it, and traffic has the right of way.
+    Compact in a process of its own, on one core at the lowest priority: Parquet's buffers go with
+    it, and traffic has the right of way.
 
     In the gateway each thread that ever compacted kept some 20 MB. Returns how many were damaged,
     and what went wrong.

@@ -161,6 +161,7 @@ class Meters:
         usage_removed: files of the journal that went because all together were too large.
         queued_bytes: held in memory for all connections of the process, beyond their minimum.
         fetches_held: fetches that waited for their quota-id's turn; fetch_held_ms: how long.
+        loop_longest_ms, loop_slow: of the process's event loop, as ``gateway.watcher`` has them.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.
@@ -179,6 +180,8 @@ class Meters:
         self.usage_events = self.usage_dropped = self.usage_damaged = self.usage_removed = 0
         self.queued_bytes = 0
         self.mutations_guessed = 0
+        self.loop_longest_ms = 0.0
+        self.loop_slow = 0
         self.fetches_held = self.fetch_held_ms = 0
         self.store_up = True
         self.store_version = 0

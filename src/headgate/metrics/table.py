@@ -324,6 +324,20 @@ def _own() -> Iterator[Metric]:
         "Topics charged one controller mutation because nobody could tell how many partitions they have or get.",
     )
     yield Metric(
+        "headgate_loop_longest_ms",
+        GAUGE,
+        (),
+        "ms of CPU",
+        "Longest piece of the gateway's own work on the event loop in the last one to two minutes, relaying apart: clients wait so long for it. At one broker of a process, 0 at the others.",
+    )
+    yield Metric(
+        "headgate_loop_slow_total",
+        COUNTER,
+        (),
+        "pieces",
+        "Pieces of such work that took more than 10 ms of CPU.",
+    )
+    yield Metric(
         "headgate_store_up",
         GAUGE,
         (),

@@ -193,16 +193,20 @@ class SensorRegistry:
             Tags of the sensors freed, for metrics to drop their series. Call it every
             EXPIRY_PERIOD_MS or so; decisions don't depend on it.
         """
+        return [tags for tags in self.expiring(now_ms) if tags is not None]
+
+    def expiring(self, now_ms: int) -> Iterator[Tags | None]:
+        """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        idle_before = self._idle_before_ms
-        gone = [t for t, s in self._sensors.items() if s.last_record_ms < idle_before]
-        for tags in gone:
-            del self._sensors[tags]
-        if gone:
-            self._charged.clear()
-            self.generation += 1
-        return gone
+        for tags, sensor in list(self._sensors.items()):
+            if sensor.last_record_ms < self._idle_before_ms and self._sensors.get(tags) is sensor:
+                del self._sensors[tags]
+                self._charged.clear()
+                self.generation += 1
+                yield tags
+            else:
+                yield None
 
     def _tick(self, now_ms: int) -> None:
         """Note that all ticks up to now have passed."""
