@@ -413,3 +413,45 @@ def test_whoever_is_near_either_limit_has_one_request_in_flight(
         else:
             play >> FromClient(fetch(1) + fetch(2))
             assert play.session.in_flight == 1  # a fetch's answer may have any size
+
+
+def test_a_bucket_in_use_has_room_for_no_more_than_it_lapses_to(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER_BPS: 1_000.0}})
+    play, manager = setup.play, setup.rules.managers.produce_bps
+    manager.assign({("alice", ""): 50_000.0}, play.now_ms, play.now_ms + 1_000)
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(100, 1)) << ToBroker()
+    play >> FromBroker(produced(1)) << ToClient()
+    said = produce(400, 2) + produce(500, 3)
+    play >> FromClient(said + produce(500, 4)) << ToBroker(said) << NOTHING
+    play.now_ms += 2_000  # it has lapsed, and a full bucket holds 1,000
+    play >> FromBroker(produced(2)) << ToClient(produced(2)) << NOTHING
+    play >> FromBroker(produced(3)) << ToBroker() << ToClient(produced(3)) << NOTHING
+
+
+def test_a_charge_that_claimed_elsewhere_finds_what_went_early_charged(gateway: Make) -> None:
+    by_client = QuotaEntity.of(client_id="app")
+    setup = gateway({by_client: {PRODUCER: 1_000.0}})
+    play, charged = setup.play, setup.rules.managers.produce
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(10_500, 1)) << ToBroker()  # claims of the client id's room
+    setup.rules._apply([(ALICE, PRODUCER, 1_000.0)], play.now_ms)
+    other = Playbook(Session(setup.rules, build_plans(), StillIdentity("alice"), StillFace()))
+    other >> Ready() << NOTHING
+    other >> FromClient(produce(4_000, 1) + produce(4_000, 2)) << ToBroker() << NOTHING
+    assert charged.peek(("alice", ""), play.now_ms) == 0.0
+    play >> FromBroker(produced(1)) << ToClient(produced(1, 8_500)) << Mute(8_500)
+    other >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
+
+
+def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1_000.0}})
+    play = setup.play
+    play >> Ready() << NOTHING
+    play.session.stalled(True, play.now_ms)
+    play >> FromClient(produce(4_000, 1)) << ToBroker() << NOTHING
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 400.0
+    play >> FromClient(produce(7_000, 2)[:-1]) << NOTHING  # comes after the first is answered
+    headroom = setup.rules.context("alice", "app").headroom
+    assert headroom is not None
+    assert headroom.idle

@@ -1,0 +1,136 @@
+"""Attackers of a quota beside real clients and a real broker: all is charged, nobody waits."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka.record import MemoryRecordsBuilder
+
+from headgate.gateway import GatewayThread
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.throttle.manager import RateSensor
+
+from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
+
+__all__ = ["make_gateway"]
+pytestmark = pytest.mark.kafka4
+Make = Callable[..., GatewayThread]
+Unique = Callable[[str], str]
+RECORD_BYTES = 1_000
+
+
+def produce(
+    name: str, client: str, acks: int, records: int, correlation: int = 1, transaction: str = ""
+) -> bytes:
+    """A Produce v7 of one batch with so many records of RECORD_BYTES for partition 0."""
+    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 24)
+    for number in range(records):
+        builder.append(timestamp=number, key=None, value=bytes(RECORD_BYTES), headers=[])
+    builder.close()
+    batch = bytes(builder.buffer())
+    body = (
+        struct.pack(">h", len(transaction)) + transaction.encode() if transaction else b"\xff\xff"
+    )
+    body += struct.pack(">hii", acks, 30_000, 1) + struct.pack(">h", len(name)) + name.encode()
+    body += struct.pack(">iii", 1, 0, len(batch)) + batch
+    head = struct.pack(">hhih", 0, 7, correlation, len(client)) + client.encode()
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+def fetch(name: str, client: str, correlation: int) -> bytes:
+    """A Fetch v4 that asks for all of partition 0."""
+    body = struct.pack(">iiiib", -1, 100, 1, 100_000_000, 0) + struct.pack(">i", 1)
+    body += struct.pack(">h", len(name)) + name.encode()
+    body += struct.pack(">iiqi", 1, 0, 0, 100_000_000)
+    head = struct.pack(">hhih", 1, 4, correlation, len(client)) + client.encode()
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+@contextlib.contextmanager
+def opened(gateway: GatewayThread, buffer: int = 0) -> Iterator[socket.socket]:
+    with socket.socket() as sock:
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        sock.settimeout(60)
+        sock.connect(gateway.gateway.addresses("PLAINTEXT")[1])
+        yield sock
+
+
+def charged(gateway: GatewayThread, client: str) -> float:
+    """Bytes charged to a client id for producing, of the last windows."""
+
+    def total() -> float:
+        sensor: RateSensor | None = gateway.gateway.fronts[1].rules.managers.produce.sensor(
+            ("", client)
+        )
+        return 0.0 if sensor is None else sensor.total
+
+    return gateway.call(total)
+
+
+def records_in(bootstrap: str, name: str) -> int:
+    partition = TopicPartition(name, 0)
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_offsets(
+        {partition: OffsetSpec.latest()}
+    )
+    return int(found[partition].result(60).offset)
+
+
+def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway()
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("shared")
+    name = topic(bootstrap, unique("beside"), 1)
+    send(bootstrap, name, 8_000, RECORD_BYTES)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 3_000_000.0})
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            half = stack.enter_context(opened(gateway))
+            half.sendall(produce(name, client, 1, 900)[:600_000])
+        for _ in range(10):
+            mute = stack.enter_context(opened(gateway, 4_096))
+            asked = b"".join(fetch(name, client, n) for n in range(3))
+            mute.sendall(asked + produce(name, client, 1, 20, 3))
+        wait_for(lambda: charged(gateway, client) >= 10 * 20 * RECORD_BYTES, "what they sent whole")
+        # 27 MB may be on their way; half-sent requests, 9 MB, claim nothing of them.
+        told = send(bootstrap, name, 9_000, RECORD_BYTES, **{"client.id": client, "acks": "all"})
+        assert not told
+        rules = gateway.gateway.fronts[1].rules
+        assert gateway.call(lambda: all(room.idle for room in rules._rooms.values()))
+    assert charged(gateway, client) > 9_000 * RECORD_BYTES
+
+
+@pytest.mark.parametrize(("acks", "transaction"), [(1, ""), (1, "t" * 9_000), (0, "t" * 30_000)])
+def test_who_closes_at_once_is_charged_for_all_that_reached_the_log(
+    make_gateway: Make, unique: Unique, acks: int, transaction: str
+) -> None:
+    gateway = make_gateway(quota__window__num="60")
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("quitter")
+    name = topic(bootstrap, unique("quit"), 1)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 1e9})
+    said = produce(name, client, acks, 200, 1, transaction)
+    whole, cut = 20, len(said) // 2
+    for number in range(whole):
+        with opened(gateway) as sock:
+            # The acks come in a later segment than the header.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.sendall(said[:1_000])
+            time.sleep(0.01)
+            sock.sendall(said[1_000:])
+            if number % 2:
+                sock.shutdown(socket.SHUT_WR)
+    with opened(gateway) as sock:
+        sock.sendall(said[:cut])
+    expected = whole * (len(said) - 4) + cut - 4
+    wait_for(lambda: charged(gateway, client) >= expected, f"{expected} bytes to be charged", 20)
+    assert charged(gateway, client) == expected
+    assert records_in(bootstrap, name) <= whole * 200
