@@ -15,7 +15,7 @@ from kafka.record import MemoryRecordsBuilder
 
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.throttle.manager import RateSensor
 
 from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
@@ -134,3 +134,23 @@ def test_who_closes_at_once_is_charged_for_all_that_reached_the_log(
     wait_for(lambda: charged(gateway, client) >= expected, f"{expected} bytes to be charged", 20)
     assert charged(gateway, client) == expected
     assert records_in(bootstrap, name) <= whole * 200
+
+
+def test_a_fetch_is_charged_though_its_client_closes_at_once(
+    make_gateway: Make, unique: Unique
+) -> None:
+    gateway = make_gateway(quota__window__num="60")
+    bootstrap, client = gateway.bootstrap("PLAINTEXT"), unique("leaver")
+    name = topic(bootstrap, unique("left"), 1)
+    send(bootstrap, name, 500, RECORD_BYTES)
+    set_quota(gateway, QuotaEntity.of(client_id=client), {CONSUMER: 1e9})
+    for _ in range(5):
+        with opened(gateway) as sock:
+            sock.sendall(fetch(name, client, 1))
+
+    def fetched() -> float:
+        sensor = gateway.gateway.fronts[1].rules.managers.fetch.sensor(("", client))
+        return 0.0 if sensor is None else sensor.total
+
+    wait_for(lambda: gateway.call(fetched) >= 5 * 500 * RECORD_BYTES, "five fetches' charges", 20)
+    wait_for(lambda: gateway.call(lambda: len(gateway.gateway.fronts[1].links)) == 0, "their end")

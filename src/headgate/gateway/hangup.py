@@ -55,7 +55,7 @@ class HangupWatch:
         for fd, _ in self._epoll.poll(0):
             link = self._links.get(fd)
             if link is not None:
-                link.close("client-gone", "hung up while muted")
+                link.client_gone("hung up while muted")
 
     def close(self) -> None:
         """Stop watching."""

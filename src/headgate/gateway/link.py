@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from headgate.gateway.session import Session
     from headgate.gateway.sides import ReadBuffer
 
+LATE_ANSWER_S: Final = 10.0
+"""How long the answer to a fetch is waited for whose client has gone, to be charged; clients let
+brokers wait half a second for records. Until then the connection counts as open."""
 SET_BACK_MS: Final = 10
 """A wall clock further behind than the loop's timers are early was set back meanwhile."""
 
@@ -305,11 +308,26 @@ class Link:
             return
         identity = self.session.identity
         if side == "client":
-            self.close("client-gone", str(exc or ""))
+            self.client_gone(str(exc or ""))
         elif identity.close_reason is not None:
             self.close(identity.close_reason, identity.close_text)
         else:
             self.close("upstream-gone", str(exc or ""))
+
+    def client_gone(self, detail: str) -> None:
+        """The client has hung up: close, once all is known that it is charged for."""
+        session = self.session
+        if self.closed is not None or session.gone:
+            return
+        if self._waits or not session.client_gone(_wall_ns() // 1_000_000):
+            self.close("client-gone", detail)
+            return
+        self._hangup.forget(self)
+        self.client.abort()
+        self.client.full = False
+        self.broker_reading(True)
+        asyncio.get_running_loop().call_later(LATE_ANSWER_S, self.close, "client-gone", detail)
+        self.settle()
 
     def close(self, reason: str, detail: str = "") -> None:
         """Close both sides, once; what the client is still owed is sent first."""

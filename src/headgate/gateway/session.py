@@ -85,6 +85,25 @@ class Session(Replies):
             self._feed_broker(data, now_ms)
         except RemoteProtocolError as error:
             self._close(error.reason, f"from the broker: {error}", now_ms)
+        if self.gone and self.closed is None and not self._size_due:
+            self._close("client-gone", "", now_ms)
+
+    def client_gone(self, now_ms: int) -> bool:
+        """
+        The client has hung up: what it still had to say is dropped.
+
+        Returns:
+            Whether fetches are unanswered, which are charged by their answers' size. Then answers
+            are still wanted, and the session closes when the last of these has begun.
+        """
+        if self.closed is not None or not self._size_due:
+            return False
+        self.gone = True
+        self._held.clear()
+        self._held_size = 0
+        if self._kept is not None:
+            self._look_again(now_ms)
+        return self._size_due
 
     def wake(self, now_ms: int, due_ms: int = 0) -> None:
         """

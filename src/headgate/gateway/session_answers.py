@@ -240,11 +240,11 @@ class Replies(Requests):
             context = self.rules.context(context.principal, context.client_id)
         hold = self.hold
         if hold is None or hold.idle:
-            if not self.rules.gates.any_at(context.gates):
+            if self.gone or not self.rules.gates.any_at(context.gates):
                 return PASS
         elif hold.little:
             return LITTLE
-        elif hold.free:
+        elif hold.free or self.gone:
             return PASS
         if plan.version >= 7 and fetch.response_session(data, plan.version)[0]:
             return PASS  # an error has no records

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.gateway.commands import Ask, AwaitTurn, Close, Command, PauseClient, WakeAt
@@ -123,6 +124,7 @@ class SessionState:
         "context",
         "debts",
         "early_in",
+        "gone",
         "hold",
         "identity",
         "last_ms",
@@ -195,6 +197,7 @@ class SessionState:
         self._blocked = True  # nothing is taken from the client for now
         self._lone = False  # nothing follows the last request in flight until it is answered
         self._stalled = False  # the client doesn't take its answers
+        self.gone = False  # the client has hung up, and some of its charges aren't known yet
         self.early_in: Headroom | None = None  # where it may have early requests in flight
         self._network_due = False
 
@@ -412,6 +415,13 @@ class SessionState:
             self.leave_rooms(now_ms)
             if self._lone:
                 self._charge_claims(len(self._inflight), now_ms)
+
+    @property
+    def _size_due(self) -> bool:
+        """Whether answers that are limited by their size are due and haven't begun."""
+        begun = self._answer_left and self._answer_taken is None
+        due = islice(self._inflight, 1 if begun else 0, None)
+        return any(asked[1].kind in _LATER and asked[3].fetches_alone for asked in due)
 
     def _charge_claims(self, end: int, now_ms: int) -> None:
         """Charge what claims headroom of the first ``end`` requests in flight."""

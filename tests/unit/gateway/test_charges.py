@@ -455,3 +455,42 @@ def test_what_comes_from_a_client_that_takes_no_answers_is_charged_at_once(gatew
     headroom = setup.rules.context("alice", "app").headroom
     assert headroom is not None
     assert headroom.idle
+
+
+def test_a_fetch_is_charged_though_its_client_has_gone(gateway: Make) -> None:
+    setup = gateway({ALICE: {CONSUMER: 1_000.0}})
+    play, session = setup.play, setup.session
+    play >> Ready() << NOTHING
+    play >> FromClient(fetch(1) + produce(500, 2)) << ToBroker() << NOTHING
+    assert session.client_gone(play.now_ms)
+    assert session.held_bytes == 0  # what it said behind goes nowhere
+    told = fetched(50_000)
+    play >> FromBroker(told[:1_000]) << ToClient() << Closed("client-gone")
+    assert setup.rules.managers.fetch.peek(("alice", ""), play.now_ms) == (len(told) - 4) / 10
+    assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 0.0
+
+
+def test_nobody_stays_for_what_isnt_limited(gateway: Make) -> None:
+    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(fetch(1) + produce(500, 2)) << ToBroker() << NOTHING
+    assert not play.session.client_gone(play.now_ms)
+
+
+def test_one_session_with_two_client_ids_claims_from_one_at_a_time(gateway: Make) -> None:
+    quotas = {
+        QuotaEntity.of(client_id="app"): {PRODUCER: 1_000.0},
+        QuotaEntity.of(client_id="too"): {PRODUCER: 1_000.0},
+    }
+    setup = gateway(quotas)
+    play, charged = setup.play, setup.rules.managers.produce
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(4_000, 1) + produce(4_000, 2, client="too")) << ToBroker() << NOTHING
+    assert charged.peek(("", "app"), play.now_ms) == 400.0  # it was sure to fit
+    assert charged.peek(("", "too"), play.now_ms) == 0.0
+    for client in ("app", "too"):
+        other = Playbook(Session(setup.rules, build_plans(), StillIdentity("bob"), StillFace()))
+        other >> Ready() << NOTHING
+        other >> FromClient(produce(6_000, 1, client=client)) << ToBroker() << NOTHING
+        assert charged.peek(("", client), play.now_ms) == 400.0
+    play >> FromBroker(produced(1) + produced(2)) << ToClient(produced(1) + produced(2)) << NOTHING
