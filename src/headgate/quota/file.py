@@ -189,7 +189,8 @@ class _Reader:
         self.removals: list[tuple[QuotaEntity, Op]] = []
         self.history: list[QuotaEvent] = []
         self.static_defaults: dict[QuotaKey, float] = {}
-        self.first_line: dict[QuotaEntity, int] = {}
+        # On which lines an entity's keys are; the entity may stand in several places.
+        self.lines: dict[QuotaEntity, dict[QuotaKey, int]] = {}
         self.note: Any = None
 
     def read(self, root: yaml.Node | None) -> QuotasFile:
@@ -205,7 +206,7 @@ class _Reader:
             QuotaTable(self.values, static_defaults=self.static_defaults),
             tuple(self.removals),
             tuple(sorted(self.history, key=lambda event: event.t_ms)),
-            frozenset(self.first_line),
+            frozenset(self.lines),
             self.note,
         )
 
@@ -244,30 +245,22 @@ class _Reader:
         entity = self.entity(entity_nodes[0])
         if entity is None:
             return
-        if entity in self.first_line:
-            self.wrong(
-                node, f"{entity} stands twice; it is on line {self.first_line[entity]} already"
-            )
-            return
-        self.first_line[entity] = node.start_mark.line + 1
+        lines = self.lines.setdefault(entity, {})
         flat = []
         for key_node, value_node in pairs:
             if key_node.value == "config" and isinstance(value_node, yaml.MappingNode):
                 flat.extend(value_node.value)
             else:
                 flat.append((key_node, value_node))
-        values: dict[QuotaKey, float] = {}
         for key_node, value_node in flat:
-            parsed = self.key_value(entity, key_node, value_node, set(values))
+            parsed = self.key_value(entity, key_node, value_node, lines)
             if parsed is None:
                 continue
             key, value = parsed
             if value is None:
                 self.removals.append((entity, Op(key, None)))
             else:
-                values[key] = value
-        if values:
-            self.values[entity] = values
+                self.values.setdefault(entity, {})[key] = value
 
     def entity(self, node: yaml.Node) -> QuotaEntity | None:
         if not isinstance(node, yaml.MappingNode):
@@ -295,16 +288,22 @@ class _Reader:
         return entity
 
     def key_value(
-        self, entity: QuotaEntity, key_node: yaml.Node, value_node: yaml.Node, seen: set[QuotaKey]
+        self,
+        entity: QuotaEntity,
+        key_node: yaml.Node,
+        value_node: yaml.Node,
+        lines: dict[QuotaKey, int],
     ) -> tuple[QuotaKey, float | None] | None:
         key = QuotaKey.parse(str(key_node.value))
         if not key.is_known:
             known = ", ".join(k.name for k in KEYS)
             self.wrong(key_node, f"unknown key {key_node.value!r}; the keys are {known}")
             return None
-        if key in seen:
-            self.wrong(key_node, f"{key} stands twice for {entity}")
+        if key in lines:
+            already = f"it is on line {lines[key]} already"
+            self.wrong(key_node, f"{key} stands twice for {entity}; {already}")
             return None
+        lines[key] = key_node.start_mark.line + 1
         if value_node.tag == "tag:yaml.org,2002:null":
             return key, None
         value = self.value(value_node, key)
@@ -340,8 +339,9 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self.wrong(node, "static_defaults is a mapping of key to value")
             return
+        lines: dict[QuotaKey, int] = {}
         for key_node, value_node in node.value:
-            parsed = self.key_value(_ANY_CLIENT, key_node, value_node, set(self.static_defaults))
+            parsed = self.key_value(_ANY_CLIENT, key_node, value_node, lines)
             if parsed is not None and parsed[1] is not None:
                 self.static_defaults[parsed[0]] = parsed[1]
 
@@ -355,7 +355,7 @@ class _Reader:
         t_ms = self.number(fields["t_ms"], "t_ms")
         if entity is None or t_ms is None:
             return
-        parsed = self.key_value(entity, fields["key"], fields["value"], set())
+        parsed = self.key_value(entity, fields["key"], fields["value"], {})
         if parsed is not None:
             self.history.append(QuotaEvent(int(t_ms), entity, *parsed))
 

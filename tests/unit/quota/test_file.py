@@ -56,7 +56,7 @@ def test_every_mistake_is_reported_at_once_with_its_line() -> None:
         "   consumer_byte_rate: lots\n"
         " - entity: {ip: x, user: b}\n"
         " - 3\n"
-        " - entity: {user: a}\n"
+        " - {entity: {user: a}, producer_byte_rate: 2}\n"
         " - producer_byte_rate: 1\n"
         " - entity: {topic: t}\n"
         "bar: 1\n"
@@ -66,8 +66,26 @@ def test_every_mistake_is_reported_at_once_with_its_line() -> None:
     lines = str(caught.value).splitlines()
     assert [line.split(":")[1] for line in lines] == ["3", "4", "5", "6", "7", "8", "9", "10", "11"]
     assert lines[0].startswith("q.yaml:3: unknown key 'foo'; the keys are producer_byte_rate,")
-    assert "line 2 already" in lines[5]
+    assert "stands twice for {user=a}; it is on line 4 already" in lines[5]
     assert "Unhandled client quota entity type: topic" in lines[7]
+
+
+def test_an_entity_in_several_places_is_one_with_all_its_keys() -> None:
+    text = """
+quotas:
+  - {entity: {user: alice}, producer_byte_rate: 1}
+  - {entity: {user: bob}, producer_byte_rate: 2}
+  - {entity: {user: alice}, consumer_byte_rate: 3, request_percentage: null}
+"""
+    file = parse_quotas(text)
+    alice = QuotaEntity.of(user="alice")
+    assert file.table.get(alice, PRODUCER) == 1
+    assert file.table.get(alice, CONSUMER) == 3
+    assert [(e, op.key) for e, op in file.removals] == [(alice, REQUEST)]
+    assert len(file.mentioned) == 2
+    again = text + "  - {entity: {user: alice}, request_percentage: 5}\n"
+    with pytest.raises(InvalidQuota, match=r":6: .*percent stands twice .* on line 5"):
+        parse_quotas(again, "q.yaml")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "quotas: 3", "a: b", "quotas: [", "\t"])
