@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import re
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_every_chart_draws(page: Page, report: str) -> None:
         expect(plots.nth(place).locator(".main-svg").first).to_be_visible()
     # No colour is left as the name of a variable.
     assert not page.locator("main svg").evaluate_all(
-        "all => all.some(svg => /--(usage|heat|quota|throttle)/.test(svg.outerHTML))"
+        "all => all.some(svg => /--(usage|fetched|heat|quota|throttle)/.test(svg.outerHTML))"
     )
 
 
@@ -167,6 +168,64 @@ def test_nothing_sticks_out_of_a_narrow_window(browser: Browser, report: str) ->
     expect(page.locator("[data-chart=overview] .main-svg").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
+
+
+def test_a_phone_shows_all_there_is_of_a_quota_id(browser: Browser, report: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(report)
+    row = page.locator("#all tbody tr").first
+    cells = row.locator("th, td")
+    assert cells.count() == 10
+    edges = cells.evaluate_all("all => all.map(e => e.getBoundingClientRect().right)")
+    assert max(edges) <= 390
+    heads = page.locator("#all thead th").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().right)"
+    )
+    assert max(heads) <= 390
+    said = row.locator("td").evaluate_all(
+        "all => all.map(e => getComputedStyle(e,'::before').content)"
+    )
+    assert all(text.strip('"') for text in said)
+    # What is wider than the window says so at its edge.
+    shadows = page.locator(".scroll").first.evaluate("e => getComputedStyle(e).backgroundImage")
+    assert shadows.count("linear-gradient") == 4
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "most"), [(1300, 20_000), (390, 26_000)])
+def test_a_thousand_rows_are_folded_and_all_can_be_found(
+    browser: Browser, large: str, width: int, most: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(large)
+    shown = page.locator("#all tbody tr:not([hidden])")
+    first = shown.count()
+    assert first <= 50
+    assert page.evaluate("document.documentElement.scrollHeight") < most
+    more = page.locator("#all ~ button.more")
+    more.click()
+    expect(shown).to_have_count(11 * first)
+    page.get_by_label("Find").fill("user777")
+    expect(shown).to_have_count(1)
+    expect(more).to_be_hidden()
+    page.get_by_label("Find").fill("")
+    expect(more).to_be_visible()
+    page.close()
+
+
+def test_produced_and_fetched_differ_in_hue_and_in_line(page: Page, report: str) -> None:
+    page.goto(report)
+    lines = page.locator("[data-chart=overview] .scatterlayer path.js-line")
+    expect(lines).to_have_count(2)
+    looks = lines.evaluate_all("all => all.map(e => [e.style.stroke, e.style.strokeDasharray])")
+    hues = []
+    for stroke, _ in looks:
+        r, g, b = (int(n) / 255 for n in re.findall(r"\d+", stroke)[:3])
+        hues.append(colorsys.rgb_to_hls(r, g, b)[0] * 360)
+    assert abs(hues[0] - hues[1]) > 50
+    assert bool(looks[0][1].strip("0px")) != bool(looks[1][1].strip("0px"))
 
 
 def test_on_paper_charts_are_drawn_and_the_contents_left_out(

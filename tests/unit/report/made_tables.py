@@ -103,6 +103,8 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
                      requests=int(requests * share), bytes=int(total * share))
             )  # fmt: skip
         for plan, factor in (("logged", 1.0), ("half", 1.9), ("double", 0.2)):
+            held = told if kind.startswith("consumer") else 0
+            least = max(int(told * factor), held if factor > 1 else 0)
             what_if.append(
                 _row("what_if", plan=plan, quota_type=kind, quota_id=who, quota_user=user,
                      quota_client_id="", broker_id=rows[0]["broker_id"], principal=user,
@@ -110,7 +112,10 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
                      requests=requests, bytes=total, throttled_requests=int(throttled * factor),
                      throttle_time_ms=int(told * factor), max_throttle_time_ms=9_800,
                      delayed_bytes=int(total * min(1.0, 0.3 * factor)) if told else 0,
-                     delayed_share=0.3 * factor if told else 0.0, first_ms=T0, last_ms=T0)
+                     delayed_share=0.3 * factor if told else 0.0, first_ms=T0, last_ms=T0,
+                     withheld_requests=throttled if held else 0,
+                     least_throttle_time_ms=least,
+                     most_throttle_time_ms=None if held and factor > 1 else max(least, held))
             )  # fmt: skip
         recommend.append(
             _row("recommend", quota_type=kind, entity=source or f"{{user={who[:-1]}}}", user=user,

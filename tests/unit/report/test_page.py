@@ -10,10 +10,10 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from made_tables import usage_row, write
+from made_tables import everything, usage_row, write
 
 from headgate.cli import report as command
-from headgate.pipeline.report import build_report, read_tables, render, write_report
+from headgate.pipeline.report import build_report, charts, read_tables, render, write_report
 from headgate.pipeline.report.charts import all_charts, label, series_of, short
 from headgate.pipeline.report.render import fidelity
 
@@ -227,3 +227,23 @@ def test_long_names_that_look_alike_stay_apart(made: Path) -> None:
     other = replace(tenant, quota_id="x" * 301, index=2)
     assert label(one) != label(other)
     assert label(replace(tenant, quota_id="u:c", index=1)) == f"u:c  {tenant.what}"
+
+
+def test_one_plan_far_above_the_rest_doesnt_flatten_their_bars() -> None:
+    assert charts._scaled(["logged", "half", "double"], [100.0, 190.0, 20.0]) == {}
+    assert charts._scaled(["logged", "none"], [100.0, 0.0]) == {}
+    layout = charts._scaled(["logged", "tenth", "none"], [100.0, 1e6, 0.0])
+    assert layout["yaxis"]["type"] == "log"
+    low, high = layout["yaxis"]["range"]
+    assert low < 2 < 6 < high
+    # The shortest bar that there is has a tenth of the height at least.
+    assert (2 - low) / (high - low) > 0.1
+    assert [note["x"] for note in layout["annotations"]] == ["none"]
+
+
+def test_what_was_withheld_is_told_beside_the_plans(tmp_path: Path) -> None:
+    place = everything(tmp_path, 20, 60)
+    page = write_report(place, place / "report.html", generated_ms=1).path.read_text()
+    assert "A broker answers a throttled fetch empty" in page
+    assert re.search(r">half</span>: [^<]+ or more</li>", page)
+    assert re.search(r">double</span>: [^<]+ to [^<]+</li>", page)

@@ -9,6 +9,7 @@ follows the page's light, dark and printed looks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,9 @@ MOST_HEAT_ROWS: Final = 40
 LONGEST: Final = 40  # characters of a name in a chart
 MOST_FLOWS: Final = 24
 MOST_CARDS: Final = 12
+
+FLATTENING: Final = 25
+"""Bars so many times as long as the shortest leave it a line."""
 
 BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
@@ -93,16 +97,16 @@ def overview(report: Report) -> Chart:
     """Bytes in and out of the cluster over time, and the time clients were told to wait."""
     x, title, kind = times(report)
     traces, rows = [], []
-    for quota_type, name, colour in (
-        ("producer_byte_rate", "produced", "--usage"),
-        ("consumer_byte_rate", "fetched", "--usage-2"),
+    for quota_type, name, colour, dash in (
+        ("producer_byte_rate", "produced", "--usage", "solid"),
+        ("consumer_byte_rate", "fetched", "--fetched", "dot"),
     ):
         line = report.flow.get(quota_type)
         if line:
             rates = [value / report.bin_s for value in line]
             traces.append(
                 {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": _round(rates),
-                 "line": {"color": colour, "width": 2, "shape": "hv"},
+                 "line": {"color": colour, "width": 2, "shape": "hv", "dash": dash},
                  "hovertemplate": "%{y:.3s}B/s<extra>" + name + "</extra>"}
             )  # fmt: skip
             rows.append((name, words.amount(sum(line), "B"), words.amount(max(rates), "B/s")))
@@ -257,6 +261,22 @@ def _between(say: Callable[[Any], str], least: float, most: float) -> str:
     return say(most) if least == most else f"{say(least)} to {say(most)}"
 
 
+def _scaled(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+    """Return a logarithmic scale for bars of which one would flatten the rest; else nothing."""
+    above = sorted(value for value in values if value > 0)
+    if len(above) < 2 or above[-1] < FLATTENING * above[0]:
+        return {}
+    lowest, highest = math.log10(above[0]), math.log10(above[-1])
+    return {
+        "yaxis": {"title": {"text": "throttle time told, s (log scale)"}, "type": "log",
+                  "range": [lowest - 0.7, highest + 0.15 * (highest - lowest) + 0.1], "dtick": 1},
+        # A logarithm has no 0: its place is below the axis' foot.
+        "annotations": [{"x": name, "y": 0, "yref": "paper", "text": "none", "showarrow": False,
+                         "yanchor": "bottom"} for name, value in zip(names, values, strict=True)
+                        if value <= 0],
+    }  # fmt: skip
+
+
 def plans(report: Report) -> Chart | None:
     """The same traffic under other quotas."""
     if len(report.plans) < 2:
@@ -288,7 +308,7 @@ def plans(report: Report) -> Chart | None:
              "hovertemplate": "%{x}: %{y:.1f} s told<extra></extra>", "showlegend": False}
         ],
         {"yaxis": {"title": {"text": "throttle time told, s"}, "rangemode": "tozero"},
-         "xaxis": {"type": "category"}, "bargap": 0.5},
+         "xaxis": {"type": "category"}, "bargap": 0.5} | _scaled(names, seconds),
         ("plan", "quota-ids throttled", "requests throttled", "told in all", "bytes delayed"),
         rows,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline.report import charts, words
 from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.tables import read_tables
+from headgate.quota.key import format_value
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
     )
     env.filters.update(
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
-        moment=words.moment,
+        moment=words.moment, exactly=format_value,
     )  # fmt: skip
     data = {
         "tenants": [charts.series_of(tenant) for tenant in report.tenants],

@@ -16,14 +16,15 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     One row per plan: how many would have waited, for how long, which share of their bytes.
 
     ``throttled``, ``throttle_ms`` and ``delayed`` add all limits up, and are the most it can be
-    where some are of the same requests; ``…_least`` the least (``pipeline.bounds``).
+    where some are of the same requests; ``…_least`` the least (``pipeline.bounds``). ``withheld``
+    fetches have no bytes in the log: with them it is ``at_least`` and ``at_most`` (None: unknown).
     """
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         plan = found.setdefault(
             row["plan"],
             {"plan": row["plan"], "requests": 0, "throttled": 0, "throttle_ms": 0, "bytes": 0,
-             "delayed": 0, "ids": set()},
+             "delayed": 0, "ids": set(), "withheld": 0, "at_least": 0, "at_most": 0},
         )  # fmt: skip
         # Limits that Kafka doesn't have are second rows of the same requests.
         if ":" not in row["quota_type"]:
@@ -32,6 +33,14 @@ def plans(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         plan["throttled"] += row["throttled_requests"]
         plan["throttle_ms"] += row["throttle_time_ms"]
         plan["delayed"] += row["delayed_bytes"]
+        # Tables of older versions have none of these.
+        withheld = row.get("withheld_requests") or 0
+        least = row["least_throttle_time_ms"] if withheld else row["throttle_time_ms"]
+        most = row["most_throttle_time_ms"] if withheld else least
+        plan["withheld"] += withheld
+        plan["at_least"] += least
+        unknown = most is None or plan["at_most"] is None
+        plan["at_most"] = None if unknown else plan["at_most"] + most
         if row["throttled_requests"]:
             plan["ids"].add((row["quota_type"], row["quota_id"]))
     bounds = bounds_by_plan(rows)

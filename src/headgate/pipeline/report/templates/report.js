@@ -161,15 +161,40 @@
   const wanted = /^#tenant-(\d+)$/.exec(location.hash);
   if (wanted) open(+wanted[1]);
 
+  // Long tables are folded: their first rows, and a button for more.
+  const MOST = innerWidth < 640 ? 20 : 50;
+  const fold = (table) => {
+    const body = $("tbody", table), all = [...body.rows];
+    let most = MOST, wanted = () => true;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plain more";
+    const show = () => {
+      let matching = 0;
+      for (const row of body.rows) row.hidden = !wanted(row) || ++matching > most;
+      button.hidden = matching <= most;
+      button.textContent = `Show ${Math.min(matching - most, 10 * MOST)} more of ${matching}`;
+      return matching;
+    };
+    if (all.length > MOST) table.after(button);
+    button.addEventListener("click", () => {
+      const next = [...body.rows].filter((row) => !row.hidden).length;
+      most += 10 * MOST;
+      show();
+      const row = body.rows[next];
+      if (row) { row.tabIndex = -1; row.focus(); }
+    });
+    window.addEventListener("beforeprint", () => { most = Infinity; show(); });
+    show();
+    return { show, find: (test) => { wanted = test; return show(); } };
+  };
+  const tables = new Map($$("main table").map((table) => [table, fold(table)]));
+
   // The table of all: find and sort.
-  const rows = $$("#all tbody tr"), found = $("#found");
+  const rows = $$("#all tbody tr"), found = $("#found"), all = tables.get($("#all"));
   $("#find").addEventListener("input", (event) => {
     const text = event.target.value.trim().toLowerCase();
-    let shown = 0;
-    for (const row of rows) {
-      row.hidden = text !== "" && !row.textContent.toLowerCase().includes(text);
-      shown += !row.hidden;
-    }
+    const shown = all.find((row) => text === "" || row.textContent.toLowerCase().includes(text));
     found.textContent = text ? `${shown} of ${rows.length}` : "";
   });
   $$("#all [data-sort]").forEach((button) => button.addEventListener("click", () => {
@@ -180,6 +205,7 @@
     const value = (row) => { const cell = row.children[column]; return cell.dataset.v !== undefined ? +cell.dataset.v : cell.textContent.trim().toLowerCase(); };
     rows.sort((a, b) => { const [p, q] = [value(a), value(b)]; return (p < q ? -1 : p > q ? 1 : 0) * (down ? -1 : 1); });
     body.append(...rows);
+    all.show();
   }));
 
   // Say in the contents which section is read.
