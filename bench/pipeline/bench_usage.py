@@ -129,7 +129,7 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     from headgate.pipeline.filesplits import cut, find_files
 
     cpu, wall = tree_cpu(), time.perf_counter()
-    emitted = sources.read_activity(spark, cut(find_files([log])))
+    emitted = sources.emit_activity(spark, cut(find_files([log])))
     keys = ("principal", "client_id", "quota_type", "second_ms")
     sums = sources.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
     sums.write.parquet(f"{out}/headgate")

@@ -170,3 +170,40 @@ def test_answers_on_a_real_log_are_golden(spark: SparkSession, tmp_path: Path) -
     assert names == {"what-if", "chargeback", "storms", "effective", "recommend"}
     columns = pq.read_schema(tmp_path / "summary" / "what-if.parquet").names
     assert columns == ["command", "name", "value", "text", "unit", "note"]
+
+
+def test_the_documented_functions_give_the_commands_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example in docs/reference/pipeline.md, run as it stands, against the commands' tables."""
+    page = (DATA.parents[2] / "docs" / "reference" / "pipeline.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    log = tmp_path / "log.gz"
+    log.write_bytes(PUBLIC.read_bytes())
+    (tmp_path / "quotas.yaml").write_text(QUOTAS.read_text())
+    (tmp_path / "tight.yaml").write_text(QUOTAS.read_text().replace("120000", "60000"))
+    monkeypatch.chdir(tmp_path)
+    assert "/var/log/kafka/kafka-request.log*" in example
+    made: dict[str, Any] = {}
+    exec(example.replace("/var/log/kafka/kafka-request.log*", str(log)), made)
+    out = tmp_path / "out"
+    quotas = ("--quotas", "quotas.yaml")
+    run(pipeline.main_usage, out, *quotas, log=log)
+    run(pipeline.main_chargeback, out, *quotas, log=log)
+    run(pipeline.main_effective, out, *quotas, log=log)
+    run(pipeline.main_what_if, out, *quotas, "--plan", "tight.yaml", log=log)
+    run(pipeline.main_replay, out, *quotas, log=log)
+    for name, table in {
+        "by_second": "usage",
+        "by_hour": "usage_hour",
+        "bills": "chargeback",
+        "whose": "effective",
+        "compared": "what_if",
+        "replayed": "replay",
+    }.items():
+        frame = made[name]
+        columns = frame.columns
+        want = query(out, f"select {', '.join(columns)} from {table}")
+        got = [tuple(row) for row in frame.select(*columns).collect()]
+        assert len(got) == len(want) > 0, name
+        assert sorted(got, key=repr) == sorted(want, key=repr), name

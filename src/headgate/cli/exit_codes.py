@@ -14,3 +14,5 @@ USAGE: Final = 2
 """The command line makes no sense; nothing was tried."""
 CHANGES: Final = 3
 """``headgate plan`` found changes."""
+INTERRUPTED: Final = 130
+"""Ctrl-C; as a shell says it of a program that SIGINT ended."""

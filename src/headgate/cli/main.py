@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(line, file=sys.stderr)
         return exit_codes.FAILED
     except KeyboardInterrupt:
-        return 130
+        return exit_codes.INTERRUPTED
 
 
 def kafka_quotas() -> int:

@@ -8,15 +8,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.cli.pipeline_options import (
-    Opened,
-    closing_table,
-    command,
-    number,
-    parser,
-    share,
-    utc,
-)
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import Opened, parser
+from headgate.cli.pipeline_print import closing_table, number, share, utc
 from headgate.cli.pipeline_reading import print_bad_lines
 from headgate.cli.pipeline_stream import Sums, add_growing, run_sums
 from headgate.quota.key import QuotaKey

@@ -8,21 +8,17 @@ import argparse
 import os
 import re
 import socket
-import sys
 import tempfile
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.table import Table as RichTable
 
-from headgate.cli import exit_codes
 from headgate.cli.output import printable
+from headgate.cli.pipeline_places import too_small, unwritable
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import quotas as quotas_module
 from headgate.pipeline.filesplits import Split, cut, find_files
@@ -34,6 +30,11 @@ if TYPE_CHECKING:
     from headgate.pipeline.run import Run
 
 
+# Where no request is found.
+HINT: Final = (
+    "is it the file of kafka.request.logger, and is that logger at DEBUG? "
+    "docs/howto/request-logs.md says how. --allow-empty makes empty tables"
+)
 # About inputs, printed at the start.
 MOST_NOTES: Final = 5
 
@@ -85,6 +86,18 @@ def parser(
         metavar="N",
         help="the cluster's num.partitions, for topics created with the default (-1) whose number "
         "a log doesn't tell (default: 1, as Kafka's)",
+    )
+    source.add_argument(
+        "--copies",
+        choices=("refuse", "once", "count"),
+        default="refuse",
+        help="files that begin with the same request: refuse them, read the largest once, or "
+        "count them all (default: refuse; x and x.gz are one in any case)",
+    )
+    source.add_argument(
+        "--allow-empty",
+        action="store_true",
+        help="write empty tables where there is no request at all; else that is an error",
     )
     limits = made.add_argument_group("quotas")
     limits = limits.add_mutually_exclusive_group(required=quotas_required)
@@ -188,9 +201,12 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
             broker_id=arguments.broker_id,
             broker_id_pattern=arguments.broker_id_pattern,
             notes=notes,
+            copies=arguments.copies,
         )
     except ConfigError as exc:
         mistakes.append(str(exc))
+    if files and not any(size for _, size in files) and not arguments.allow_empty:
+        mistakes.append(f"--requests: there is nothing in any file; {HINT}")
     try:
         found = read_quotas(arguments)
     except HeadgateError as exc:
@@ -204,6 +220,9 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     mistakes += _unreachable(arguments.master)
     # Made, and so tried, only where the rest is right.
     mistakes += [] if mistakes else unwritable(arguments.out)
+    if not mistakes:
+        spark_dir = config.get("spark.local.dir", "").partition(",")[0]
+        mistakes += too_small(command, arguments.out, files, spark_dir)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     megabytes = sum(size for _, size in files) / 1e6
@@ -219,30 +238,6 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
     run = start(command, arguments, console, config)
     yield Opened(run, splits, found, arguments)
-
-
-def unwritable(out: str) -> list[str]:
-    """
-    Make a directory for tables; say what is in the way.
-
-    Args:
-        out: a local path, or a URI, whose file system Spark knows better.
-    """
-    if "://" in out:
-        return []
-    path = Path(out).absolute()
-    there = next(p for p in (path, *path.parents) if p.exists())
-    if not there.is_dir():
-        which = "is" if there == path else f"{there} is"
-        return [f"--out {out}: {which} a file; give a directory for the tables"]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as exc:
-        why = exc.strerror or exc
-        return [f"--out {out}: can't be written to ({why}); give another directory for the tables"]
-    return []
 
 
 def _unreachable(master: str | None) -> list[str]:
@@ -350,90 +345,3 @@ def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
         return table
     finally:
         store.close()
-
-
-def command(name: str, function: Any, argv: Sequence[str], made: argparse.ArgumentParser) -> int:
-    """
-    Parse, run, and turn our errors into a message and an exit status.
-
-    Args:
-        name: the command, for messages.
-        function: takes the parsed arguments.
-        argv: arguments after the command's name.
-        made: the command's parser.
-    """
-    arguments = made.parse_args(list(argv))
-    try:
-        function(arguments)
-    except HeadgateError as exc:
-        for line in str(exc).splitlines():
-            print(f"headgate {name}: {printable(line)}", file=sys.stderr)
-        return exit_codes.FAILED
-    except Exception as exc:
-        if not type(exc).__module__.startswith(("pyspark", "py4j")):
-            raise
-        _complain_of_spark(name, exc)
-        return exit_codes.FAILED
-    return exit_codes.DONE
-
-
-_SAID: Final = re.compile(r"(?:: |Caused by: )?([\w.$]+(?:Error|Exception)): (.+)")
-
-
-def _complain_of_spark(name: str, exc: Exception) -> None:
-    """Say in a line what Spark says in pages, and where the pages are."""
-    pages = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getpid()}.txt"
-    pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    # A worker's own words come last before Java's stack; Java's come first.
-    said = [m for line in lines if (m := _SAID.match(line))]
-    worker = [m for m in said if "." not in m[1]]
-    text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
-    print(f"headgate {name}: Spark failed: {printable(text)}", file=sys.stderr)
-    print(f"headgate {name}: all that it said is in {pages}", file=sys.stderr)
-
-
-def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a run's closing table to stdout; numbers to the right."""
-    table = RichTable(title=title, title_justify="left", title_style="bold")
-    for i, column in enumerate(columns):
-        numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*[shortened(printable(str(v))) for v in row])
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table, highlight=False, markup=False)
-
-
-# A name this long would fill the table; its ends tell it from others.
-_LONG: Final = re.compile(r"(\S{60})\S{40,}(\S{20})")
-
-
-def shortened(text: str) -> str:
-    """Return a cell without the middle of names of 120 characters or more; paths stay whole."""
-    return text if text.startswith("/") or "://" in text else _LONG.sub(r"\1…\2", text)
-
-
-def _numeric(text: Any) -> bool:
-    return bool(_NUMBER.fullmatch(str(text))) or str(text) in ("", "-", "unlimited")
-
-
-_NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3})?")
-
-
-def number(value: float | None, unit: str = "") -> str:
-    """Return a number for the closing table: thin, rounded, "unlimited" for None."""
-    if value is None:
-        return "unlimited"
-    text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
-    return f"{text} {unit}".rstrip()
-
-
-def share(value: float | None) -> str:
-    """Return a share as a percentage, "-" for None."""
-    return "-" if value is None else f"{value:.1%}"
-
-
-def utc(ms: int) -> str:
-    """Return a moment in UTC, to the second."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

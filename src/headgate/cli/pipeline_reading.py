@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.cli.pipeline_options import Opened, closing_table, number
+from headgate.cli.pipeline_options import HINT, Opened
+from headgate.cli.pipeline_print import closing_table, number
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,7 +20,7 @@ def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
     """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
     from headgate.pipeline import sources
 
-    return sources.read_activity(
+    return sources.emit_activity(
         on.spark,
         on.splits,
         time_zone=on.arguments.time_zone,
@@ -73,16 +75,39 @@ def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
     run.figure("time_zone", text=on.arguments.time_zone, note="assumed where a log prints none")
 
 
+def refuse_nothing(on: Opened) -> None:
+    """
+    Say where logs hold no request at all; to be called before tables are replaced.
+
+    Raises:
+        ConfigError: they hold none, and --allow-empty isn't given.
+    """
+    figures = {f.name: f.value or 0 for f in on.run.figures}
+    if on.arguments.allow_empty or any(split.kind != "log" for split in on.splits):
+        return
+    if figures["lines"] > figures["bad_lines"]:
+        return
+    if figures["bad_lines"]:
+        _print_reasons(on, f"{_count(figures['bad_lines'])} couldn't be read")
+    found = "there is nothing in it" if not figures["lines"] else "none of its lines is a request"
+    raise ConfigError(f"no table was changed: {found}; {HINT}")
+
+
 def print_bad_lines(on: Opened) -> None:
     """Say how many lines couldn't be read, and why."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-
     bad = next(f.value for f in on.run.figures if f.name == "bad_lines")
     if not bad:
         print("Every line was read.")
         return
+    _print_reasons(on, f"{_count(bad)} couldn't be read, kept in {on.run.path('bad_lines')}")
+
+
+def _print_reasons(on: Opened, title: str) -> None:
+    """Print why lines couldn't be read."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
     reasons = (
         on.run.read(schema.BAD_LINES)
         .groupBy("reason")
@@ -92,30 +117,11 @@ def print_bad_lines(on: Opened) -> None:
         .collect()
     )
     closing_table(
-        f"{_count(bad)} couldn't be read, kept in {on.run.path('bad_lines')}",
+        title,
         ("lines", "reason", "for instance"),
         [(number(r["n"]), r["reason"], f"{r['file']} byte {r['at']}") for r in reasons],
     )
-    hint = hint_of(next((f.value for f in on.run.figures if f.name == "lines"), None), bad)
-    if hint:
-        print(hint)
 
 
 def _count(lines: float) -> str:
     return "1 line" if lines == 1 else f"{number(lines)} lines"
-
-
-def hint_of(lines: float | None, bad: float) -> str:
-    """
-    Return what to look at where nothing at all could be read; "" elsewhere.
-
-    Args:
-        lines: how many there were; None: not known (a growing input).
-        bad: how many of them couldn't be read.
-    """
-    if lines is None or bad < lines:
-        return ""
-    return (
-        "None of it is a request. Is this the file of kafka.request.logger, and is that logger at "
-        "DEBUG? docs/howto/request-logs.md says how."
-    )

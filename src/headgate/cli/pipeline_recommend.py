@@ -8,14 +8,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headgate.cli.pipeline_options import (
-    Opened,
-    add_windows,
-    closing_table,
-    command,
-    number,
-    parser,
-)
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import Opened, add_windows, parser
+from headgate.cli.pipeline_print import closing_table, number
 from headgate.cli.pipeline_reading import pack, print_bad_lines
 from headgate.cli.pipeline_stream import Replays, add_growing, run_replays
 from headgate.errors import ConfigError
@@ -154,7 +149,8 @@ def _tell(on: Opened) -> None:
     if rows:
         print(
             "throttled s: of all whom a row concerns, in this data, by the current quotas; "
-            "then: with the recommended ones (each kind of action tried by itself)."
+            "then: with the recommended ones (each kind of action tried by itself). Of fetches a "
+            "broker's log holds only those that were let through: what-if gives bounds."
         )
     waiting = sum(r["action"] == "wait" for r in rows)
     if waiting:

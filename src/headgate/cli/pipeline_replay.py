@@ -8,15 +8,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.cli.pipeline_options import (
-    Opened,
-    add_windows,
-    closing_table,
-    command,
-    number,
-    parser,
-    share,
-)
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import Opened, add_windows, parser
+from headgate.cli.pipeline_print import closing_table, number, share
 from headgate.cli.pipeline_reading import pack_once, print_bad_lines
 from headgate.cli.pipeline_stream import Replays, add_growing, run_replays
 

@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from headgate.cli.pipeline_options import Opened, read_quotas, start, unwritable
-from headgate.errors import ConfigError
+from headgate.cli.pipeline_options import Opened, read_quotas, start
+from headgate.cli.pipeline_places import unwritable
+from headgate.errors import ConfigError, HeadgateError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,7 +118,8 @@ def add_growing(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--incremental",
         action="store_true",
-        help="read only files of the directory (or messages) that are new since the last run",
+        help="read only what is new since the last run: lines (also of a log that is being "
+        "written and renamed), journals' closed files, messages",
     )
     group.add_argument(
         "--follow",
@@ -145,14 +146,20 @@ def run_sums(arguments: argparse.Namespace, sums: Sums) -> None:
     if not arguments.requests:
         raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
     from headgate.cli.pipeline_options import opened
-    from headgate.cli.pipeline_reading import activity_of, read_activity, write_bad_lines
+    from headgate.cli.pipeline_reading import (
+        activity_of,
+        read_activity,
+        refuse_nothing,
+        write_bad_lines,
+    )
     from headgate.pipeline import sources
 
     with opened(arguments, sums.command) as on:
-        emitted = read_activity(on, connections=sums.connections).persist()
-        sums.write(on, activity_of(emitted), sources.connections(emitted))
-        write_bad_lines(on, emitted)
-        on.run.write_summary()
+        with on.run.replacing():
+            emitted = read_activity(on, connections=sums.connections).persist()
+            sums.write(on, activity_of(emitted), sources.connections(emitted))
+            write_bad_lines(on, emitted)
+            refuse_nothing(on)
         sums.tell(on)
 
 
@@ -164,16 +171,22 @@ def run_replays(arguments: argparse.Namespace, replays: Replays) -> None:
     if not arguments.requests:
         raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
     from headgate.cli.pipeline_options import opened
-    from headgate.cli.pipeline_reading import activity_of, read_activity, write_bad_lines
+    from headgate.cli.pipeline_reading import (
+        activity_of,
+        read_activity,
+        refuse_nothing,
+        write_bad_lines,
+    )
 
     with opened(arguments, replays.command) as on:
-        if replays.activity:
-            emitted = read_activity(on).persist()
-            replays.write(on, activity_of(emitted))
-        else:
-            emitted = replays.write(on, None)
-        write_bad_lines(on, emitted)
-        on.run.write_summary()
+        with on.run.replacing():
+            if replays.activity:
+                emitted = read_activity(on).persist()
+                replays.write(on, activity_of(emitted))
+            else:
+                emitted = replays.write(on, None)
+            write_bad_lines(on, emitted)
+            refuse_nothing(on)
         replays.tell(on)
 
 
@@ -241,16 +254,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     from headgate.pipeline.stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
-        raise ConfigError("give either one --requests DIRECTORY or a --topic to follow")
-    if len(arguments.requests) > 1:
-        raise ConfigError("--incremental and --follow take one directory of rolled files")
-    for path in map(Path, arguments.requests):
-        if not path.is_dir():
-            what = "is a file" if path.exists() else "there is no such directory"
-            raise ConfigError(
-                f"--requests {path}: {what}; --incremental and --follow take one directory of "
-                "rolled files"
-            )
+        raise ConfigError("give either --requests PATH… or a --topic to follow")
     try:
         zone_of(arguments.time_zone)
     except ValueError as exc:
@@ -265,7 +269,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     if in_the_way:
         raise ConfigError("\n".join(in_the_way))
     console = Console(stderr=True)
-    what = arguments.topic or arguments.requests[0]
+    what = arguments.topic or ", ".join(arguments.requests)
     console.print(
         f"{answer.command}: following {what}; time zone of logs that print none: "
         f"{arguments.time_zone}",
@@ -284,8 +288,8 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
             took = time.monotonic() - began
             console.print(f"round {number}: tables are made, in {took:.1f} s", highlight=False)
 
-    query = streaming.start(
-        run.spark, source, parts, after, once=not arguments.follow, trigger_s=arguments.every
+    query = source.start(
+        run.spark, parts, after, once=not arguments.follow, every_s=arguments.every
     )
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
@@ -298,6 +302,8 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     finally:
         query.stop()
     failure = query.exception()
+    if isinstance(failure, HeadgateError):
+        raise failure
     if failure is not None:
         raise ConfigError(f"the stream ended: {failure}")
     run.console = console
@@ -319,7 +325,7 @@ def _source(arguments: argparse.Namespace) -> Source:
             default_partitions=arguments.default_partitions,
         )
     return streaming.Directory(
-        str(Path(arguments.requests[0]).absolute()),
+        arguments.requests,
         files_per_round=arguments.files_per_round,
         time_zone=arguments.time_zone,
         broker_id=arguments.broker_id,

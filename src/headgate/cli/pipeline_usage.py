@@ -8,7 +8,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headgate.cli.pipeline_options import Opened, closing_table, command, number, parser
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import Opened, parser
+from headgate.cli.pipeline_print import closing_table, number
 from headgate.cli.pipeline_reading import print_bad_lines
 from headgate.cli.pipeline_stream import Sums, add_growing, run_sums
 

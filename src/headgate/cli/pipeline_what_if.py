@@ -9,22 +9,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.pipeline_options import (
-    Opened,
-    add_windows,
-    closing_table,
-    command,
-    number,
-    parser,
-    share,
-)
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import Opened, add_windows, parser
+from headgate.cli.pipeline_print import closing_table, number, share
 from headgate.cli.pipeline_reading import pack_once, print_bad_lines
 from headgate.cli.pipeline_stream import Replays, add_growing, run_replays
 from headgate.errors import ConfigError
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, Row
 
     from headgate.pipeline.bounds import Bounds
     from headgate.pipeline.quotas import Quotas
@@ -91,7 +85,7 @@ def _what_if(arguments: argparse.Namespace) -> None:
         )
         packed = pack_once(on, options)
         on.run.write(
-            packed.transform(what_if.what_if_packed(options)),
+            packed.transform(what_if.what_if_packed(options, in_force=bool(given))),
             schema.WHAT_IF,
             words="reading and replaying under " + ", ".join(p.name for p in tried),
         )
@@ -99,6 +93,12 @@ def _what_if(arguments: argparse.Namespace) -> None:
             name = f"{r['plan']}.{r['kind']}" if r["kind"] else r["plan"]
             on.run.figure(f"{name}.throttled_s", r["ms"] / 1000, unit="s")
             on.run.figure(f"{name}.throttled_requests", r["throttled"], unit="requests")
+            if r["withheld"] and r["plan"] != what_if.LOGGED:
+                note = f"with {r['withheld']} fetches that the log holds no bytes of"
+                on.run.figure(f"{name}.at_least_s", r["least"] / 1000, unit="s", note=note)
+                most = None if r["most"] is None else r["most"] / 1000
+                text = None if r["most"] is not None else "nothing tells"
+                on.run.figure(f"{name}.at_most_s", most, text=text, unit="s", note=note)
         for name, found in _together(on.run.read(schema.WHAT_IF)).items():
             for which, ms in (("least", found.least[1]), ("most", found.most[1])):
                 note = f"by all limits together, at {which}"
@@ -112,6 +112,7 @@ def _what_if(arguments: argparse.Namespace) -> None:
         _tell_together(on, _names(tried))
         _tell_clients(table, _names(tried))
         print("Open-loop: a throttled client would have sent later than it did.")
+        _tell_withheld(table, bool(given))
         _tell_left_out(tried, tuple(capacities.items()))
         print_bad_lines(on)
 
@@ -157,6 +158,7 @@ def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
             F.sum("throttled_requests").alias("throttled"),
             F.sum("throttle_time_ms").alias("ms"),
             F.sum("delayed_bytes").alias("delayed"),
+            *_between(),
             F.countDistinct(
                 F.when(F.col("throttled_requests") > 0, F.struct("principal", "client_id"))
             ).alias("who"),
@@ -164,6 +166,47 @@ def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
         .collect()
     )
     return sorted(found, key=lambda r: (names.index(r["plan"]), r["kind"]))
+
+
+def _between() -> list[Column]:
+    """Return the sums between which throttling lies; the most is null where any row's is."""
+    from pyspark.sql import functions as F
+
+    most = F.col("most_throttle_time_ms")
+    return [
+        F.sum("withheld_requests").alias("withheld"),
+        F.sum("least_throttle_time_ms").alias("least"),
+        F.when(F.count(most) == F.count(F.lit(1)), F.sum(most)).alias("most"),
+    ]
+
+
+def seconds_between(least_ms: int, most_ms: int | None) -> str:
+    """Return seconds for the closing table: one figure, two, or the least alone."""
+    least = number(least_ms / 1000)
+    if most_ms is None:
+        return f"≥ {least}"
+    most = number(most_ms / 1000)
+    return least if most == least else f"{least} to {most}"
+
+
+def _tell_withheld(table: DataFrame, in_force: bool) -> None:
+    """Say what throttled fetches leave open, where there are any."""
+    from pyspark.sql import functions as F
+
+    logged = table.where(F.col("plan") == "logged").where("withheld_requests > 0")
+    row = logged.agg(F.sum("withheld_requests"), F.sum("throttle_time_ms")).first()
+    if row is None or not row[0]:
+        return
+    rest = (
+        "under a limit below the one in force it's at least what the log says, above it at most"
+        if in_force
+        else "give the quotas that were in force by --quotas, and bounds are closer"
+    )
+    print(
+        f"A broker answers throttled fetches empty and logs no bytes of them ({number(row[0])} "
+        f"fetches, {number(row[1] / 1000)} s): no plan is charged with what was withheld, so "
+        f"seconds of fetch quotas are bounds (≥: at least); {rest}."
+    )
 
 
 def _tell_plans(table: DataFrame, names: list[str]) -> None:
@@ -176,7 +219,7 @@ def _tell_plans(table: DataFrame, names: list[str]) -> None:
                 f"  by {_KINDS[r['kind']]}" if r["kind"] else r["plan"],
                 number(r["requests"]),
                 number(r["throttled"]),
-                number(r["ms"] / 1000),
+                seconds_between(r["least"], r["most"]),
                 delayed if r["plan"] != names[0] else "-",
                 number(r["who"]),
             )
@@ -226,11 +269,10 @@ def _tell_clients(table: DataFrame, names: list[str]) -> None:
     """Print, plan beside plan, the throttled seconds of those for whom plans differ most."""
     from pyspark.sql import functions as F
 
-    seconds = F.sum("throttle_time_ms") / 1000
     by_plan = (
-        table.groupBy("quota_type", "principal", "client_id").pivot("plan", names).agg(seconds)
+        table.groupBy("quota_type", "principal", "client_id").pivot("plan", names).agg(*_between())
     )
-    given = [F.coalesce(F.col(f"`{n}`"), F.lit(0.0)) for n in names[1:]]
+    given = [F.coalesce(F.col(f"`{n}_least`"), F.lit(0)) for n in names[1:]]
     spread = F.greatest(*given) - F.least(*given) if len(given) > 1 else given[0]
     order = (F.desc("spread"), "quota_type", "principal", "client_id")
     rows = by_plan.withColumn("spread", spread).where("spread > 0").orderBy(*order)
@@ -245,7 +287,12 @@ def _tell_clients(table: DataFrame, names: list[str]) -> None:
                 r["quota_type"],
                 r["principal"] or "-",
                 r["client_id"] or "-",
-                *("-" if r[name] is None else number(r[name]) for name in names),
+                *(
+                    "-"
+                    if r[f"{name}_least"] is None
+                    else seconds_between(r[f"{name}_least"], r[f"{name}_most"])
+                    for name in names
+                ),
             )
             for r in shown
         ],

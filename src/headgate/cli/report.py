@@ -104,8 +104,12 @@ def _made(tables: Path) -> Made:
 
 
 def _draw(options: argparse.Namespace) -> int:
+    from headgate.pipeline.folders import LocalFolder
+    from headgate.pipeline.publish import finish
     from headgate.pipeline.report import write_report
 
+    with contextlib.suppress(OSError):  # a folder that can only be read has nobody's half run
+        finish(LocalFolder(str(options.tables)))
     out = options.out or options.tables / "report.html"
     try:
         written = write_report(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from headgate.cli.pipeline_options import command, read_quotas, start
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import read_quotas, start
 from headgate.cli.pipeline_stream import kafka_config
 from headgate.errors import ConfigError
 

@@ -4,13 +4,12 @@ Read the lines that a split owns, as chunks of whole lines in one buffer, or as 
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
+from headgate.pipeline.compressed import Damaged, decompressed, reading
 from headgate.pipeline.filesplits import MAX_LINE_BYTES, Split, filesystem
 
 # Read at a time: what was just read is still in a core's cache when it's looked at.
@@ -21,68 +20,12 @@ PADDING: Final = 64
 _spare: list[bytearray] = []
 
 
-def decompressed(system: Any, inner: str, compression: str) -> Iterator[bytes]:
-    """
-    Yield the text of a compressed file.
-
-    Raises:
-        OSError: where the stream ends early or is broken, after all that came before it (gzip,
-            xz), or nearly all (others, whose streams give whole blocks).
-    """
-    if compression == "xz":
-        yield from _unxz(system, inner)
-        return
-    if compression != "gzip":
-        with system.open_input_stream(inner, compression=compression) as stream:
-            while data := stream.read(65536):
-                yield data
-        return
-    with system.open_input_stream(inner, compression=None) as stream:
-        unzip, fed = zlib.decompressobj(31), b""
-        while data := fed or stream.read(1 << 20):
-            try:
-                text = unzip.decompress(data)
-            except zlib.error as exc:
-                raise OSError(str(exc)) from exc
-            if text:
-                yield text
-            fed = unzip.unused_data.lstrip(b"\0")
-            if unzip.eof:  # another member may follow
-                unzip = zlib.decompressobj(31)
-                fed = fed or stream.read(1 << 20).lstrip(b"\0")
-                if not fed:
-                    return
-        msg = "the gzip stream ends early"
-        raise OSError(msg)
-
-
-def _unxz(system: Any, inner: str) -> Iterator[bytes]:
-    """Yield the text of an xz file, or an .lzma one."""
-    with system.open_input_stream(inner, compression=None) as stream:
-        unpack, fed = lzma.LZMADecompressor(), b""
-        while data := fed or stream.read(1 << 20):
-            try:
-                text = unpack.decompress(data)
-            except lzma.LZMAError as exc:
-                raise OSError(str(exc)) from exc
-            if text:
-                yield text
-            fed = unpack.unused_data.lstrip(b"\0")
-            if unpack.eof:  # another stream may follow
-                unpack = lzma.LZMADecompressor()
-                fed = fed or stream.read(1 << 20).lstrip(b"\0")
-                if not fed:
-                    return
-        msg = "the xz stream ends early"
-        raise OSError(msg)
-
-
 def read_lines(split: Split) -> Iterator[tuple[int, list[bytes]]]:
     """
     Yield the lines that ``split`` owns, in chunks of (byte offset of the first line, lines).
 
     Raises:
-        OSError: as ``read_chunks``.
+        ReadError, Damaged: as ``read_chunks``.
     """
     for offset, text, end in read_chunks(split):
         yield offset, text[: end - 1].tobytes().split(b"\n")
@@ -98,15 +41,19 @@ def read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
         newline gets one.
 
     Raises:
-        OSError: if the file can't be read, or its compressed stream ends early; lines before
-            that are yielded first.
+        ReadError: the file can't be read, or has become shorter than its pieces.
+        Damaged: its compressed stream is broken or ends early; lines before that are yielded first.
     """
-    if split.unread:
-        raise OSError(split.unread)
+    with reading(split.path):
+        yield from _read_chunks(split)
+
+
+def _read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
     system, inner = filesystem(split.path)
     if split.compression:
         source = _Stream(decompressed(system, inner, split.compression))
-        yield from _chunks(source.read_into, 0, -1)
+        source.skip(split.start)
+        yield from _chunks(source.read_into, split.start, -1)
         return
     with system.open_input_file(inner) as file:
         # The line that is under way at the start belongs to the piece before.
@@ -124,6 +71,15 @@ class _Stream:
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
+
+    def skip(self, count: int) -> None:
+        """Go past so many bytes."""
+        while count > len(self._rest):
+            count -= len(self._rest)
+            self._rest = next(self._pieces, b"")
+            if not self._rest:
+                return
+        self._rest = self._rest[count:]
 
     def read_into(self, room: memoryview) -> int:
         """Fill some of ``room``; 0 at the end."""
@@ -143,9 +99,14 @@ def _behind_newline(file: Any, begin: int, end: int) -> int:
         if newline >= 0:
             return begin + newline + 1
         if not data:
-            break
+            raise _shorter(begin, end)
         begin += len(data)
     return end
+
+
+def _shorter(at: int, end: int) -> OSError:
+    """Return the error for a file that was cut since it was listed, or is another one here."""
+    return OSError(f"it ends at byte {at}, before byte {end}, and was longer when it was listed")
 
 
 def _chunks(
@@ -171,7 +132,7 @@ def _chunks_in(
 ) -> Iterator[tuple[int, Any, int]]:
     """Yield ``_chunks`` in a buffer, or in a larger one where a line asks for it."""
     have = 0  # bytes of a line under way, at the buffer's start
-    failure: OSError | None = None
+    failure: Damaged | None = None
     while end < 0 or offset + have < end or have:
         room = CHUNK_BYTES if end < 0 else min(CHUNK_BYTES, max(end - offset - have, 0))
         beyond = room == 0  # only the last line's end is wanted
@@ -183,9 +144,11 @@ def _chunks_in(
         try:
             with memoryview(raw) as view:
                 n = read_into(view[have : have + room])
-        except OSError as exc:
+        except Damaged as exc:
             failure, n = exc, 0
         total = have + n
+        if not n and offset + total < end:
+            raise _shorter(offset + total, end)
         newline = raw.find(b"\n", have, total) if beyond else raw.rfind(b"\n", have, total)
         stop = newline + 1
         if newline < 0:

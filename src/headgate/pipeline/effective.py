@@ -18,6 +18,7 @@ from headgate.quota.key import (
     PRODUCER_SHARES,
     REQUEST,
     QuotaKey,
+    format_value,
 )
 from headgate.quota.precedence import EffectiveQuota
 
@@ -63,7 +64,9 @@ class Explain:
             "quota_id": found.quota_id,
             "value": found.value,
             "source": None if found.source is None else str(found.source),
-            "overridden": "; ".join(f"{o.source}={o.value:g}" for o in found.overridden),
+            "overridden": "; ".join(
+                f"{o.source}={format_value(o.value)}" for o in found.overridden
+            ),
             "requests": row["requests"],
             "bytes": row["bytes"],
             "note": found.note,

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import ConfigError
+from headgate.pipeline.compressed import Damaged, ReadError, decompressed, reading
+from headgate.pipeline.copies import Beginning, unread_copies
 
 SPLIT_BYTES: Final = 8 << 20  # 8 MB: measured best for two cores, and thousands of tasks per TB
 # A request line holds names and counts, no records; the broker's own largest is far below this.
@@ -40,7 +42,7 @@ _FOREIGN: Final = (
     (b"\xff\xfe", "UTF-16"),
     (b"\xfe\xff", "UTF-16"),
 )
-_JOURNAL_SUFFIXES: Final = (".arrow", ".open", ".parquet")
+JOURNAL_SUFFIXES: Final = (".arrow", ".open", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Split:
     its row groups); ``end`` is -1 for "to the end"; ``broker_id`` is -1 where
     unknown; ``nanos`` as ``stamps.sniff_nanos`` found at the head of the file; ``starts`` the
     (broker, (seq, ms)) of the start events of a journal's worker before the file; ``unread`` says
-    why nothing of it is read.
+    why nothing of it is read. Of a compressed file ``start`` counts bytes of text.
     """
 
     path: str
@@ -71,7 +73,8 @@ def filesystem(path: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     if "://" in path:
-        found: tuple[Any, str] = fs.FileSystem.from_uri(path)
+        # What Hadoop calls s3a is s3 to everybody else.
+        found: tuple[Any, str] = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
         return found
     return fs.LocalFileSystem(), str(Path(path).absolute())
 
@@ -141,6 +144,7 @@ def cut(
     broker_id_pattern: str | None = None,
     split_bytes: int = SPLIT_BYTES,
     notes: list[str] | None = None,
+    copies: str = "count",
 ) -> list[Split]:
     """
     Cut files into splits.
@@ -153,11 +157,13 @@ def cut(
         broker_id_pattern: regex on the path whose first group is the broker's id; wins over
             ``broker_id`` where it matches.
         split_bytes: size of a piece.
-        notes: gets a sentence about each other log that begins as one before it does, one about
-            logs of which nothing tells the broker, and one where all files are empty.
+        notes: gets a sentence about logs of which nothing tells the broker.
+        copies: of logs and journals that begin with the same request or event: ``refuse`` them,
+            read the largest ``once``, or ``count`` them all.
 
     Raises:
-        ConfigError: if the pattern isn't a regex with a group, or its group isn't a number.
+        ConfigError: if the pattern isn't a regex with a group, or its group isn't a number; for
+            each file that can't be read, and each that seems a copy, all at once.
     """
     pattern = _pattern(broker_id_pattern)
     splits: list[Split] = []
@@ -165,12 +171,16 @@ def cut(
     tables = {path: _row_groups(path) for path, _ in files if path.endswith(".parquet")}
     for path, groups in tables.items():
         splits.extend(Split(path, n, n + 1, "requests") for n in range(groups))
-    journals = [path for path, _ in files if path.endswith(_JOURNAL_SUFFIXES)]
-    splits.extend(_journals([path for path in journals if not tables.get(path)]))
-    begun: dict[bytes, str] = {}
+    journals = [path for path, _ in files if path.endswith(JOURNAL_SUFFIXES)]
+    try:
+        splits.extend(_journals([p for p in journals if not tables.get(p)], dict(files), copies))
+    except ReadError as exc:
+        raise ConfigError(f"--requests {exc}") from exc
+    logs = []
     unknown: list[str] = []
+    unreadable: list[str] = []
     for path, size in files:  # in order of name: x before x.gz
-        if path.endswith(_JOURNAL_SUFFIXES):
+        if path.endswith(JOURNAL_SUFFIXES):
             continue
         broker = -1 if broker_id is None else broker_id
         match = _match(pattern, path) if pattern else None
@@ -182,36 +192,36 @@ def cut(
                 raise ConfigError(msg) from exc
         elif broker < 0:
             unknown.append(path)
-        head, compression, unread = _head(path)
+        try:
+            with reading(path):
+                head, compression, unread = head_of(path)
+        except ReadError as exc:
+            unreadable.append(f"--requests {exc}")
+            continue
         if _SET_ASIDE.search(path):
             unread = (
                 "it is a journal's, damaged and set aside; what could be read is in its .parquet"
             )
-        other = begun.setdefault(first_request(head) or path.encode(), path)
-        if other != path and path.rpartition(".")[0] == other:
-            unread = f"it is {other}, compressed, which is read"
-        elif other != path and notes is not None:
-            notes.append(f"{path} begins with the request that {other} begins with; both count")
         folder = path.rsplit("/", 1)[0]
         # A rolled file too short to tell is read like its neighbours.
         sniffed[folder] = nanos = _nanos(head) or sniffed.get(folder, False)
-        if compression or unread:
-            splits.append(Split(path, 0, -1, "log", compression, broker, nanos, unread=unread))
+        split = Split(path, 0, -1, "log", compression, broker, nanos, unread=unread)
+        logs.append((split, Beginning(path, b"" if unread else first_request(head), size)))
+    if unreadable:
+        raise ConfigError(unreadable)
+    twice = unread_copies([beginning for _, beginning in logs], copies)
+    for split, beginning in logs:
+        unread = split.unread or twice.get(split.path, "")
+        if split.compression or unread:
+            splits.append(replace(split, unread=unread))
             continue
         splits.extend(
-            Split(path, start, min(start + split_bytes, size), "log", "", broker, nanos)
-            for start in range(0, size, split_bytes)
+            replace(split, start=start, end=min(start + split_bytes, beginning.size))
+            for start in range(0, beginning.size, split_bytes)
         )
-    if notes is not None and files and not any(size for _, size in files):
-        notes.append(_NOTHING)
     if notes is not None and (pattern or len(unknown) > 1):
         notes.extend(_of_one_broker(unknown, by_pattern=pattern is not None))
     return splits
-
-
-_NOTHING: Final = (
-    "there is nothing in it; is kafka.request.logger at DEBUG? docs/howto/request-logs.md says how"
-)
 
 
 def _of_one_broker(logs: Sequence[str], *, by_pattern: bool) -> Iterator[str]:
@@ -249,9 +259,9 @@ def _row_groups(path: str) -> int:
         raise ConfigError(f"--requests {path}: {exc}") from exc
 
 
-def _journals(paths: Sequence[str]) -> Iterator[Split]:
+def _journals(paths: Sequence[str], sizes: Mapping[str, int], copies: str) -> Iterator[Split]:
     """Yield the splits of journal files; of a file in two forms (a compaction) one counts."""
-    from headgate.pipeline.journal import journal_file, starts_of
+    from headgate.pipeline.journal_files import first_event, journal_file, starts_of
 
     best: dict[tuple[str, str, int], str] = {}
     for path in paths:
@@ -264,7 +274,11 @@ def _journals(paths: Sequence[str]) -> Iterator[Split]:
         if other is None or rank.index(file.suffix) < rank.index("." + other.rsplit(".", 1)[1]):
             best[key] = path
     starts: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
+    begin = [Beginning(path, first_event(path), sizes[path]) for path in sorted(best.values())]
+    twice = unread_copies(begin, copies)
     for (folder, worker, _), path in sorted(best.items()):
+        if path in twice:
+            continue
         known = starts.setdefault((folder, worker), {})
         before = dict(known)
         known.update(starts_of(path))
@@ -299,22 +313,16 @@ def first_request(head: bytes) -> bytes:
     return head[head.rfind(b"\n", 0, at) + 1 : end] if 0 <= at < end else b""
 
 
-def _head(path: str) -> tuple[bytes, str, str]:
+def head_of(path: str) -> tuple[bytes, str, str]:
     """Return (the first 64 KB of text, compression, why it isn't read) of a file."""
     system, inner = filesystem(path)
-    try:
-        with system.open_input_file(inner) as file:
-            head: bytes = file.read(65536)
-    except OSError as exc:  # it may have gone since it was listed
-        return b"", "", str(exc)
+    with system.open_input_file(inner) as file:
+        head: bytes = file.read(65536)
     for magic, name in _COMPRESSION:
         if head.startswith(magic):
-            from headgate.pipeline.chunks import decompressed
-
-            pieces = decompressed(system, inner, name)
             try:
-                return next(pieces, b""), name, ""
-            except OSError:
+                return next(decompressed(system, inner, name), b""), name, ""
+            except Damaged:
                 return b"", name, ""
     for magic, name in _FOREIGN:
         if head.startswith(magic):

@@ -10,15 +10,13 @@ start event before them), so that a replay does as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
 from headgate.pipeline.api_names import api_name
-from headgate.pipeline.filesplits import Split, filesystem
+from headgate.pipeline.filesplits import Split
+from headgate.pipeline.journal_files import batches_of, damage_of, note_starts
 from headgate.pipeline.worker import EMITTED_ACTIVITY, EMITTED_REQUESTS
-from headgate.usage import files
-from headgate.usage.files import JournalFile, parse_name
 
 # Requests that are charged to a quota of their own; their request_percentage charge is a second
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
@@ -29,88 +27,12 @@ _BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 StartsBefore = Callable[[str, int], dict[int, tuple[int, int]]]
 
 
-def journal_file(path: str) -> JournalFile:
-    """Return a journal file's name taken apart; any name will do for a file given by hand."""
-    found = parse_name(Path(path))
-    return found or JournalFile(Path(path), "", 0, Path(path).suffix)
-
-
-def batches_of(path: str) -> Iterator[Any]:
-    """Yield a journal file's batches of events, wherever it lies."""
-    if "://" not in path:
-        yield from files.read_batches(journal_file(path))
-        return
-    system, inner = filesystem(path)
-    with system.open_input_file(inner) as source:
-        if path.endswith(files.PARQUET):
-            import pyarrow.parquet as pq
-
-            for batch in pq.ParquetFile(source).iter_batches():
-                yield files.to_schema(batch)
-        else:
-            yield from files.complete_batches(source)
-
-
-def damage_of(path: str, batches: int) -> str:
-    """
-    Return why a closed file wasn't read to its end; "" where it was.
-
-    One that is still open is read as far as it's complete, and has no footer to go by.
-
-    Args:
-        path: of the file.
-        batches: how many of its batches could be read.
-    """
-    import pyarrow as pa
-
-    if not path.endswith(files.CLOSED):
-        return ""
-    system, inner = filesystem(path)
-    try:
-        with system.open_input_file(inner) as source:
-            there = pa.ipc.open_file(source).num_record_batches
-    except FileNotFoundError:  # compacted meanwhile, and read by its other name
-        return ""
-    except (pa.ArrowException, OSError):
-        return (
-            f"the journal's file is damaged or cut off: no footer, {batches} batches could be read"
-        )
-    if batches == there:
-        return ""
-    return f"the journal's file is damaged: {batches} of its {there} batches could be read"
-
-
 def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any]]:
     """Return what is to be said of a file that was read: its counts, and what is wrong with it."""
     damage = damage_of(path, batches)
     bad = {"kind": "bad", "file": path, "offset": size, "reason": damage, "line": ""}
     stat = {"kind": "stat", "file": path, "lines": events + bool(damage), "input_bytes": size}
     return [bad, stat] if damage else [stat]
-
-
-def starts_of(path: str) -> dict[int, tuple[int, int]]:
-    """
-    Return broker -> (seq, epoch ms) of the start events at the head of a file.
-
-    A worker's process begins a file, and starts its brokers there; the head is enough.
-    """
-    for batch in batches_of(path):
-        starts: dict[int, tuple[int, int]] = {}
-        _start(batch, starts)
-        return starts
-    return {}
-
-
-def _start(events: Any, starts: dict[int, tuple[int, int]]) -> None:
-    """Note the start events among some events."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    started = events.filter(pc.equal(events["kind"].cast(pa.string()), "start"))
-    for broker, seq, t_ms in zip(
-        *(started[n].to_pylist() for n in ("broker_id", "seq", "t_ms")), strict=True
-    ):
-        starts[-1 if broker is None else broker] = (seq, int(t_ms))
 
 
 def request_batches(split: Split) -> Iterator[Any]:
@@ -135,7 +57,7 @@ def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    _start(events, starts)
+    note_starts(events, starts)
     events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
     n = events.num_rows
     kind = events["kind"].cast(pa.string())
@@ -293,7 +215,7 @@ def starts_in(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
 
     for batch in decode(raw):
         starts: dict[int, tuple[int, int]] = {}
-        _start(batch, starts)
+        note_starts(batch, starts)
         for broker, (seq, t_ms) in starts.items():
             yield batch["worker_id"][0].as_py(), broker, seq, t_ms
 

@@ -3,13 +3,11 @@ Write a table's rows from the Python workers that make them, past Spark's JVM.
 
 A row through the JVM (from Arrow, row by row, into Parquet) costs ten times what a replay takes to
 make it. So workers write the Parquet files themselves and hand over their names; the driver keeps
-the files of tasks that ended well and puts them in place of the older table by one rename. A run
-that ends in between leaves the older table, and a folder whose name begins with a dot.
+the files of tasks that ended well. The folder is one that nobody reads yet (``publish``).
 """
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -95,33 +93,28 @@ def write(
     path: str,
 ) -> int:
     """
-    Make a table of a frame and put it in place of the one that is there.
+    Make a table of a frame.
 
     Args:
         frame: what the function gets, batch by batch.
         make: a ``mapInArrow`` function that yields batches of the table.
         table: the table.
-        path: its folder, local.
+        path: its folder, local, which isn't there yet.
 
     Returns:
         The number of rows.
     """
-    target = Path(path)
-    aside = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
-    aside.mkdir(parents=True)
-    try:
-        task = WriteParts(make, table.name, str(aside), table.struct.json())
-        found = frame.mapInArrow(task, WRITTEN.struct).collect()
-        kept = {row["file"] for row in found}
-        for file in aside.iterdir():
-            if file.name not in kept:
-                file.unlink()
-        if not kept:
-            _write_empty(aside, table)
-        (aside / "_SUCCESS").touch()
-        _replace(target, aside)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    folder = Path(path)
+    folder.mkdir(parents=True)
+    task = WriteParts(make, table.name, path, table.struct.json())
+    found = frame.mapInArrow(task, WRITTEN.struct).collect()
+    kept = {row["file"] for row in found}
+    for file in folder.iterdir():
+        if file.name not in kept:
+            file.unlink()
+    if not kept:
+        _write_empty(folder, table)
+    (folder / "_SUCCESS").touch()
     return sum(row["rows"] for row in found)
 
 
@@ -131,13 +124,3 @@ def _write_empty(folder: Path, table: schema.Table) -> None:
 
     arrow = table.arrow.with_metadata({_SPARKS_SCHEMA: table.struct.json()})
     pq.write_table(arrow.empty_table(), folder / "part-none.snappy.parquet")
-
-
-def _replace(target: Path, made: Path) -> None:
-    old = target.with_name(f".{target.name}-old-{uuid.uuid4().hex}")
-    if target.is_symlink():
-        target.unlink()
-    elif target.exists():
-        target.rename(old)
-    made.rename(target)
-    shutil.rmtree(old, ignore_errors=True)

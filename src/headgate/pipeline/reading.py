@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from headgate.pipeline.chunks import read_chunks
+from headgate.pipeline.compressed import Damaged
 from headgate.pipeline.emitted import (
     EMITTED_ACTIVITY,
     EMITTED_REQUESTS,
@@ -98,7 +99,14 @@ class LogReader:
         Yields:
             (byte offset of what the scanner counts from; lines it has just taken, -1 where it asks
             for ``forget``; (byte offset, row) of others). The next overwrites what it took.
+
+        Raises:
+            ReadError: the file couldn't be read.
         """
+        if split.unread:
+            self._side.add_bad(split, 0, f"the file isn't read: {split.unread}", b"")
+            self._side.add_stat(split, 1, 0)
+            return
         parser = LineParser(
             self._zone,
             nanos=split.nanos,
@@ -123,10 +131,9 @@ class LogReader:
                             rows += self._parse(split, parser, base + start, [line])
                         yield base, taken if n else -1, rows
                 size += end
-        except OSError as exc:
-            # A compressed stream that ends early; what came before it counts.
-            what = "isn't read" if split.unread else "can't be read further"
-            self._side.add_bad(split, size, f"the file {what}: {exc}", b"")
+        except Damaged as exc:
+            # What came before it counts.
+            self._side.add_bad(split, size, f"the file can't be read further: {exc}", b"")
             lines += 1  # its rest, whatever it holds
         # Every line counted is a request's or a bad one; those of spaces are neither.
         self._side.add_stat(split, lines - self._blank, size)

@@ -127,6 +127,10 @@ def replay(
     """
     Say what Kafka's sensor decides for every request: requests -> REPLAY.
 
+    For frames that come from elsewhere: each row goes through the JVM, and requests of the same
+    millisecond are in the order that the frame's have. Files are read by ``pack_logs`` and replayed
+    by ``replay_packed``, in their own order and some times as fast.
+
     Args:
         quotas: in force; a journal's rows keep their own limits.
         num_samples: quota.window.num of the broker (logs).

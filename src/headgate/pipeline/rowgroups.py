@@ -10,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
+from headgate.pipeline.compressed import reading
 from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
-from headgate.pipeline.filesplits import Split
+from headgate.pipeline.filesplits import Split, filesystem
 
 # What a table holds of a request, and of a journal's own quota if it was kept.
 _COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL), "kind")
@@ -24,11 +25,19 @@ _REPLAYED: Final = {
 
 
 def read_row_group(split: Split, columns: Sequence[str]) -> Any:
-    """Return one row group of a table ``requests``, its strings as dictionaries."""
+    """
+    Return one row group of a table ``requests``, its strings as dictionaries.
+
+    Raises:
+        ReadError: the file couldn't be read.
+    """
+    with reading(split.path):
+        return _read_row_group(split, columns)
+
+
+def _read_row_group(split: Split, columns: Sequence[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from headgate.pipeline.filesplits import filesystem
 
     system, inner = filesystem(split.path)
     have = pq.read_schema(inner, filesystem=system).names
@@ -85,8 +94,6 @@ def read_table(split: Split, *, replayed: bool = False) -> Iterator[Any]:
 def _with_quota(split: Split, table: Any) -> Any:
     """Add what a table ``replay`` says of each row's quota; nothing where it isn't one."""
     import pyarrow.parquet as pq
-
-    from headgate.pipeline.filesplits import filesystem
 
     system, inner = filesystem(split.path)
     with pq.ParquetFile(inner, filesystem=system) as file:

@@ -5,8 +5,7 @@ Run a pipeline command: progress while Spark works, tables written, figures for 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,8 @@ from rich.progress import (
 )
 
 from headgate.pipeline import parts, schema
+from headgate.pipeline.folders import Folder, HadoopFolder, LocalFolder
+from headgate.pipeline.publish import Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,11 +69,43 @@ class Run:
 
     def path(self, table: str) -> str:
         """Return where a table lies."""
-        if self.aside is not None and table != schema.SUMMARY.name:
+        if self.aside is not None:
             return f"{self.aside}/{table}"
         if "://" in self.out:
             return f"{self.out.rstrip('/')}/{table}"
         return str(Path(self.out).absolute() / table)
+
+    @property
+    def folder(self) -> Folder:
+        """
+        The folder that tables are in.
+
+        Raises:
+            ConfigError: Spark can't reach it.
+        """
+        return HadoopFolder(self.spark, self.out) if "://" in self.out else LocalFolder(self.out)
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """
+        Let the tables that a block writes, and the summary, replace the older ones when it ends.
+
+        They replace all of them or, where the block raises, none. Delta has versions of its own,
+        of each table by itself.
+        """
+        if self.format != "parquet":
+            yield
+            self.write_summary()
+            return
+        staged = Staged(self.folder, self.command)
+        self.aside = staged.path
+        try:
+            yield
+            self.write_summary()
+            staged.publish()
+        finally:
+            self.aside = None
+            staged.discard()
 
     def write(self, frame: DataFrame, table: schema.Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
@@ -107,7 +140,10 @@ class Run:
 
     def read(self, table: schema.Table) -> DataFrame:
         """Return a table written before."""
-        return self.spark.read.format(self.format).load(self.path(table.name))
+        reader = self.spark.read.format(self.format)
+        if self.format == "parquet":  # what else somebody put there isn't the table's
+            reader = reader.option("pathGlobFilter", "part-*")
+        return reader.load(self.path(table.name))
 
     def figure(
         self,
@@ -126,17 +162,18 @@ class Run:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from headgate.pipeline.filesplits import filesystem
-
         rows = [(self.command, f.name, f.value, f.text, f.unit, f.note) for f in self.figures]
         arrays = [
             pa.array(column, field.type)
             for column, field in zip(zip(*rows, strict=True), schema.SUMMARY.arrow, strict=True)
         ]
-        system, inner = filesystem(self.path(schema.SUMMARY.name))
-        system.create_dir(inner, recursive=True)
         table = pa.Table.from_arrays(arrays, schema=schema.SUMMARY.arrow)
-        pq.write_table(table, f"{inner}/{self.command}.parquet", filesystem=system)
+        data = pa.BufferOutputStream()
+        pq.write_table(table, data)
+        place = f"{schema.SUMMARY.name}/{self.command}.parquet"
+        if self.aside is not None:
+            place = f"{self.aside.rpartition('/')[2]}/{place}"
+        self.folder.write(place, data.getvalue().to_pybytes())
 
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:
@@ -193,13 +230,3 @@ def collect_stats(emitted: DataFrame) -> dict[str, float]:
         F.count(F.when(F.col("kind") == "bad", 1)).alias("bad_lines"),
     ).first()
     return {n: float(row[n] or 0) for n in ("lines", "input_bytes", "bad_lines")} if row else {}
-
-
-def stage_files(paths: Sequence[str]) -> str:
-    """Return a few words on the inputs: how many files, how many bytes."""
-    return f"{len(paths)} file{'s' if len(paths) != 1 else ''}"
-
-
-def now() -> float:
-    """Return a monotonic time in seconds, for elapsed times."""
-    return time.monotonic()

@@ -201,7 +201,12 @@ USAGE: Final = _table(
     ("throttled_requests", "long", "requests told a throttle time > 0"),
     ("max_throttle_time_ms", "long", "largest throttle time told, ms"),
     ("quota", "double", "limit per broker in the quota's unit per second; null = unlimited"),
-    ("quota_source", "string", "entity the limit comes from, as printed: {user=alice}"),
+    (
+        "quota_source",
+        "string",
+        "entity the limit comes from, as printed: {user=alice}; journal: a gateway's own limit, "
+        "which the quotas given don't tell",
+    ),
 )
 
 _ROLLUP = (
@@ -278,6 +283,24 @@ WHAT_IF: Final = _table(
     ("delayed_share", "double", "delayed_bytes / bytes, 0..1; 0 without bytes"),
     ("first_ms", "long", "first request, epoch ms"),
     ("last_ms", "long", "last request, epoch ms"),
+    (
+        "withheld_requests",
+        "long",
+        "fetches that a broker's log says were throttled: it holds no bytes of them, so no plan is "
+        "charged with them; 0 of other types, and of journals",
+    ),
+    (
+        "least_throttle_time_ms",
+        "long",
+        "what the throttling is at least: throttle_time_ms; under a limit not above the one in "
+        "force what the log says of withheld fetches, if that's more",
+    ),
+    (
+        "most_throttle_time_ms",
+        "long",
+        "what it is at most: equal to the least without withheld fetches and under the limit in "
+        "force; above that limit what the log says, if that's more; null = nothing tells",
+    ),
 )
 
 RECOMMEND: Final = _table(

@@ -37,6 +37,8 @@ _LOCAL: Final = {
     # Workers are forked from one that has loaded what they need.
     "spark.python.daemon.module": "headgate.pipeline.daemon",
 }
+# A task that failed, by a read from afar perhaps, is tried again, as a cluster does.
+_TRIES: Final = 3
 # The JVM moves little and lives briefly: compiling it to the utmost costs more than it saves, and
 # so does collecting the classes' space while it's still filling.
 _JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=256m")
@@ -72,7 +74,11 @@ def open_session(
     local = False
     if not submitted():
         local = master is None or master.startswith("local")
-        builder = builder.master(master or "local[*]")
+        if local:
+            # Else the JVM asks for the address of this machine's name, which not all have.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+        builder = builder.master(master or f"local[*,{_TRIES}]")
         if local:
             settings |= _LOCAL
             options = [*_JAVA, *java_options]

@@ -1,15 +1,16 @@
 """
 Make Spark frames of request logs and journals: one row per request, or sums by second.
 
-``read_requests`` and ``read_activity`` hand over everything of one pass (rows, bad lines, counts);
-``only`` picks a kind. ``activity`` makes the same sums from any ``requests`` frame: slower, for
-frames that come from elsewhere (Parquet, streams, tests).
+``read_activity`` gives the sums. ``emit_requests`` and ``emit_activity`` hand over everything of
+one pass (rows, bad lines, counts); ``sums_of`` and ``only`` pick a kind. ``activity`` makes the
+same sums from any ``requests`` frame: slower, for frames that come from elsewhere (Parquet,
+streams, tests).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import blobs, schema
 from headgate.pipeline.filesplits import Split
@@ -51,7 +52,7 @@ def tasks_for(splits: Sequence[Split], cores: int) -> int:
     return max(1, min(len(splits), wanted))
 
 
-def read_requests(
+def emit_requests(
     spark: SparkSession,
     splits: Sequence[Split],
     *,
@@ -63,7 +64,7 @@ def read_requests(
     return spread(spark, splits).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
 
 
-def read_activity(
+def emit_activity(
     spark: SparkSession,
     splits: Sequence[Split],
     *,
@@ -92,7 +93,7 @@ def _shuffle_partitions(spark: SparkSession) -> int:
 
 def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:
     """
-    Return the sums of what ``read_activity`` read: ACTIVITY, one row per distinct keys.
+    Return the sums of what ``emit_activity`` read: ACTIVITY, one row per distinct keys.
 
     Args:
         emitted: EMITTED_ACTIVITY.
@@ -106,6 +107,18 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
     names = ("second_ms", *columns)
     frame: DataFrame = moved.mapInArrow(blobs.Unpack(names), blobs.some_of(names).struct)
     return frame
+
+
+def read_activity(spark: SparkSession, splits: Sequence[Split], **reading: Any) -> DataFrame:
+    """
+    Return logs and journals summed up by second: ACTIVITY, what most transforms take.
+
+    Args:
+        spark: the session.
+        splits: the pieces to read, of ``filesplits.cut``.
+        reading: ``time_zone`` and ``default_partitions``, as ``emit_activity`` takes them.
+    """
+    return sums_of(emit_activity(spark, splits, **reading))
 
 
 def only(emitted: DataFrame, kind: str, table: schema.Table) -> DataFrame:

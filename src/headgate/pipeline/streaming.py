@@ -1,14 +1,12 @@
 """
-The same answers under Structured Streaming: from a growing directory or a topic, exactly once.
+The same answers of an input that grows, directories or a topic, exactly once.
 
-Spark's checkpoint says which files (or offsets) belong to which batch; each batch writes what it
-read (sums by second, or the requests themselves) to a directory of its own number, replacing what a
-killed attempt left, and then the tables are made of all batches so far. So a kill at any moment and
-a restart give what one batch over all input gives. A replay begins anew in each round, from the
-requests that were kept: whatever order files come in, a sensor sees its charges in theirs.
-
-A directory is followed file by file: a file counts once, as it is when first seen, so point at
-rolled files, not at the one the broker is writing. A journal's files count when they're closed.
+What was read before says what a batch reads (of a topic, Spark's checkpoint); each batch writes
+what it read (sums by second, or the requests themselves) to a directory of its own number,
+replacing what a killed attempt left, and then the tables are made of all batches so far. So a kill
+at any moment and a restart give what one batch over all input gives. A replay begins anew in each
+round, from the requests that were kept: whatever order files come in, a sensor sees its charges in
+theirs.
 """
 
 from __future__ import annotations
@@ -21,19 +19,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.pipeline import schema, sources
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, JOURNAL
 from headgate.pipeline.filesplits import Split, filesystem
-from headgate.pipeline.rolled import (
-    INPUTS,
-    FilesOfRound,
-    Input,
-    RolledFiles,
-    follow_directory,
-    local_path,
-)
+from headgate.pipeline.rolled import INPUTS, FilesOfRound, Input, RolledFiles
+from headgate.pipeline.rounds import Paths, Query, Rounds
 from headgate.pipeline.worker import EmitActivity, ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 CONNECTIONS: Final = schema.Table(
     "connections",
@@ -81,14 +72,25 @@ class Round(Protocol):
 class Source(Protocol):
     """Where rounds come from."""
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """Return the stream whose batches ``round_of`` takes."""
+    def start(
+        self,
+        spark: SparkSession,
+        parts: Parts,
+        after: Callable[[int], None],
+        *,
+        once: bool,
+        every_s: float,
+    ) -> Query:
+        """
+        Start writing what comes, batch by batch.
 
-    def remember(self, inputs: Iterable[Input]) -> None:
-        """Take what earlier rounds said is to be remembered."""
-
-    def round_of(self, batch: DataFrame) -> Round:
-        """Return what a batch of the stream brought."""
+        Args:
+            spark: the session.
+            parts: where to.
+            after: called with the batch's number when its parts are there, before it is committed.
+            once: take what is there now, then end.
+            every_s: seconds between batches.
+        """
 
 
 class _RoundOfFiles:
@@ -116,7 +118,7 @@ class _RoundOfFiles:
 
     def requests(self) -> DataFrame:
         """Return EMITTED_REQUESTS."""
-        return sources.read_requests(
+        return sources.emit_requests(
             self._spark,
             self._found.splits,
             time_zone=self._time_zone,
@@ -130,20 +132,23 @@ class _RoundOfFiles:
 
 class Directory:
     """
-    A growing directory.
+    Growing directories and files.
 
     Args:
-        path: of the directory.
+        paths: directories, patterns, files.
         files_per_round: at most.
         time_zone: of logs that print none.
         broker_id: of all logs; None = unknown.
         broker_id_pattern: regex on a log's path whose first group is the broker's id.
         default_partitions: the cluster's ``num.partitions``.
+
+    Raises:
+        ConfigError: a path isn't there, or isn't local.
     """
 
     def __init__(
         self,
-        path: str,
+        paths: Sequence[str],
         *,
         files_per_round: int = FILES_PER_BATCH,
         time_zone: str = "UTC",
@@ -151,25 +156,34 @@ class Directory:
         broker_id_pattern: str | None = None,
         default_partitions: int = 1,
     ) -> None:
-        self._path = path
+        self._paths = Paths(paths)
         self._default_partitions = default_partitions
-        self._files = files_per_round
         self._time_zone = time_zone
-        self._rolled = RolledFiles(broker_id=broker_id, broker_id_pattern=broker_id_pattern)
+        self._rolled = RolledFiles(
+            broker_id=broker_id,
+            broker_id_pattern=broker_id_pattern,
+            files_per_round=files_per_round,
+        )
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """Return a stream of (path, length)."""
-        return follow_directory(spark, self._path, files_per_round=self._files)
+    def start(
+        self,
+        spark: SparkSession,
+        parts: Parts,
+        after: Callable[[int], None],
+        *,
+        once: bool,
+        every_s: float,
+    ) -> Query:
+        """Start reading what is new of the files, round by round."""
 
-    def remember(self, inputs: Iterable[Input]) -> None:
-        """Take which files were read."""
-        self._rolled.remember(inputs)
+        def round_of(found: FilesOfRound) -> Round:
+            return _RoundOfFiles(spark, found, self._time_zone, self._default_partitions)
 
-    def round_of(self, batch: DataFrame) -> Round:
-        """Return what files there are to read."""
-        files = sorted((local_path(row["path"]), row["length"]) for row in batch.collect())
-        found = self._rolled.take(files)
-        return _RoundOfFiles(batch.sparkSession, found, self._time_zone, self._default_partitions)
+        rounds = Rounds(
+            spark, self._paths, self._rolled, round_of, parts, after, once=once, every_s=every_s
+        )
+        rounds.start()
+        return rounds
 
 
 class Parts:
@@ -197,7 +211,7 @@ class Parts:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps what it has read."""
+        """Where it is kept which batches are whole, and by Spark what it has read."""
         return f"{self.root}/checkpoint"
 
     def write(self, taken: Round, number: int) -> None:
@@ -268,8 +282,14 @@ class Parts:
             for group in range(groups)
         ]
 
+    def commit(self, number: int) -> None:
+        """Say that a batch is written; a stream of Spark's does so itself."""
+        commits = Path(self.checkpoint) / "commits"
+        commits.mkdir(parents=True, exist_ok=True)
+        (commits / str(number)).touch()
+
     def last(self) -> int:
-        """Return the number of the last batch that Spark has committed; -1: none."""
+        """Return the number of the last batch that was committed; -1: none."""
         commits = Path(self.checkpoint) / "commits"
         if "://" in self.root or not commits.is_dir():
             return -1
@@ -350,38 +370,39 @@ def cover(count: int) -> list[tuple[int, int]]:
     return out[::-1]
 
 
-def start(
-    spark: SparkSession,
-    source: Source,
+def start_stream(
+    stream: DataFrame,
+    remember: Callable[[Iterable[Input]], None],
+    round_of: Callable[[DataFrame], Round],
     parts: Parts,
     after: Callable[[int], None],
     *,
     once: bool,
-    trigger_s: float = 10.0,
-) -> StreamingQuery:
+    every_s: float,
+) -> Query:
     """
-    Start writing what a source brings, batch by batch.
+    Start writing what a stream of Spark's brings, batch by batch.
 
     Args:
-        spark: the session.
-        source: a directory or a topic.
+        stream: the stream.
+        remember: takes what earlier rounds said is to be remembered.
+        round_of: makes a round of a batch.
         parts: where to.
         after: called with the batch's number when its parts are there, before it is committed.
         once: take what is there now, then end.
-        trigger_s: seconds between batches.
+        every_s: seconds between batches.
     """
     begun: list[int] = []
 
     def write(batch: DataFrame, number: int) -> None:
         if not begun:  # what an earlier process read; the batch that it was killed in doesn't count
             rows = parts.read(INPUTS.name, number - 1).collect()
-            source.remember(Input(*row) for row in rows)
+            remember(Input(*row) for row in rows)
         begun.append(number)
-        parts.write(source.round_of(batch), number)
+        parts.write(round_of(batch), number)
         after(number)
 
-    stream = source.stream(spark)
     writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", parts.checkpoint)
     if once:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{trigger_s} seconds").start()
+    return writer.trigger(processingTime=f"{every_s} seconds").start()

@@ -33,6 +33,8 @@ SUMS: Final = schema.Table(
         schema.Column("delayed", "double", "amount of the throttled requests"),
         schema.Column("first_ms", "long", "first request"),
         schema.Column("last_ms", "long", "last request"),
+        schema.Column("withheld", "long", "fetches that a log says were throttled, without bytes"),
+        schema.Column("withheld_ms", "long", "throttle time that it says of them, ms"),
     ),
 )
 # Rows of one hand-over.
@@ -63,6 +65,7 @@ class SumSink:
         self._limits = np.empty((0, self._plans), np.float64)
         self._layers = np.empty((0, self._plans), np.uint8)
         self._sums = self._kernel.PlanSums(self._plans)
+        self._withheld = np.zeros((0, 2), np.int64)
 
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
         """There are none: only `replay` hands rows back."""
@@ -82,10 +85,14 @@ class SumSink:
             self._limits = np.resize(self._limits, (room, self._plans))
             self._layers = np.resize(self._layers, (room, self._plans))
             self._sums.grow(room)
+            self._withheld = np.concatenate([self._withheld, np.zeros((room - have, 2), np.int64)])
         # A head occurs twice in a bundle only if its limit moved: hence not by plain indexing.
         logged = names.batch["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
         for column in range(4):
             np.add.at(self._logged[:, column], group, logged[:, column])
+        if row["worker_id"] is None and lane.kind.quota_type.startswith("consumer_byte_rate"):
+            # A broker answers a throttled fetch empty, and logs what it sent: no bytes.
+            np.add.at(self._withheld, group, logged[:, 2:4])
         for column in (4, 6):
             np.maximum.at(self._logged[:, column], group, logged[:, column])
         np.minimum.at(self._logged[:, 5], group, logged[:, 5])
@@ -148,6 +155,8 @@ class SumSink:
             "delayed": pa.array(np.where(of_log, 0.0, self._sums.delayed[at])),
             "first_ms": pa.array(logged[:, 5]),
             "last_ms": pa.array(logged[:, 6]),
+            "withheld": pa.array(self._withheld[group, 0]),
+            "withheld_ms": pa.array(self._withheld[group, 1]),
         }
         arrays = [columns[f.name] for f in SUMS.arrow]
         return pa.RecordBatch.from_arrays(arrays, schema=SUMS.arrow)

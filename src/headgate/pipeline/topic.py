@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from headgate.pipeline.logline import LineParser
     from headgate.pipeline.rolled import Input
+    from headgate.pipeline.rounds import Query
+    from headgate.pipeline.streaming import Parts
 
 SCHEMA: Final = "topic string, partition int, offset long, value binary"
 # Not a partition: with option "ticks" each trigger has a batch, though there may be nothing in it.
@@ -355,9 +357,22 @@ class Topic:
         self._lines = (time_zone, broker_id, default_partitions)
         self._starts: list[tuple[str, int, int, int]] = []
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of messages."""
-        return follow_topic(spark, self._name, self._config)
+    def start(
+        self,
+        spark: SparkSession,
+        parts: Parts,
+        after: Callable[[int], None],
+        *,
+        once: bool,
+        every_s: float,
+    ) -> Query:
+        """Start reading what is new of the topic, batch by batch."""
+        from headgate.pipeline.streaming import start_stream
+
+        stream = follow_topic(spark, self._name, self._config)
+        return start_stream(
+            stream, self.remember, self.round_of, parts, after, once=once, every_s=every_s
+        )
 
     def remember(self, inputs: Iterable[Input]) -> None:
         """Take when journals' workers started."""

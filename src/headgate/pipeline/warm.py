@@ -78,7 +78,7 @@ def _small_job(spark: SparkSession, folder: str) -> None:
     from headgate.pipeline.quotas import load
 
     splits = cut(find_files([str(bundled_log())]))
-    emitted = sources.read_activity(spark, splits).persist()
+    emitted = sources.emit_activity(spark, splits).persist()
     activity = sources.sums_of(emitted)
     used = activity.transform(usage.usage(load(str(bundled_quotas()))))
     used.write.parquet(f"{folder}/usage")

@@ -33,9 +33,16 @@ _TAGS = ("quota_user", "quota_client_id")
 
 @dataclass(frozen=True)
 class NamePlans:
-    """Give SUMS rows their plan's name, quota-id and source. A ``mapInArrow`` function."""
+    """
+    Give SUMS rows their plan's name, quota-id, source and bounds. A ``mapInArrow`` function.
+
+    Args:
+        plans: as they are numbered.
+        in_force: the first of them was in force when the log was written.
+    """
 
     plans: tuple[Quotas, ...]
+    in_force: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield WHAT_IF rows."""
@@ -54,6 +61,7 @@ class NamePlans:
             whose = zip(np.maximum(plan, 0).tolist(), *columns, at_ms, strict=False)
             delayed, bytes_ = batch["delayed"].to_numpy(), batch["bytes"].to_numpy()
             quota = batch["quota"].to_numpy()
+            least, most = self._bounds(batch, quota)
             made: dict[str, Any] = {
                 "plan": [LOGGED if n < 0 else names[n] for n in plan.tolist()],
                 "quota_id": list(map(quota_id, *columns[1:])),
@@ -63,8 +71,43 @@ class NamePlans:
                 "delayed_share": np.divide(
                     delayed, bytes_, out=np.zeros(len(plan)), where=bytes_ != 0
                 ),
+                "withheld_requests": batch["withheld"],
+                "least_throttle_time_ms": least,
+                "most_throttle_time_ms": most,
             }
             yield _batch(made, batch)
+
+    def _bounds(self, batch: Any, quota: Any) -> tuple[Any, Any]:
+        """
+        Return between what each row's throttling lies; NaN: nothing tells.
+
+        What was withheld of a throttled fetch isn't logged, and no plan is charged with it. Under
+        the limit in force the log says what came of it. A lower one throttles at least as much
+        for as much, a higher one at most as much.
+        """
+        told = batch["throttle_time_ms"].to_numpy().astype(np.float64)
+        most, least = told.copy(), told.copy()
+        withheld = batch["withheld_ms"].to_numpy()
+        concerned = (batch["plan"].to_numpy() >= 0) & (withheld > 0) & (quota < UNLIMITED)
+        force = self.plans[0].resolver() if self.in_force else None
+        columns = (batch[n] for n in ("principal", "client_id", "quota_type", *_TAGS))
+        whose = list(zip(*(c.to_pylist() for c in columns), strict=True)) if force else []
+        at_ms = batch["last_ms"].to_pylist()
+        for i in np.flatnonzero(concerned).tolist():
+            logged, limit = float(withheld[i]), None
+            if force is not None:
+                principal, client_id, quota_type, *tags = whose[i]
+                found = force(principal or "", client_id or "", quota_type, at_ms[i])
+                if ":" not in quota_type and [found.quota_user, found.quota_client_id] == tags:
+                    limit = found.quota
+            if limit is None:
+                most[i] = np.nan
+            elif quota[i] <= limit:
+                least[i] = max(told[i], logged)
+                most[i] = least[i] if quota[i] == limit else np.nan
+            else:
+                most[i] = max(told[i], logged)
+        return least.astype(np.int64), most
 
 
 def _batch(made: dict[str, Any], batch: Any) -> Any:
@@ -111,8 +154,16 @@ def options_of(
     )
 
 
-def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
-    """Compare plans on packed charges: PACKED -> WHAT_IF."""
+def what_if_packed(
+    options: PackOptions, *, in_force: bool = False
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Compare plans on packed charges: PACKED -> WHAT_IF.
+
+    Args:
+        options: what was packed.
+        in_force: the first plan was in force when the logs were written.
+    """
     from pyspark.sql import functions as F
 
     def transform(packed: DataFrame) -> DataFrame:
@@ -129,11 +180,13 @@ def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
             F.sum("delayed").alias("delayed"),
             F.min("first_ms").alias("first_ms"),
             F.max("last_ms").alias("last_ms"),
+            F.sum("withheld").alias("withheld"),
+            F.sum("withheld_ms").alias("withheld_ms"),
         )
         # Who has no weight only takes from what is shared.
         infinite = F.col("quota") >= UNLIMITED
         weighed = joined.where(~(F.col("quota_type").endswith(":shares") & infinite))
-        return weighed.mapInArrow(NamePlans(options.plans), schema.WHAT_IF.struct)
+        return weighed.mapInArrow(NamePlans(options.plans, in_force), schema.WHAT_IF.struct)
 
     return transform
 
@@ -141,6 +194,10 @@ def what_if_packed(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
 def what_if(plans: Sequence[Quotas], **windows: Any) -> Callable[[DataFrame], DataFrame]:
     """
     Compare plans: requests -> WHAT_IF.
+
+    For frames that come from elsewhere: each row goes through the JVM, and requests of the same
+    millisecond are in the order that the frame's have. Files are read by ``replay.pack_logs`` and
+    ``what_if_packed``, in their own order and some times as fast.
 
     Args:
         plans: named quotas; the first one's quota-ids are those of plan ``logged``.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.blobs import pack
@@ -25,7 +25,7 @@ from headgate.pipeline.emitted import (
 from headgate.pipeline.filesplits import Split
 from headgate.pipeline.linesums import Sums
 from headgate.pipeline.logline import LogRow
-from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.quotas import Quotas, Resolved
 from headgate.pipeline.reading import ActivityOfLogs, ReadPlan, RequestsOfLogs
 from headgate.pipeline.rowgroups import (
     completed,
@@ -131,6 +131,9 @@ class Resolve:
     """
     Fill quota_id, quota_user, quota_client_id, quota and quota_source where they're null.
 
+    A journal's own limit has the source that these quotas give it, if they say the same, and else
+    ``FROM_JOURNAL``.
+
     A ``mapInArrow`` function over any frame with principal, client_id, quota_type and a time
     (``at``); each distinct (principal, client-id) of a batch is resolved once.
     """
@@ -165,8 +168,26 @@ class Resolve:
                 columns[name] = [
                     f[i] if o is None else k for f, o, k in zip(found, own, kept, strict=True)
                 ]
+            columns["quota_source"] = [
+                source if o is None else _source(f, o, quota)
+                for f, o, quota, source in zip(
+                    found, own, columns["quota"], columns["quota_source"], strict=True
+                )
+            ]
             arrays = [
                 pa.array(columns[f.name], f.type) if f.name in columns else have[f.name]
                 for f in self.out.arrow
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.out.arrow)
+
+
+FROM_JOURNAL: Final = "journal"
+"""Source of a limit that a journal tells, and the quotas given don't."""
+
+
+def _source(found: Resolved, own_id: str, own_quota: Any) -> str | None:
+    """Return the source of a journal's own limit."""
+    if own_quota is None:
+        return None
+    same = (found[0], found[3]) == (own_id, own_quota)
+    return found[4] if same else FROM_JOURNAL

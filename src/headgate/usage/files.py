@@ -90,6 +90,9 @@ def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
 
     Args:
         source: an open ``pyarrow.NativeFile`` or bytes of an IPC file, footer or not.
+
+    Raises:
+        OSError: the system couldn't read the file, which says nothing of where it was cut.
     """
     stream = pa.BufferReader(source) if isinstance(source, (bytes, pa.Buffer)) else source
     if bytes(stream.read(len(MAGIC))) != MAGIC:
@@ -101,9 +104,11 @@ def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
             # In full, a tenth of the reading: an index into nowhere would crash who goes by it.
             batch.validate(full=True)
             yield to_schema(batch)
-    except (StopIteration, EOFError, pa.ArrowException, OSError):
-        # The end, or where a kill cut it: what is complete has been given out.
-        return
+    except (StopIteration, EOFError, pa.ArrowException, OSError) as exc:
+        # The end, or where a kill cut it: what is complete has been given out. Arrow says OSError
+        # of what it can't unpack, too; the system's have a number.
+        if isinstance(exc, OSError) and exc.errno is not None:
+            raise
 
 
 def read_batches(file: JournalFile) -> Iterator[pa.RecordBatch]:

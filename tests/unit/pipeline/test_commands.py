@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from headgate.cli import pipeline
-from headgate.cli.pipeline_options import (
-    _numeric,
-    _why_not_started,
-    command,
-    shortened,
-    table_of_store,
-    unwritable,
-)
-from headgate.cli.pipeline_reading import hint_of
+from headgate.cli.pipeline_command import command
+from headgate.cli.pipeline_options import _why_not_started, table_of_store
+from headgate.cli.pipeline_places import too_small, unwritable
+from headgate.cli.pipeline_print import _numeric, shortened
 from headgate.errors import ConfigError
 from headgate.pipeline import bundled
 from headgate.pipeline.chargeback import load_prices
@@ -117,7 +112,7 @@ def test_a_place_for_tables_is_tried_before_spark_starts(tmp_path: Path) -> None
         ]
     (said,) = unwritable("/proc/headgate")
     assert said.startswith("--out /proc/headgate: can't be written to (")
-    assert unwritable(f"{tmp_path}/new/one") == unwritable("s3://somewhere/else") == []
+    assert unwritable(f"{tmp_path}/new/one") == unwritable("hdfs://somewhere/else") == []
     assert list((tmp_path / "new/one").iterdir()) == []
 
 
@@ -142,8 +137,8 @@ def test_why_spark_doesnt_start_is_told_without_javas_stacks(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--requests", "/no/such"], "--requests /no/such: there is no such directory"),
-        (["--requests", __file__], "is a file; --incremental and --follow take one directory"),
+        (["--requests", "/no/such"], "--requests /no/such: there is no such file or directory"),
+        (["--requests", "s3://bucket"], "s3://bucket: --incremental and --follow take local"),
         (["--topic", "t", "--kafka-config", "x=1"], "bootstrap.servers=HOST:PORT"),
         (
             ["--topic", "t", "--kafka-config", "bootstrap.servers=h:1", "--kafka-config", "x=1"],
@@ -244,10 +239,25 @@ def test_numbers_stand_to_the_right_sentences_dont(text: str, right: bool) -> No
     assert _numeric(text) is right
 
 
-def test_where_no_line_is_a_request_it_says_where_to_look() -> None:
-    assert "kafka.request.logger" in hint_of(36.0, 36.0)
-    assert hint_of(37.0, 36.0) == ""
-    assert hint_of(None, 36.0) == ""
+def test_files_in_which_nothing_is_are_refused_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").touch()
+    argv = ["--requests", str(tmp_path / "a.log"), "--out", str(tmp_path / "out")]
+    assert pipeline.main_usage(argv) == 1
+    assert "is that logger at DEBUG?" in capsys.readouterr().err
+    # With the flag only what else is wrong is left.
+    assert pipeline.main_usage([*argv, "--allow-empty", "--time-zone", "Mars"]) == 1
+    assert "DEBUG" not in capsys.readouterr().err
+
+
+def test_s3_is_named_as_spark_names_it_before_anything_starts(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pipeline.main_usage(["--requests", log, "--out", "s3://bucket/x"]) == 1
+    said = capsys.readouterr().err
+    assert "s3a://bucket/x" in said
+    assert "hadoop-aws" in said
 
 
 def test_a_name_that_would_fill_the_table_is_shortened() -> None:
@@ -258,3 +268,51 @@ def test_a_name_that_would_fill_the_table_is_shortened() -> None:
     assert shortened(path) == path
     words = "because it is so " * 20
     assert shortened(words) == words
+
+
+def test_a_disk_without_the_room_is_told_of_before_anything_starts(
+    tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [(log, 1_000_000_000), (log + ".gz", 50_000_000)]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: _Disk(300e6))
+    (said,) = too_small("replay", str(tmp_path), files, str(tmp_path))
+    # 2 GB of text: 26 % of it, and 64 MB.
+    assert "the run needs about 584 MB there, and 300 MB are free" in said
+    assert f"--out {tmp_path} and --spark-conf spark.local.dir {tmp_path}" in said
+    assert too_small("usage", str(tmp_path), files[:1], str(tmp_path)) == []
+    assert too_small("usage", "hdfs://x/y", files, "/no/such") == []
+    monkeypatch.setattr("shutil.disk_usage", lambda _: _Disk(1e6))
+    assert pipeline.main_usage(["--requests", log, "--out", str(tmp_path / "out")]) == 1
+    assert "the run needs about 64 MB there, and 1 MB are free" in capsys.readouterr().err
+
+
+class _Disk:
+    def __init__(self, free: float) -> None:
+        self.free = free
+
+
+@pytest.mark.parametrize(
+    ("raised", "words", "status"),
+    [
+        (OSError(28, "No space left on device"), "the disk is full", 1),
+        (OSError(5, "Input/output error"), "Input/output error; no table was changed", 1),
+        (KeyboardInterrupt(), "stopped; no table was changed", 130),
+    ],
+)
+def test_a_full_disk_a_broken_one_and_control_c_take_a_line(
+    raised: BaseException,
+    words: str,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def function(_: argparse.Namespace) -> None:
+        raise raised
+
+    made = argparse.ArgumentParser()
+    made.add_argument("--out")
+    assert command("usage", function, ["--out", str(tmp_path)], made) == status
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("headgate usage: ")
+    assert words in said

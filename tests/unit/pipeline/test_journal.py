@@ -189,7 +189,8 @@ def test_a_journal_that_grows_is_read_once_whatever_form_its_files_have(
     remembered: list[Input] = []
 
     def take(rolled: RolledFiles, files: list[tuple[str, int]]) -> None:
-        found = rolled.take(files)
+        found = rolled.take([path for path, _ in files])
+        rolled.remember(found.inputs)
         assert not any(split.unread for split in found.splits)
         remembered.extend(found.inputs)
         splits = tuple(found.splits)
@@ -239,7 +240,7 @@ def test_a_file_compacted_between_being_listed_and_being_read_is_read_as_parquet
     listed = [(str(second), second.stat().st_size)]
     write_parquet(second, journal)
     second.unlink()
-    splits = RolledFiles().take(listed).splits
+    splits = RolledFiles().take([path for path, _ in listed]).splits
     assert [s.path for s in splits] == [str(second.with_suffix(".parquet"))]
 
 

@@ -14,10 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headgate.errors import ConfigError
 from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.reading import ActivityOfLogs, ReadPlan, RequestsOfLogs
+from headgate.usage.format import SCHEMA
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
 LOG = gzip.decompress((DATA / "public.log.gz").read_bytes()).splitlines()
@@ -228,7 +231,7 @@ FILES: dict[str, tuple[Callable[[], bytes], int, tuple[str, ...]]] = {
     "gzip, then something else": (
         lambda: gzip.compress(WHOLE) + b"junk",
         30,
-        (FURTHER + "Error -N while decompressing data",),
+        (FURTHER + "the gzip stream is damaged: Error -N while decompressing data",),
     ),
     "bzip2, cut off": (lambda: bz2.compress(WHOLE)[:-50], 0, (FURTHER + "Truncated compressed",)),
     "an archive": (tar_gz, 30, (NOT_OURS,)),
@@ -256,29 +259,49 @@ def test_a_log_that_is_being_compressed_counts_once(tmp_path: Path) -> None:
     )
 
 
-def test_a_log_under_another_name_counts_and_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_bytes(WHOLE)
-    (tmp_path / "b.log").write_bytes(WHOLE[:-100])
+def test_a_log_under_another_name_is_a_question(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(WHOLE[:-100])
+    (tmp_path / "b.log").write_bytes(WHOLE)
     (tmp_path / "c.log").write_bytes(b"no request\n")
     (tmp_path / "d.log").write_bytes(b"no request\n")
-    notes: list[str] = []
-    cut(find_files([str(tmp_path)]), notes=notes)
-    a, b = tmp_path / "a.log", tmp_path / "b.log"
-    assert notes[0] == f"{b} begins with the request that {a} begins with; both count"
-    assert not any("begins" in note for note in notes[1:])
+    (tmp_path / "e.gz").write_bytes(gzip.compress(WHOLE))
+    files = find_files([str(tmp_path)])
+    with pytest.raises(ConfigError) as said:
+        cut(files, copies="refuse")
+    assert said.value.problems[:-1] == tuple(
+        f"--requests {tmp_path}/{name} begins with what {tmp_path}/b.log begins with"
+        for name in ("a.log", "e.gz")
+    )
+    assert "--copies once" in said.value.problems[-1]
+    once = [split.path.rpartition("/")[2] for split in cut(files, copies="once")]
+    assert [s for s in once if s not in "c.log d.log"] == ["a.log", "b.log", "e.gz"]
+    unread = [s.path[-5:] for s in cut(files, copies="once") if s.unread]
+    assert unread == ["a.log", "/e.gz"]
+    assert not [s.path for s in cut(files, copies="count") if s.unread]
 
 
-def test_a_file_that_has_gone_is_told(tmp_path: Path) -> None:
+def test_a_journal_in_another_folder_is_a_question_and_another_workers_isnt(
+    tmp_path: Path,
+) -> None:
+    for folder, worker, seq in (("a", "w", 1), ("b", "w", 1), ("c", "v", 1), ("d", "w", 2)):
+        (tmp_path / folder).mkdir()
+        name = tmp_path / folder / f"{worker}-{seq:016d}.arrow"
+        with pa.ipc.new_file(str(name), SCHEMA) as writer:
+            event = {"seq": seq, "worker_id": worker, "t_ms": 1.0, "kind": "record"}
+            writer.write_batch(pa.RecordBatch.from_pylist([event], schema=SCHEMA))
+    for folder in "ef":  # without events all are the same
+        (tmp_path / folder).mkdir()
+        with pa.ipc.new_file(str(tmp_path / folder / "w-0000000000000009.arrow"), SCHEMA):
+            pass
+    files = find_files([str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"b/w-0000000000000001\.arrow begins with what") as said:
+        cut(files, copies="refuse")
+    assert len(said.value.problems) == 2
+    assert len(cut(files, copies="once")) == len(cut(files)) - 1 == 5
+
+
+def test_a_file_that_has_gone_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(WHOLE)
     gone = tmp_path / "gone.log"
-    splits = cut([(str(gone), 100), *find_files([str(tmp_path)])])
-    rows = [
-        row
-        for split in splits
-        for batch in RequestsOfLogs(ReadPlan(tuple(splits))).read(split)
-        for row in batch.to_pylist()
-    ]
-    assert sum(row["kind"] == "request" for row in rows) == 30
-    assert [
-        (row["file"], row["reason"][: len(UNREAD)]) for row in rows if row["kind"] == "bad"
-    ] == [(str(gone), UNREAD)]
+    with pytest.raises(ConfigError, match=f"{gone} can't be read: .*No such file"):
+        cut([(str(gone), 100), *find_files([str(tmp_path)])])

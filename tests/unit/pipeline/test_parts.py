@@ -73,31 +73,6 @@ def test_a_task_tried_again_counts_once(tmp_path: Path) -> None:
     assert read(folder) == ["reason 1"]
 
 
-def test_the_older_table_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "bad_lines"
-    parts.write(Frame([rows(1)]), same, TABLE, str(folder))
-
-    def broken(batches: Any) -> Any:
-        yield next(batches)
-        raise OSError("no space left")
-
-    with pytest.raises(OSError, match="no space"):
-        parts.write(Frame([rows(2), rows(3)]), broken, TABLE, str(folder))
-    assert read(folder) == ["reason 1"]
-    parts.write(Frame([rows(4)]), same, TABLE, str(folder))
-    assert read(folder) == ["reason 4"]
-    assert [path.name for path in tmp_path.iterdir()] == ["bad_lines"]
-
-
-def test_a_table_that_follows_a_stream_is_replaced_not_written_into(tmp_path: Path) -> None:
-    made = tmp_path / "_stream" / "bad_lines"
-    parts.write(Frame([rows(1)]), same, TABLE, str(made))
-    link = tmp_path / "bad_lines"
-    link.symlink_to(made)
-    parts.write(Frame([rows(2)]), same, TABLE, str(link))
-    assert (read(link), read(made)) == (["reason 2"], ["reason 1"])
-
-
 def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
     folder = tmp_path / "bad_lines"
     assert parts.write(Frame([]), same, TABLE, str(folder)) == 0

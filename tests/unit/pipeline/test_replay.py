@@ -208,6 +208,43 @@ def test_what_if_compares_plans_in_one_pass_and_keeps_sums() -> None:
     assert {r["quota_source"] for r in by_plan["by client"]} == {"{client-id=<default>}"}
 
 
+def test_what_was_withheld_of_fetches_gives_bounds() -> None:
+    """A client under its own quota waited 60 s; the log holds no bytes of what it waited for."""
+    base = traffic(3, 40)[0] | {"api_name": "FETCH", "quota_type": "consumer_byte_rate"}
+    whole = {"bytes_charged": 1000, "amount": 1000.0, "bytes_exact": True, "throttle_time_ms": 0}
+    empty = {"bytes_charged": 0, "amount": 0.0, "bytes_exact": False, "throttle_time_ms": 3000}
+    rows = [
+        base | {"record_ms": 1e12 + 1000 * n, "seq": n} | (empty if n % 2 else whole)
+        for n in range(40)
+    ]
+
+    def plan(name: str, rate: float | None) -> Quotas:
+        limits = {} if rate is None else {QuotaEntity.of(user=DEFAULT): {CONSUMER: rate}}
+        return Quotas.of(QuotaTable.of(limits), name)
+
+    plans = tuple(
+        plan(n, r) for n, r in {"own": 1000.0, "half": 500.0, "double": 2e3, "none": None}.items()
+    )
+    sums = replay([rows], PackOptions(plans, False, own=False))
+
+    def bounds(*, in_force: bool) -> dict[str, tuple[int, int | None]]:
+        table = pa.Table.from_batches(NamePlans(plans, in_force)(iter(sums.to_batches())))
+        found = table.to_pylist()
+        assert {r["withheld_requests"] for r in found} == {20}
+        return {r["plan"]: (r["least_throttle_time_ms"], r["most_throttle_time_ms"]) for r in found}
+
+    known = bounds(in_force=True)
+    assert known["logged"] == known["own"] == (60_000, 60_000)
+    least, most = known["half"]
+    assert least >= 60_000
+    assert most is None
+    assert known["double"] == (0, 60_000)
+    assert known["none"] == (0, 0)
+    unknown = bounds(in_force=False)
+    assert unknown["own"][1] is unknown["double"][1] is None
+    assert unknown["none"] == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("sample", "same", "within"), [("public", 0.98, 0.83), ("precise", 1.0, 0.879)]
 )

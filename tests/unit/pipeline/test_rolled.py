@@ -1,70 +1,223 @@
-"""Which files of a growing directory a round reads."""
+"""Which bytes of growing, renamed, copied and compressed files a round reads: each line once."""
 
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from headgate.errors import ConfigError
+from headgate.pipeline.chunks import read_lines
 from headgate.pipeline.rolled import Input, RolledFiles
+from headgate.pipeline.rounds import Paths
+from headgate.usage.format import SCHEMA
+
+OLD = 1_000_000.0
 
 
-def take(rolled: RolledFiles, *paths: Path) -> tuple[list[tuple[str, str]], list[Input]]:
-    """Return (name, why it isn't read) of a round's pieces, and what it remembers."""
-    found = rolled.take([(str(p), p.stat().st_size if p.exists() else 9) for p in paths])
-    return [(Path(s.path).name, s.unread) for s in found.splits], found.inputs
+def line(n: int) -> bytes:
+    return b'[2026-01-01 00:00:00,000] {"isForwarded":false,"requestHeader":{"n":%d}}\n' % n
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_log_that_was_compressed_since_it_was_read_is_not_read_again(
-    tmp_path: Path, killed: bool
-) -> None:
-    plain, other = tmp_path / "r.2026-01-01", tmp_path / "r.2026-01-02"
-    for path in (plain, other):
-        path.write_text(f"{path.name}\n")
-    rolled = RolledFiles()
-    pieces, inputs = take(rolled, plain, other)
-    assert pieces == [(plain.name, ""), (other.name, "")]
-    if killed:
-        rolled = RolledFiles()
-        rolled.remember(inputs)
-    packed, new = tmp_path / f"{plain.name}.gz", tmp_path / "r.2026-01-03.gz"
-    for path in (packed, new):
-        path.write_bytes(gzip.compress(b"text\n"))
-    plain.unlink()
-    pieces, inputs = take(rolled, packed, new)
-    why = f"it is {plain}, compressed, which was read"
-    assert pieces == [(packed.name, why), (new.name, "")]
-    assert [row.worker_id for row in inputs] == [new.name]
+class Folder:
+    """A folder of logs, and what rounds read of it."""
+
+    def __init__(self, root: Path, *given: str, killed: bool = False) -> None:
+        self.root = root
+        self.given = [str(root / path) for path in given] or [str(root)]
+        self.killed = killed
+        self.rolled = RolledFiles()
+        self.inputs: list[Input] = []
+        self.told: list[tuple[str, str]] = []
+        self.now = OLD
+
+    def append(self, name: str, *numbers: int, end: bytes = b"") -> Path:
+        path = self.root / name
+        with path.open("ab") as file:
+            file.write(b"".join(map(line, numbers)) + end)
+        os.utime(path, (self.now, self.now))
+        return path
+
+    def round(self) -> list[int]:
+        """Return the numbers of the lines that a round reads, in order."""
+        if self.killed:  # nothing is known but what is written down
+            self.rolled = RolledFiles()
+            self.rolled.remember(self.inputs)
+        self.now += 1
+        found = self.rolled.take(Paths(self.given).files(self.rolled.places), self.now)
+        assert found.still_there()
+        self.inputs += found.inputs
+        self.rolled.remember(found.inputs)
+        lines = []
+        for split in found.splits:
+            if split.unread:
+                self.told.append((Path(split.path).name, split.unread))
+                continue
+            lines += [one for _, several in read_lines(split) for one in several if one]
+        return sorted(int(one.rpartition(b":")[2].rstrip(b"}")) for one in lines)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_log_that_is_written_to_after_it_was_read_is_told_of_once(
-    tmp_path: Path, killed: bool
-) -> None:
-    live, rolled_one = tmp_path / "kafka-request.log", tmp_path / "kafka-request.log.1"
-    live.write_text("a\n")
-    rolled_one.write_text("b\n")
-    rolled = RolledFiles()
-    remembered = take(rolled, live, rolled_one)[1]
-    with live.open("a") as file:
-        file.write("more\n")
-    for number, told in enumerate((True, False)):
-        if killed:
-            rolled = RolledFiles()
-            rolled.remember(remembered)
-        new = tmp_path / f"new.{number}"
-        new.write_text(f"{number}\n")
-        pieces, inputs = take(rolled, new)
-        remembered += inputs
-        why = "it was, with 2 bytes, and has 7 now; point --requests at files that are written no "
-        changed = [(live.name, why + "more, whose names stay")] if told else []
-        assert pieces == [*changed, (new.name, "")]
+@pytest.fixture(params=[False, True], ids=["running", "killed in between"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return Folder(tmp_path, killed=request.param)
 
 
-def test_a_log_that_went_before_it_was_read_is_told_of(tmp_path: Path) -> None:
-    assert take(RolledFiles(), tmp_path / "went.log") == (
-        [("went.log", "it went before it was read")],
-        [],
-    )
+def test_a_stock_kafka_log_folder_that_rolls_on_the_hour(folder: Folder) -> None:
+    folder.append("kafka-request.log", 1, 2)
+    assert folder.round() == [1, 2]
+    assert folder.round() == []
+    folder.append("kafka-request.log", 3)
+    assert folder.round() == [3]
+    folder.append("kafka-request.log", 4)
+    active = folder.root / "kafka-request.log"
+    active.rename(folder.root / "kafka-request.log.2026-01-01-10")
+    folder.append("kafka-request.log", 5, 6)
+    assert folder.round() == [4, 5, 6]
+    # Compressed later, with a line that no round has seen.
+    rolled = folder.append("kafka-request.log.2026-01-01-10", 7)
+    packed = rolled.with_name(rolled.name + ".gz")
+    packed.write_bytes(gzip.compress(rolled.read_bytes()))
+    rolled.unlink()
+    folder.append("kafka-request.log", 8)
+    assert folder.round() == [7, 8]
+    assert folder.round() == []
+    assert folder.told == []
+
+
+def test_names_that_move_up_by_one(folder: Folder) -> None:
+    for hour in range(4):
+        for n in range(hour - 1, -1, -1):
+            name = f"r.log.{n}" if n else "r.log"
+            (folder.root / name).rename(folder.root / f"r.log.{n + 1}")
+        folder.append("r.log", 10 * hour, 10 * hour + 1)
+        assert folder.round() == [10 * hour, 10 * hour + 1]
+    assert folder.told == []
+
+
+def test_copied_and_cut(folder: Folder) -> None:
+    log = folder.append("r.log", 1, 2)
+    assert folder.round() == [1, 2]
+    folder.append("r.log", 3)
+    shutil.copy2(log, folder.root / "r.log.1")  # logrotate's copytruncate
+    log.write_bytes(b"")
+    folder.append("r.log", 4)
+    assert folder.round() == [3, 4]
+    assert folder.told == []
+
+
+def test_a_copy_beside_its_original_isnt_read_and_is_told_of_once(folder: Folder) -> None:
+    log = folder.append("r.log", 1, 2)
+    assert folder.round() == [1, 2]
+    shutil.copy2(log, folder.root / "a-backup")
+    folder.append("r.log", 3)
+    assert folder.round() == [3]
+    assert folder.round() == []
+    assert folder.told == [("a-backup", f"it begins as {log} does, which is read")]
+
+
+def test_a_line_counts_when_it_is_whole_or_its_file_rests(folder: Folder) -> None:
+    folder.append("r.log", 1, end=line(2)[:30])
+    assert folder.round() == [1]
+    folder.append("r.log", end=line(2)[30:] + line(3)[:-1])
+    assert folder.round() == [2]
+    folder.now += 100
+    assert folder.round() == [3]
+
+
+def test_an_inode_given_anew_is_another_file(folder: Folder) -> None:
+    log = folder.append("r.log", 1, 2)
+    assert folder.round() == [1, 2]
+    log.write_bytes(b"")  # the inode stays, the file is another
+    folder.append("r.log", 7, 8, 9)
+    assert folder.round() == [7, 8, 9]
+
+
+def test_a_file_without_requests_is_read_when_it_rests(folder: Folder) -> None:
+    path = folder.root / "server.log"
+    path.write_bytes(b"started {}:1\n")
+    os.utime(path, (folder.now, folder.now))
+    assert folder.round() == []
+    folder.now += 100
+    assert folder.round() == [1]
+    assert folder.round() == []
+
+
+def test_a_gzip_that_is_being_written_waits(folder: Folder) -> None:
+    path = folder.root / "r.gz"
+    data = gzip.compress(line(1) + line(2) * 500)
+    path.write_bytes(data[:-20])
+    os.utime(path, (folder.now, folder.now))
+    assert folder.round() == []
+    path.write_bytes(data)
+    os.utime(path, (folder.now, folder.now))
+    assert folder.round()[0] == 1
+
+
+def test_a_file_given_by_name_is_followed_through_its_renaming(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "r.log")
+    folder.append("r.log", 1)
+    folder.append("other.log", 100)
+    assert folder.round() == [1]
+    folder.append("r.log", 2).rename(tmp_path / "r.log.1")
+    folder.append("r.log", 3)
+    assert folder.round() == [2, 3]
+
+
+def test_a_pattern_is_expanded_anew_in_each_round(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "r.log*")
+    assert folder.round() == []
+    folder.append("r.log.1", 1)
+    folder.append("s.log", 100)
+    assert folder.round() == [1]
+    folder.append("r.log.2", 2)
+    assert folder.round() == [2]
+
+
+def test_what_isnt_there_or_isnt_local_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as said:
+        Paths([str(tmp_path / "no"), "s3://bucket/logs"])
+    assert "no: there is no such file or directory" in said.value.problems[0]
+    assert "take local paths" in said.value.problems[1]
+
+
+def test_what_was_known_by_name_only_is_refused() -> None:
+    with pytest.raises(ConfigError, match="begin anew with another --out"):
+        RolledFiles().remember([Input("/logs", "r.log", -1, None, 10, None)])
+
+
+def test_rounds_are_of_so_many_files_at_most(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.rolled = RolledFiles(files_per_round=2)
+    for n in range(5):
+        folder.now += 1
+        folder.append(f"{n}.log", n)
+    assert [folder.round() for _ in range(4)] == [[0, 1], [2, 3], [4], []]
+
+
+def test_a_journals_file_counts_when_it_is_closed_once(folder: Folder) -> None:
+    name = folder.root / "w-0000000000000001"
+
+    def write(path: Path) -> None:
+        with pa.ipc.new_file(str(path), SCHEMA) as writer:
+            event = {"seq": 1, "worker_id": "w", "t_ms": 1.0, "kind": "start", "broker_id": 1}
+            writer.write_batch(pa.RecordBatch.from_pylist([event], schema=SCHEMA))
+
+    def splits() -> list[str]:
+        found = folder.rolled.take(Paths(folder.given).files(set()), folder.now)
+        folder.inputs += found.inputs
+        folder.rolled.remember(found.inputs)
+        if folder.killed:
+            folder.rolled = RolledFiles()
+            folder.rolled.remember(folder.inputs)
+        return [Path(split.path).suffix for split in found.splits]
+
+    write(name.with_suffix(".open"))
+    assert splits() == []
+    name.with_suffix(".open").rename(name.with_suffix(".arrow"))
+    assert splits() == [".arrow"]
+    name.with_suffix(".arrow").rename(name.with_suffix(".parquet.not"))
+    assert splits() == []

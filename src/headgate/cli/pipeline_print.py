@@ -1,0 +1,62 @@
+"""
+How the pipeline's commands print: closing tables, and figures as people read them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from headgate.cli.output import printable
+
+
+def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a run's closing table to stdout; numbers to the right."""
+    table = RichTable(title=title, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[shortened(printable(str(v))) for v in row])
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table, highlight=False, markup=False)
+
+
+# A name this long would fill the table; its ends tell it from others.
+_LONG: Final = re.compile(r"(\S{60})\S{40,}(\S{20})")
+
+
+def shortened(text: str) -> str:
+    """Return a cell without the middle of names of 120 characters or more; paths stay whole."""
+    return text if text.startswith("/") or "://" in text else _LONG.sub(r"\1…\2", text)
+
+
+def _numeric(text: Any) -> bool:
+    return bool(_NUMBER.fullmatch(str(text))) or str(text) in ("", "-", "unlimited")
+
+
+_NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3})?")
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Return a number for the closing table: thin, rounded, "unlimited" for None."""
+    if value is None:
+        return "unlimited"
+    text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def share(value: float | None) -> str:
+    """Return a share as a percentage, "-" for None."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def utc(ms: int) -> str:
+    """Return a moment in UTC, to the second."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,257 @@
+"""
+The folder that a run's tables go to: on this machine, or any file system that Spark knows.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folder(Protocol):
+    """A folder; names in it may have slashes."""
+
+    root: str
+
+    def names(self, inside: str = "") -> list[str]:
+        """Return what is in it, or in a folder inside; nothing where there is none."""
+
+    def exists(self, name: str) -> bool:
+        """Say whether there is a file, a folder or a link of a name."""
+
+    def is_folder(self, name: str) -> bool:
+        """Say whether a name is a folder's; a link to one isn't."""
+
+    def is_file(self, name: str) -> bool:
+        """Say whether a name is a file's."""
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file or folder; a link is replaced, and a file by a file."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, a link, or a folder and what is in it."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file, whole or not at all, and the folder it is in."""
+
+    def read(self, name: str) -> bytes:
+        """Return a small file."""
+
+    def held(self, name: str) -> bool:
+        """Say whether a process that lives holds a folder (``hold``)."""
+
+    def hold(self, name: str) -> Any:
+        """Make a folder, and hold it as long as the process lives, or till the answer closes."""
+
+    def alone(self) -> Any:
+        """Return a context in which no other process is in its own."""
+
+
+class LocalFolder:
+    """
+    A folder on this machine.
+
+    Args:
+        root: its path.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = str(Path(root).absolute())
+
+    def _at(self, name: str) -> Path:
+        return Path(self.root) / name
+
+    def names(self, inside: str = "") -> list[str]:
+        """Return what is in it, or in a folder inside."""
+        place = self._at(inside)
+        return sorted(p.name for p in place.iterdir()) if place.is_dir() else []
+
+    def exists(self, name: str) -> bool:
+        """Say whether there is anything of a name."""
+        return os.path.lexists(self._at(name))
+
+    def is_folder(self, name: str) -> bool:
+        """Say whether a name is a folder's; a link to one isn't."""
+        return self._at(name).is_dir() and not self._at(name).is_symlink()
+
+    def is_file(self, name: str) -> bool:
+        """Say whether a name is a file's."""
+        return self._at(name).is_file()
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file or folder; a link is replaced."""
+        place = self._at(to)
+        if place.is_symlink():
+            place.unlink()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._at(name).replace(place)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, a link, or a folder and what is in it."""
+        place = self._at(name)
+        if self.is_folder(name):
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file, whole or not at all."""
+        place = self._at(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        begun = place.with_name(f".{place.name}.begun")
+        with begun.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        begun.replace(place)
+
+    def read(self, name: str) -> bytes:
+        """Return a small file."""
+        return self._at(name).read_bytes()
+
+    def held(self, name: str) -> bool:
+        """Say whether a process that lives holds a folder."""
+        try:
+            with _locked(self._at(name), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                return False
+        except BlockingIOError:
+            return True
+
+    def hold(self, name: str) -> Any:
+        """Make a folder, and hold it as long as the process lives, or till the answer closes."""
+        place, held = self._at(name), ExitStack()
+        with self.alone():
+            place.mkdir()
+            held.enter_context(_locked(place, fcntl.LOCK_EX))
+        return held
+
+    def alone(self) -> Any:
+        """Return a context in which no other process is in its own."""
+        return _locked(Path(self.root), fcntl.LOCK_EX)
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, how)
+        yield
+    finally:
+        os.close(file)
+
+
+def _advice(root: str, version: str) -> str:
+    """Return what to do where a file system can't be opened."""
+    scheme = root.partition("://")[0]
+    jars = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}.get(scheme)
+    if jars:
+        return (
+            f"give Spark its jars (--spark-conf spark.jars.packages=org.apache.hadoop:{jars}:"
+            f"{version}) and credentials as Hadoop takes them"
+        )
+    if scheme == "hdfs":
+        return "write hdfs://HOST:PORT/PATH, or set HADOOP_CONF_DIR to the cluster's configuration"
+    return "give a directory, file://, hdfs:// or s3a://"
+
+
+class HadoopFolder:
+    """
+    A folder on a file system that Spark's JVM knows: ``hdfs://``, ``s3a://``, ``file://`` …
+
+    Nothing tells there whether a process lives, so what a killed run left stays until it is
+    removed by hand, unless its tables were complete.
+
+    Args:
+        spark: the session.
+        root: its URI.
+
+    Raises:
+        ConfigError: Spark doesn't know the file system, or can't reach it.
+    """
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root.rstrip("/")
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        self._jvm: Any = spark._jvm
+        conf = spark._jsc.hadoopConfiguration()
+        try:
+            self._system = self._at("").getFileSystem(conf)
+            self._system.exists(self._at(""))  # the first that goes there
+        except Py4JJavaError as exc:
+            why = exc.java_exception.toString().partition(": ")[2] or str(exc.java_exception)
+            version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+            raise ConfigError(f"--out {root}: {why}; {_advice(root, version)}") from exc
+
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}".rstrip("/"))
+
+    def names(self, inside: str = "") -> list[str]:
+        """Return what is in it, or in a folder inside."""
+        place = self._at(inside)
+        if not self._system.exists(place):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(place))
+
+    def exists(self, name: str) -> bool:
+        """Say whether there is a file or a folder of a name."""
+        return bool(self._system.exists(self._at(name)))
+
+    def is_folder(self, name: str) -> bool:
+        """Say whether a name is a folder's."""
+        return self.exists(name) and bool(self._system.getFileStatus(self._at(name)).isDirectory())
+
+    def is_file(self, name: str) -> bool:
+        """Say whether a name is a file's."""
+        return self.exists(name) and not self.is_folder(name)
+
+    def move(self, name: str, to: str) -> None:
+        """Rename a file or folder; a file is replaced."""
+        place = self._at(to)
+        self._system.mkdirs(place.getParent())
+        if self.is_file(to):
+            self._system.delete(place, False)
+        if not self._system.rename(self._at(name), place):
+            raise OSError(f"{self.root}/{name} can't be renamed to {to}")
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder and what is in it."""
+        self._system.delete(self._at(name), True)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file."""
+        decoded = self._jvm.java.util.Base64.getDecoder().decode(base64.b64encode(data).decode())
+        stream = self._system.create(self._at(name), True)
+        stream.write(decoded)
+        stream.close()
+
+    def read(self, name: str) -> bytes:
+        """Return a small file."""
+        stream = self._system.open(self._at(name))
+        data = bytes(stream.readAllBytes())
+        stream.close()
+        return data
+
+    def held(self, name: str) -> bool:
+        """Say that it may be: nothing tells."""
+        return True
+
+    def hold(self, name: str) -> Any:
+        """Make a folder."""
+        self._system.mkdirs(self._at(name))
+        return ExitStack()
+
+    def alone(self) -> Any:
+        """Return a context that keeps nobody out."""
+        return nullcontext()

@@ -1,0 +1,148 @@
+"""A batch run that fails or is killed, whatever of: an error in plain words, and older tables."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+
+from headgate.cli import pipeline
+from headgate.embedded import spark_env
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+LOG = Path(__file__).parents[1] / "data" / "pipeline" / "public.log.gz"
+TEXT = gzip.decompress(LOG.read_bytes())
+
+
+def flags(logs: Path, out: Path) -> list[str]:
+    return ["--requests", str(logs), "--out", str(out)]
+
+
+def counts(out: Path) -> list[int]:
+    """Return the requests that each of usage's tables holds, and the summary."""
+    names = ("usage", "usage_hour", "usage_day")
+    found = [f"select sum(requests) from read_parquet('{out}/{n}/*.parquet')" for n in names]
+    found.append(
+        f"select value from read_parquet('{out}/summary/*.parquet') where name = 'requests'"
+    )
+    return [int(duckdb.sql(sql).fetchall()[0][0]) for sql in found]
+
+
+def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (logs / "a.log").write_bytes(TEXT)
+    assert pipeline.main_usage(flags(logs, out)) == 0
+    before = counts(out)
+    (out / "usage" / "notes.txt").write_text("mine")
+    # The driver has this file open; to a worker the name means nothing.
+    with (logs / "a.log").open("rb") as file:
+        (logs / "b.log").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        (tmp_path / "elsewhere").mkdir()
+        (logs / "b.log").rename(tmp_path / "elsewhere" / "b.log")
+        capfd.readouterr()
+        assert pipeline.main_usage(flags(tmp_path / "elsewhere", out)) == 1
+    said = capfd.readouterr().err
+    line = next(line for line in said.splitlines() if line.startswith("headgate usage: "))
+    assert line.startswith(f"headgate usage: {tmp_path}/elsewhere/b.log can't be read: ")
+    assert line.endswith("; no table was changed")
+    assert counts(out) == before
+    assert (out / "usage" / "notes.txt").read_text() == "mine"
+    assert not [p.name for p in out.iterdir() if p.name.startswith(".")]
+
+
+def test_a_log_without_a_request_is_an_error_unless_told_otherwise(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, out = tmp_path / "server.log", tmp_path / "out"
+    log.write_bytes(TEXT[: 1 << 20])
+    assert pipeline.main_usage(flags(log, out)) == 0
+    before = counts(out)
+    log.write_bytes(b"[2026-11-22 10:00:00,000] INFO started (kafka.server.KafkaServer)\n" * 5)
+    for command in (pipeline.main_usage, pipeline.main_replay, pipeline.main_recommend):
+        capfd.readouterr()
+        assert command(flags(log, out)) == 1
+        said = capfd.readouterr()
+        assert "none of its lines is a request; is it the file of kafka.request.log" in said.err
+        assert "not a request line" in said.out
+        assert counts(out) == before
+    assert pipeline.main_usage([*flags(log, out), "--allow-empty"]) == 0
+    assert duckdb.sql(f"from '{out}/usage/*.parquet'").fetchall() == []
+    assert duckdb.sql(f"select count(*) from '{out}/bad_lines/*.parquet'").fetchall() == [(5,)]
+
+
+def test_an_out_that_spark_cant_reach_is_told_before_the_reading(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(TEXT[: 1 << 20])
+    for out, words in (
+        ("s3a://bucket/x", "hadoop-aws"),
+        ("hdfs:///x", "HADOOP_CONF_DIR"),
+        ("nosuch://x", "give a directory"),
+    ):
+        assert pipeline.main_usage(["--requests", str(tmp_path / "a.log"), "--out", out]) == 1
+        said = capfd.readouterr().err
+        assert f"headgate usage: --out {out}: " in said
+        assert words in said
+        assert "reading and adding up" not in said
+
+
+def test_tables_of_a_uri_are_replaced_together_as_well(spark: SparkSession, tmp_path: Path) -> None:
+    log, out = tmp_path / "a.log", tmp_path / "out"
+    log.write_bytes(TEXT[: 1 << 20])
+    for _ in range(2):
+        assert pipeline.main_usage(["--requests", str(log), "--out", f"file://{out}"]) == 0
+        assert len(set(counts(out))) == 1
+        assert len(list((out / "usage").glob("_SUCCESS"))) == 1
+        (out / "usage" / "notes.txt").write_text("mine")
+    assert (out / "usage" / "notes.txt").exists()
+    assert not list(out.glob(".headgate*"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_one_runs_tables(tmp_path: Path) -> None:
+    """Kill -9 at moments all over the time that tables are written."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    (logs / "a.log").write_bytes(TEXT)
+    argv = [
+        sys.executable,
+        "-m",
+        "headgate.cli.main",
+        "usage",
+        *flags(logs, out),
+        "--copies",
+        "count",
+    ]
+    env = os.environ | spark_env()
+    subprocess.run(argv, env=env, check=True, capture_output=True)
+    one = counts(out)
+    (logs / "b.log").write_bytes(TEXT.replace(b"alice", b"carol"))
+    for delay in (0.0, 0.7, 1.5, 2.5):
+        before = {p.name for p in out.iterdir()}
+        process = subprocess.Popen(
+            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        while {p.name for p in out.iterdir()} <= before and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert counts(out) in (one, [2 * n for n in one])
+    subprocess.run(argv, env=env, check=True, capture_output=True)
+    assert counts(out) == [2 * n for n in one]
+    assert not list(out.glob(".headgate*"))
