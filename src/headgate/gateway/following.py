@@ -59,10 +59,10 @@ class Following(Opening):
         self.kept.save_soon()
         for front in self.fronts.values():
             front.meters.store_version = table.version
-        if any(change.key == CONNECTION for change in delta.changes):
+        keys = {change.key for change in delta.changes}
+        if CONNECTION in keys:
             self._limit_addresses()
-        shares = any(change.key in (PRODUCER_SHARES, CONSUMER_SHARES) for change in delta.changes)
-        if shares or not self._shares_seen:
+        if not self._shares_seen or not keys.isdisjoint((PRODUCER_SHARES, CONSUMER_SHARES)):
             self._shares_seen = True
             self._say_what_isnt_enforced()
         log.debug("quotas in force", changes=len(delta.changes), version=table.version)
