@@ -251,6 +251,26 @@ def test_emptying_by_the_tools_and_moving_to_another_store_pass(host: Host) -> N
         assert gateway.gateway.broker_configs["1"] == {"max.connections": "77"}
 
 
+def test_a_store_that_is_not_required_is_not_waited_for_but_another_one_is_not_taken(
+    host: Host,
+) -> None:
+    host.properties["headgate.store.required"] = "false"
+    host.settings = Settings.from_properties(host.properties)
+    host.db.mkdir()  # can't be opened
+    with host.gateway() as gateway:
+        assert gateway.call(gateway.gateway.not_ready) is None
+        assert "can't be opened" in refusal(gateway)
+        host.db.rmdir()
+        with host.store() as store:
+            set_slow(store)
+        wait_for(lambda: set(gateway.gateway.table.entities) == set(SLOW), "the store")
+    host.remove()
+    with host.store() as other:
+        set_bob(other)
+    with host.gateway() as gateway:
+        assert "now it is store" in not_ready(gateway)
+
+
 def test_settings_of_brokers_stay_in_force_without_the_store(host: Host) -> None:
     with host.gateway() as gateway, host.store() as store:
         store.alter_broker_configs("1", {"max.connections": "77"})

@@ -215,7 +215,7 @@ class GatewayState:
             return "standing by" if self.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
         trouble = self.store_trouble()
-        if trouble is not None:
+        if trouble is not None and not self.kept.does_without:
             why.append(f"the last known quotas are in force: {trouble}")
         return "\n".join(why) or None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreReplaced
 from headgate.gateway.log import get_logger
 from headgate.gateway.store_guard import StoreGuard
 
@@ -50,6 +50,7 @@ class KeptStore:
         self._brokers = brokers
         self.guard = StoreGuard(gateway.settings)
         self._why: str | None = None
+        self._refused = False
         self._watches: list[Any] = []
         self._saving = False
         self._save_lock = threading.Lock()
@@ -59,6 +60,12 @@ class KeptStore:
         """Say why quotas can't be read or changed now, while the last known stay in force."""
         store = self._gateway.store
         return self._why if store is None else store.trouble()
+
+    @property
+    def does_without(self) -> bool:
+        """Whether there is no store yet, and none is wanted (``headgate.store.required=false``)."""
+        gateway = self._gateway
+        return gateway.store is None and not self._refused and not gateway.settings.store_required
 
     async def begin(
         self, store: QuotaStore | None, reopen: Callable[[], QuotaStore] | None
@@ -92,6 +99,7 @@ class KeptStore:
             if str(error) != self._why:
                 log.error("the last known quotas stay in force", error=str(error))
             self._why = str(error)
+            self._refused = isinstance(error, StoreReplaced)
             return False
         except OSError as error:
             self._not_kept(error)
