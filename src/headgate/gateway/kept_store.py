@@ -87,7 +87,8 @@ class KeptStore:
             gateway.store = None
             self._why = self._why or "the store can't be opened"
             last = await gateway.answers.on_thread(self.guard.last)
-            gateway.table, gateway.broker_configs = last.table, last.brokers
+            gateway.table = gateway.coming = last.table
+            gateway.broker_configs = last.brokers
             gateway.spawn(self._until_admitted(store, reopen))
         gateway.spawn(self._look_after())
 
@@ -177,7 +178,7 @@ class KeptStore:
         gateway = self._gateway
         with self._save_lock:
             if not self._ended:
-                self.guard.save(gateway.store, gateway.table, gateway.broker_configs)
+                self.guard.save(gateway.store, gateway.coming, gateway.broker_configs)
 
     async def close(self) -> None:
         """Keep what the store says now, of which a watch may not have told yet; stop watching."""
