@@ -246,7 +246,7 @@ def test_55d_1_doctor_reports_the_older_layout(
 ) -> None:
     assert ensemble.run(KIP_55[0])[0] == 0
     ensemble.client.set("/config/users", b'{"version":1,"config":{"producer_byte_rate":"9"}}')
-    assert doctor.main(["--store", f"zookeeper://{ensemble.connect}"]) == 1
+    assert doctor.main(["--store", f"zookeeper://{ensemble.connect}"]) == 3
     assert "/config/users holds quotas of users/<default> in an older layout" in (
         capsys.readouterr().out
     )

@@ -4,15 +4,21 @@
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 from headgate.cli import exit_codes
-from headgate.cli.output import printable, say
+from headgate.cli.doctor_report import Report
+from headgate.cli.output import complain, printable, say
+from headgate.cli.place import add_connection, add_place_flags
 from headgate.cli.plan_text import entity_path
-from headgate.cli.quotas_as_code import connect, entities, parser, run, table_of
+from headgate.cli.quotas_as_code import connect, entities, run, table_of
+from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
 from headgate.quota.table import QuotaTable
@@ -22,23 +28,69 @@ _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `headgate doctor`; exits 1 when it found something."""
-    made = parser(
-        "doctor", "Look for quotas that don't do what they seem to. Exits 1 if it finds any."
+    """Run `headgate doctor`; exits 3 when it found something, 1 when it couldn't look."""
+    made = argparse.ArgumentParser(
+        prog="headgate doctor",
+        description="Look for quotas that don't do what they seem to and, with --config, at the "
+        "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and the brokers' "
+        "own quotas beside ours. Exits 3 if it finds something, 1 if it can't look.",
+        allow_abbrev=False,
     )
+    place = made.add_mutually_exclusive_group(required=True)
+    place.add_argument("--config", metavar="FILE", help="a gateway's headgate.properties")
+    add_place_flags(place)
+    add_connection(made)
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        with connect(arguments, "doctor") as client:
-            table = table_of(client)
-        found = [*older_layout(arguments.store), *findings(table)]
-        for line in found:
+        report = Report()
+        if arguments.config is not None:
+            look_at_setup(Path(arguments.config), report)
+        else:
+            with connect(arguments, "doctor") as client:
+                table = table_of(client)
+            look_at_quotas(arguments.store, table, report)
+        for line in report.found:
             say(printable(line))
-        if not found:
-            say(f"{len(table)} {entities(len(table))} looked at; nothing found.")
-        return exit_codes.FAILED if found else exit_codes.DONE
+        for line in report.unseen:
+            complain(printable(f"headgate doctor: couldn't look: {line}"))
+        if report.found:
+            return exit_codes.FOUND
+        if report.unseen:
+            return exit_codes.FAILED
+        say(f"{', '.join(report.seen)} looked at; nothing found.")
+        return exit_codes.DONE
 
     return run("doctor", action)
+
+
+def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None:
+    """Look for quotas that don't do what they seem to."""
+    report.found += [*older_layout(store), *findings(table)]
+    report.seen.append(f"{len(table)} {entities(len(table))}")
+
+
+def look_at_setup(config: Path, report: Report) -> None:
+    """
+    Look at a gateway's settings, its store and what it stands before.
+
+    Raises:
+        ConfigError: the settings make no sense; every mistake.
+    """
+    from headgate.cli.doctor_setup import look
+    from headgate.config import load_settings
+    from headgate.store import open_store
+
+    settings = load_settings(config)
+    report.found += settings.warnings
+    table = None
+    try:
+        with closing(open_store(settings.store, settings, create=False)) as store:
+            table = store.snapshot()
+        look_at_quotas(settings.store, table, report)
+    except StoreError as error:
+        report.unseen.append(f"the store {settings.store}: {error}")
+    look(settings, table, report)
 
 
 def findings(table: QuotaTable) -> Iterator[str]:

@@ -15,7 +15,7 @@ PLACED: Final = frozenset(
 )
 """Commands that take ``--bootstrap-server`` or ``--store``."""
 _PLACES: Final = frozenset({"bootstrap-server", "bootstrap-controller", "store", "zookeeper"})
-_ALONE: Final = frozenset({"help", "h", "version", "schema", "check"})
+_ALONE: Final = frozenset({"help", "h", "version", "schema", "config"})
 """Flags with which a command needs no place."""
 
 

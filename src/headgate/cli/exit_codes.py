@@ -16,3 +16,5 @@ CHANGES: Final = 3
 """``headgate plan`` found changes."""
 INTERRUPTED: Final = 130
 """Ctrl-C; as a shell says it of a program that SIGINT ended."""
+FOUND: Final = 3
+"""``headgate doctor`` found something."""

@@ -52,7 +52,8 @@ COMMANDS: Final[dict[str, Command]] = {
         "headgate.cli.store:main", "show which store it is, accept another, copy one to another"
     ),
     "doctor": Command(
-        "headgate.cli.doctor:main", "look for quotas that don't do what they seem to"
+        "headgate.cli.doctor:main",
+        "look for quotas that don't do what they seem to, and at a gateway's set-up",
     ),
     "usage": Command("headgate.cli.pipeline:main_usage", "sum up who used what, by quota-id"),
     "effective": Command(

@@ -29,7 +29,12 @@ Refused = list[tuple[QuotaEntity, Exception]]
 
 def add_place(made: argparse.ArgumentParser) -> None:
     """Add the flags that say where the quotas are."""
-    place = made.add_mutually_exclusive_group(required=True)
+    add_place_flags(made.add_mutually_exclusive_group(required=True))
+    add_connection(made)
+
+
+def add_place_flags(place: argparse._MutuallyExclusiveGroup) -> None:
+    """Add the two flags themselves."""
     place.add_argument(
         "--store",
         metavar="URL",
@@ -38,7 +43,6 @@ def add_place(made: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--bootstrap-server", metavar="HOST:PORT", help="a gateway, or a Kafka 2.6 or later"
     )
-    add_connection(made)
 
 
 def add_connection(made: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

@@ -441,7 +441,7 @@ def test_doctor_finds_what_does_not_do_what_it_seems_to(
     place.set(client_id=DEFAULT, producer_byte_rate=5)
     place.set(user="<default>", producer_byte_rate=5)
     place.set(user="s", producer_byte_rate__shares=5)
-    assert doctor.main(["--store", place.url]) == 1
+    assert doctor.main(["--store", place.url]) == 3
     told = capsys.readouterr().out
     assert "users/<default> producer_byte_rate:broker_bps is unlimited and hides 2" in told
     assert "literally called <default>" in told
@@ -452,7 +452,7 @@ def test_doctor_finds_what_does_not_do_what_it_seems_to(
 def test_doctor_finds_one_address_twice(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.set(ip="::1", connection_creation_rate=5)
     place.set(ip="0:0:0:0:0:0:0:1", connection_creation_rate=6)
-    assert doctor.main(["--store", place.url]) == 1
+    assert doctor.main(["--store", place.url]) == 3
     assert "are one address (::1)" in capsys.readouterr().out
 
 
