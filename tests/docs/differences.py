@@ -36,7 +36,7 @@ HEAD = """\
 
 Headgate follows Apache Kafka to the bit, and where it deliberately doesn't, the code is marked
 `# Differs:`. This page is built from those marks (`python tests/docs/differences.py
-docs/explanation/differences.md`), so it is complete: a test compares. The pages on
+docs/explanation/differences.md`), so no mark is missing: a test compares. The pages on
 [KIP-55](kip-55.md), [KIP-546](kip-546.md), [KIP-612](kip-612.md) and [KIP-936](kip-936.md) tell the
 reasons.
 """

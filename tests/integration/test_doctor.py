@@ -46,7 +46,7 @@ def test_a_cluster_and_a_gateway_that_are_not_there(
     assert (
         "the upstream of listener PLAINTEXT doesn't answer: 127.0.0.1:1 can't be reached" in found
     )
-    assert f"http://localhost:{free_port + 1}/readyz doesn't answer" in found
+    assert f"http://127.0.0.1:{free_port + 1}/readyz doesn't answer" in found
 
 
 def test_ports_that_do_not_accept_and_brokers_without_one(
@@ -90,10 +90,10 @@ def test_a_gateway_that_runs_has_ports_that_accept_and_is_ready(
 def test_mistakes_in_the_file_are_told_and_nothing_else_is_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = written(tmp_path, listeners="PLAINTEXT://:9092", headgate__upstrem="x:1")
+    words = written(tmp_path, listeners="PLAINTEXT://:9092", headgate__upstraem="x:1")
     assert doctor.main(words) == 1
     printed = capsys.readouterr()
-    assert "unknown setting headgate.upstrem; did you mean headgate.upstream?" in printed.err
+    assert "unknown setting headgate.upstraem; did you mean headgate.upstream?" in printed.err
     assert printed.out == ""
 
 
