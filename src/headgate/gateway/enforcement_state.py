@@ -87,7 +87,7 @@ class EnforcementState(SessionRules):
         self.lanes = LaneBook()
         self.gates = Gates(self.managers.owed_ms)
         self._only_bytes = False  # a produce request is charged nothing besides
-        # Differs: request_percentage counts the gateway's own thread, or an estimate of the broker's.
+        # Differs: request_percentage counts the gateway's thread, or an estimate of the broker's.
         self._upstream_time = settings.request_time == "upstream"
         self._exempt = settings.exempt_principals
         produce = self.managers.produce

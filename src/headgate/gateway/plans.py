@@ -155,7 +155,7 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
     for api in apis.API.values():
         if not api.proxied:
             continue
-        # Differs: APIs with addresses or charges are advertised up to the newest version read here.
+        # Differs: APIs with addresses or charges are advertised as far as they are read here.
         newest = MAX_VERSION if api.passes_until is None else api.passes_until
         if api.key == apis.API_VERSIONS:
             newest = MAX_VERSION
@@ -166,7 +166,7 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
             else:
                 plan = _plan(api, version)
             plans[api.key << 16 | version] = plan
-    # Differs: APIs that aren't known here are hidden from clients, unless headgate.unknown.apis=pass.
+    # Differs: APIs unknown here are hidden from clients, unless headgate.unknown.apis=pass.
     if pass_unknown:
         for key in range(1024):
             if key in apis.API:
