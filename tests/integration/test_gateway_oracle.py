@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
+import statistics
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer, ShareConsumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,7 +27,7 @@ from confluent_kafka.admin import (
 from headgate.embedded import EmbeddedKafka, run_tool
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import CONSUMER, PRODUCER
+from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.wire.apis import FETCH
 from headgate.wire.header import build_request
 
@@ -50,105 +55,233 @@ def kafka() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
-class Saturating(threading.Thread):
-    """
-    A producer that sends as fast as it may, and counts over whole cycles.
+KEYS = {"producer": PRODUCER, "consumer": CONSUMER}
+FREE_RECORDS = 50
+"""A second, of 1,000 bytes each: what the clients without a quota send."""
 
-    A cycle ends where the producer hears that it must pause. Counting begins at the end of the
-    first and ends at the end of the last, so it doesn't matter when either producer began.
+
+class Client(threading.Thread):
+    """
+    A client that sends or reads as fast as it may, or freely a little, and counts.
+
+    A cycle ends where the client hears that it must pause. Counting begins at the end of the first
+    and ends at the end of the last, so it doesn't matter when either client began.
+
+    Attributes:
+        rate: bytes a second over whole cycles.
+        throttled: share of that time that the client was told to wait.
+        variation: of the bytes of each second, the coefficient of variation.
+        throttle_ms: all that it was told.
+        late: records that were sent and not acknowledged, or not read in the end.
     """
 
-    def __init__(self, bootstrap: str, name: str, client: str) -> None:
+    def __init__(self, bootstrap: str, topic_name: str, client_id: str) -> None:
         super().__init__(daemon=True)
-        self.rate = self.throttled = 0.0
-        self._bytes = self._throttle_ms = 0
+        self.rate = self.throttled = self.variation = 0.0
+        self.throttle_ms = self.late = 0
+        self.topic, self.client_id = topic_name, client_id
+        self.config: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "client.id": client_id,
+            "throttle_cb": self._told,
+        }
+        self._bytes = 0
         self._ends: list[tuple[float, int, int]] = []
-        self._name = name
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": client,
-                "batch.size": 16_384,
-                "linger.ms": 5,
-                "queue.buffering.max.messages": 200,
-                "throttle_cb": self._told,
-            }
-        )
+        self._seconds: Counter[int] = Counter()
 
     def _told(self, event: object) -> None:
         ms = round(event.throttle_time * 1000)  # type: ignore[attr-defined]
-        self._throttle_ms += ms
+        self.throttle_ms += ms
         if ms > 0:
-            self._ends.append((time.monotonic(), self._bytes, self._throttle_ms))
+            self._ends.append((time.monotonic(), self._bytes, self.throttle_ms))
 
-    def _delivered(self, error: object, message: object) -> None:
-        if error is None:
-            self._bytes += 1_000
+    def count(self, size: int) -> None:
+        """Count bytes that came or were acknowledged."""
+        self._bytes += size
+        self._seconds[int(time.monotonic())] += size
+
+    def running(self) -> bool:
+        """Whether the cycles aren't over yet."""
+        now = time.monotonic()
+        return now < self.until and (not self._ends or now < self._ends[0][0] + CYCLES * WINDOW_S)
 
     def run(self) -> None:
-        until = time.monotonic() + 40 * WINDOW_S
-        while not self._ends or time.monotonic() < self._ends[0][0] + CYCLES * WINDOW_S:
-            if time.monotonic() > until:
-                break
-            try:
-                self._producer.produce(self._name, bytes(1_000), on_delivery=self._delivered)
-            except BufferError:
-                self._producer.poll(0.01)
-            self._producer.poll(0)
-        ends = list(self._ends)
-        self._producer.purge()
-        self._producer.flush(10)
+        self.until = time.monotonic() + 40 * WINDOW_S
+        self.work()
+        ends = self._ends
         if len(ends) > 1:
             (began, first, before), (ended, last, after) = ends[0], ends[-1]
             self.rate = (last - first) / (ended - began)
             self.throttled = (after - before) / 1000 / (ended - began)
+            whole = [self._seconds[second] for second in range(int(began) + 1, int(ended))]
+            self.variation = statistics.pstdev(whole) / statistics.fmean(whole)
+
+    def work(self) -> None:
+        """Send or read until all is counted."""
+        raise NotImplementedError
 
 
-def test_a_producer_fares_alike_at_a_broker_and_at_the_gateway(
+class SaturatingProducer(Client):
+    """A producer that sends as fast as it may."""
+
+    def work(self) -> None:
+        producer = Producer(
+            {
+                **self.config,
+                "batch.size": 16_384,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200,
+            }
+        )
+        while self.running():
+            try:
+                producer.produce(self.topic, bytes(1_000), on_delivery=self._delivered)
+            except BufferError:
+                producer.poll(0.01)
+            producer.poll(0)
+        producer.purge()
+        producer.flush(10)
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is None:
+            self.count(1_000)
+
+
+class SaturatingConsumer(Client):
+    """A consumer that reads from the beginning as fast as it may."""
+
+    def work(self) -> None:
+        consumer = Consumer(
+            {**self.config, "group.id": self.client_id, "max.partition.fetch.bytes": QUOTA // 4}
+        )
+        consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
+        while self.running():
+            for message in consumer.consume(100, 0.05):
+                if message.error() is None:
+                    self.count(1_000)
+        consumer.close()
+
+
+class FreeClient(Client):
+    """A producer without a quota that sends a little, and a consumer that reads it."""
+
+    def work(self) -> None:
+        producer = Producer({**self.config, "linger.ms": 5})
+        consumer = Consumer({**self.config, "group.id": self.client_id})
+        consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
+        began, sent, acknowledged, read = time.monotonic(), 0, 0, 0
+
+        def delivered(error: object, _: object) -> None:
+            nonlocal acknowledged
+            acknowledged += error is None
+
+        def go_on() -> None:
+            nonlocal read
+            producer.poll(0)
+            read += sum(m.error() is None for m in consumer.consume(100, 0.02))
+
+        for _ in range(CYCLES * WINDOW_S * FREE_RECORDS):
+            while time.monotonic() < began + sent / FREE_RECORDS:
+                go_on()
+            producer.produce(self.topic, bytes(1_000), on_delivery=delivered)
+            sent += 1
+        while (acknowledged < sent or read < sent) and time.monotonic() < self.until:
+            go_on()
+        self.late = 2 * sent - acknowledged - read
+        consumer.close()
+
+
+WAYS = {
+    "broker": {},
+    "gateway": {"headgate__fetch": "kafka"},
+    "smooth": {"headgate__pacing": "smooth"},
+}
+KINDS = {"producer": SaturatingProducer, "consumer": SaturatingConsumer, "free": FreeClient}
+
+
+def test_clients_fare_alike_at_a_broker_and_at_the_gateway(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,
     unique: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
-    gateway = make_gateway(kafka, quota__window__num=str(WINDOW_S))
-    name = topic(kafka.bootstrap(), unique("oracle"), 1)
-    # On a busy machine one of the two may starve for a while: what a machine does happens once,
-    # what a gateway does happens again.
+    addresses = {"broker": kafka.bootstrap()}
+    gateways = {}
+    for way in ("gateway", "smooth"):
+        (tmp_path / way).mkdir()
+        gateways[way] = make_gateway(
+            kafka,
+            quota__window__num=str(WINDOW_S),
+            headgate__data__dir=str(tmp_path / way),
+            headgate__store=f"sqlite:{tmp_path / way / 'quotas.db'}",
+            **WAYS[way],
+        )
+        addresses[way] = gateways[way].bootstrap("PLAINTEXT")
+    read = topic(kafka.bootstrap(), unique("read"), 1)
+    send(
+        kafka.bootstrap(),
+        read,
+        3 * CYCLES * WINDOW_S * QUOTA // 1_000,
+        **{"batch.num.messages": 16},
+    )
+    written = topic(kafka.bootstrap(), unique("written"), 1)
+    # On a busy machine one of them may starve for a while: what a machine does happens once, what
+    # a gateway does happens again.
     found = []
     for _ in range(3):
-        broker, ours = compare(kafka, gateway, name, unique)
-        found.append((broker.rate, ours.rate, broker.throttled, ours.throttled))
-        # The bench holds longer runs to 2 % and 5 %.
-        if (
-            ours.rate == pytest.approx(broker.rate, rel=0.1)
-            and ours.rate == pytest.approx(QUOTA, rel=0.15)
-            and ours.throttled == pytest.approx(broker.throttled, rel=0.2)
-            and broker.throttled > 0
-        ):
+        clients: dict[tuple[str, str], Client] = {}
+        for way, kind in itertools.product(WAYS, KINDS):
+            name = {"producer": written, "consumer": read}.get(kind) or topic(
+                kafka.bootstrap(), unique("free"), 1
+            )
+            client = KINDS[kind](addresses[way], name, unique(f"{way}-{kind}"))
+            if kind != "free":
+                hold(kafka, gateways.get(way), client.client_id, KEYS[kind])
+            clients[way, kind] = client
+        for client in clients.values():
+            client.start()
+        for client in clients.values():
+            client.join()
+        for way in WAYS:  # nobody without a quota is ever told to wait, on however busy a machine
+            free = clients[way, "free"]
+            assert (free.throttle_ms, free.late) == (0, 0), way
+        found.append(missed(clients))
+        if not found[-1]:
             return
-    raise AssertionError(f"rates and shares of time throttled, broker and gateway: {found}")
+    raise AssertionError(f"three times: {found}")
 
 
-def compare(
-    kafka: EmbeddedKafka, gateway: GatewayThread, name: str, unique: Callable[[str], str]
-) -> tuple[Saturating, Saturating]:
-    """Let one client send to the broker, which holds it, and one through the gateway."""
-    direct, through = unique("direct"), unique("through")
+def hold(
+    kafka: EmbeddedKafka, gateway: GatewayThread | None, client_id: str, key: QuotaKey
+) -> None:
+    """Give a client-id its quota, at the gateway or at the broker."""
+    if gateway is not None:
+        set_quota(gateway, QuotaEntity.of(client_id=client_id), {key: float(QUOTA)})
+        return
     done = run_tool(
         "kafka.admin.ConfigCommand",
         ["--bootstrap-server", kafka.bootstrap(), "--alter", "--add-config",
-         f"producer_byte_rate={QUOTA}", "--entity-type", "clients", "--entity-name", direct],
+         f"{key.type}={QUOTA}", "--entity-type", "clients", "--entity-name", client_id],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    set_quota(gateway, QuotaEntity.of(client_id=through), {PRODUCER: float(QUOTA)})
-    runs = (
-        Saturating(kafka.bootstrap(), name, direct),
-        Saturating(gateway.bootstrap("PLAINTEXT"), name, through),
-    )
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    return runs
+
+
+def missed(clients: Mapping[tuple[str, str], Client]) -> list[str]:
+    """Return what differs from the broker by more than bench/gateway/oracle.py's bounds times 5."""
+    out = []
+    for kind in ("producer", "consumer"):
+        broker, ours, smooth = (clients[way, kind] for way in WAYS)
+        held = {
+            "rates": ours.rate == pytest.approx(broker.rate, rel=0.1),
+            "rate": ours.rate == pytest.approx(QUOTA, rel=0.15),
+            "time": ours.throttled == pytest.approx(broker.throttled, rel=0.2),
+            "waits": broker.throttled > 0,
+            "smooth rate": smooth.rate == pytest.approx(QUOTA, rel=0.15),
+            "smooth": smooth.variation <= 0.3,
+        }
+        figures = [(c.rate, c.throttled, c.variation) for c in (broker, ours, smooth)]
+        out += [f"{kind}, {what}: {figures}" for what, met in held.items() if not met]
+    return out
 
 
 class Fetcher:
