@@ -395,10 +395,10 @@ def test_a_throttled_share_group_gets_each_record_at_its_first_delivery(
     assert sorted(deliveries) == [(offset, 1) for offset in range(60)]
     throttled = gateway.call(
         lambda: sum(
-            count
+            counts.count
             for front in gateway.gateway.fronts.values()
-            for (kind, _, tag), (count, _) in front.meters.throttled.items()
-            if (kind, tag) == ("consumer_byte_rate", client)
+            for (_, tag), counts in front.meters.throttled["consumer_byte_rate"].items()
+            if tag == client
         )
     )
     assert throttled > 0
