@@ -17,7 +17,8 @@ __all__ = ["start", "upstream"]
 def test_a_garbled_question_is_malformed_and_said_ten_times_a_minute(
     start: Start, caplog: pytest.LogCaptureFixture, key_version: tuple[int, int]
 ) -> None:
-    gateway = start()
+    # Who may not ask is refused before his question is read.
+    gateway = start(**{"super.users": "User:ANONYMOUS"})
     body = struct.pack(">hhih", *key_version, 1, -1) + b"\0" + b"\x7f" * 20
     with caplog.at_level(logging.WARNING, "headgate.gateway"):
         for _ in range(30):

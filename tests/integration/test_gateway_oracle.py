@@ -222,7 +222,7 @@ def test_clients_fare_alike_at_a_broker_and_at_the_gateway(
         kafka.bootstrap(),
         read,
         3 * CYCLES * WINDOW_S * QUOTA // 1_000,
-        **{"batch.num.messages": 16},
+        **{"batch.num.messages": 2},
     )
     written = topic(kafka.bootstrap(), unique("written"), 1)
     # On a busy machine one of them may starve for a while: what a machine does happens once, what
