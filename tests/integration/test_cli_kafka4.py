@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient as Topics
 
 from headgate.admin import (
     DEFAULT,
@@ -35,6 +36,9 @@ from headgate.embedded import EmbeddedKafka
 from headgate.embedded.tools import run_tool
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
+from headgate.store import open_store
+from headgate.store.kafka import TOPIC
+from headgate.store.kafka_codec import wants_two
 
 from .gateway_kit import topic
 
@@ -429,3 +433,62 @@ def test_quotas_as_code_against_a_cluster(
     Path(file).write_text(text + "- entity: {user: a}\n  producer_byte_rate:bps: 5\n")
     assert quotas_as_code.main_apply([*place, file]) == 1
     assert f"keep {PRODUCER_BPS} in a Headgate store" in capsys.readouterr().err
+
+
+@pytest.fixture
+def kafka_store(kafka4: EmbeddedKafka, empty: AdminClient) -> Iterator[str]:
+    """The URL of the shared cluster's own store, which is gone again afterwards."""
+    servers = kafka4.bootstrap("PLAINTEXT")
+    yield f"kafka://{servers}"
+    topics = Topics({"bootstrap.servers": servers})
+    topics.delete_topics([TOPIC])[TOPIC].result(60)
+
+
+def test_apply_splits_entities_whose_keys_live_in_kafka_and_in_headgates_topic(
+    kafka_store: str, empty: AdminClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--store", kafka_store]
+    mixed, whole = QuotaEntity.of(user="mixed"), QuotaEntity.of(user="whole")
+    file, plan = tmp_path / "quotas.yaml", str(tmp_path / "plan.json")
+
+    def write(rate: int, cluster_rate: int) -> str:
+        file.write_text(
+            "quotas:\n"
+            f"- entity: {{user: mixed}}\n  {PRODUCER.name}: {rate}\n"
+            f"  {PRODUCER_BPS}: {cluster_rate}\n"
+            f"- entity: {{user: whole}}\n  {CONSUMER.name}: {rate}\n"
+        )
+        return str(file)
+
+    def kept() -> dict[QuotaEntity, dict[QuotaKey, float]]:
+        with open_store(kafka_store, create=False) as store:
+            return {entity: dict(values) for entity, values in store.snapshot().entities.items()}
+
+    def expected(rate: int, cluster_rate: int) -> dict[QuotaEntity, dict[QuotaKey, float]]:
+        return {mixed: {PRODUCER: rate, PRODUCER_BPS: cluster_rate}, whole: {CONSUMER: rate}}
+
+    with open_store(kafka_store) as store:  # Kafka's home refuses both at once
+        both = (Op(PRODUCER, 1.0), Op(PRODUCER_BPS, 1.0))
+        [refused] = store.alter([AlterQuotasEntry(mixed, both)])
+        assert wants_two(refused.error)
+    assert quotas_as_code.main_apply([*place, write(1000, 5000), "--validate-only"]) == 0
+    assert kept() == {}
+    assert quotas_as_code.main_apply([*place, str(file), "--message", "why"]) == 0
+    assert "Applied: 2 entities changed." in capsys.readouterr().out
+    assert kept() == expected(1000, 5000)
+    with open_store(kafka_store, create=False) as store:
+        history = store.history()
+    assert {(h.entity, h.key, h.after, h.message) for h in history} == {
+        (entity, key, value, "why")
+        for entity, values in expected(1000, 5000).items()
+        for key, value in values.items()
+    }
+    assert quotas_as_code.main_plan([*place, str(file)]) == 0
+    # A reviewed plan goes by the store's revision, which its own first half moves on.
+    assert quotas_as_code.main_plan([*place, write(2000, 6000), "--out", plan]) == 3
+    assert quotas_as_code.main_apply([*place, plan]) == 0
+    assert kept() == expected(2000, 6000)
+    file.write_text("quotas: []\n")
+    prune = ["--prune", "--max-removals", "3"]
+    assert quotas_as_code.main_apply([*place, str(file), *prune]) == 0
+    assert kept() == {}

@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+import kip_55
 from headgate.admin import AdminClient
 from headgate.cli import doctor
 from headgate.cli.kafka_configs import main
 from headgate.embedded import EmbeddedKafka, EmbeddedZooKeeper
 from headgate.embedded.tools import run_tool
+from headgate.quota.key import CONSUMER, PRODUCER
+from headgate.quota.precedence import resolve
+from headgate.store import open_store
 
 pytestmark = pytest.mark.kafka3
 
@@ -115,6 +119,44 @@ def test_55_9_55_5_no_name_means_the_default_at_the_kips_paths(
     assert ensemble.config("/config/clients/<default>") == {"producer_byte_rate": "7"}
 
 
+@pytest.mark.parametrize("path", kip_55.NODES)
+def test_55_17_55_24_pairs_become_the_kips_json_at_the_kips_path(
+    ensemble: Ensemble, path: str
+) -> None:
+    kips = json.loads(kip_55.NODES[path])
+    pairs = ",".join(f"{key}={value}" for key, value in kips["config"].items())
+    line = f"--zookeeper localhost:2181 --alter --add-config '{pairs}'"
+    words = path.removeprefix("/config/").split("/")
+    for kind, name in zip(words[::2], words[1::2], strict=True):
+        line += f" --entity-type {kind}"
+        line += "" if name == "<default>" else f" --entity-name {name}"
+    assert ensemble.run(line)[0] == 0
+    assert json.loads(ensemble.client.get(path)[0]) == kips
+
+
+def test_55_17_55_18_what_the_kip_keeps_at_its_paths_is_in_force(ensemble: Ensemble) -> None:
+    for path, data in kip_55.NODES.items():
+        ensemble.client.create(path, data, makepath=True)
+    with open_store(f"zookeeper://{ensemble.connect}") as store:
+        table = store.snapshot()
+    assert len(table.entities) == 6
+
+    def limits(user: str, client_id: str) -> tuple[float | None, float | None]:
+        produced, fetched = (resolve(table, user, client_id, key) for key in (PRODUCER, CONSUMER))
+        return produced.value, fetched.value
+
+    assert limits("user1", "any") == (1024, 2048)
+    assert limits("user2", "clientA") == (10, 30)  # the prose says 20
+    assert limits("user2", "clientB") == (20, 40)
+    assert limits("user2", "clientC") == (4096, 8192)
+    assert limits("user3", "clientA") == (10000, 20000)
+    ensemble.client.delete("/config/users/<default>")
+    with open_store(f"zookeeper://{ensemble.connect}") as store:
+        table = store.snapshot()
+    assert limits("user3", "clientA") == (100, 200)
+    assert limits("user3", "clientB") == (None, None)
+
+
 def test_55_21_quotas_persist_under_encoded_node_names(ensemble: Ensemble) -> None:
     user, client_id = "CN=a b,O=*", "cl/ient:1 *+%é"
     names = f"--entity-type users --entity-name '{user}'"
@@ -183,6 +225,8 @@ def test_describe_reads_as_the_zookeeper_tool_wrote_it(ensemble: Ensemble) -> No
         ("--entity-name u --delete-config producer_byte_rate", "Invalid config(s): producer_byte"),
         ("--entity-name u --add-config nope=1", "requirement failed: Unknown Dynamic Config"),
         ("--entity-name u --add-config producer_byte_rate=x", "Error while executing config"),
+        ("--entity-name u --add-config producer_byte_rate=10.5", "Error while executing config"),
+        ("--entity-name u --add-config producer_byte_rate=5,nope=1", "requirement failed: Unkn"),
         ("--entity-name u --add-config SCRAM-SHA-256=x", "Invalid credential property SCRAM_SHA"),
         (
             "--entity-name u --add-config SCRAM-SHA-256=[iterations=4,password=x]",
@@ -193,11 +237,13 @@ def test_describe_reads_as_the_zookeeper_tool_wrote_it(ensemble: Ensemble) -> No
         ("--entity-name u --add-config producer_byte_rate", "requirement failed: Invalid entity"),
     ],
 )
-def test_refusals(ensemble: Ensemble, rest: str, first: str) -> None:
+def test_55_24_refused_pairs_leave_no_znode(ensemble: Ensemble, rest: str, first: str) -> None:
     line = f"--zookeeper localhost:2181 --alter --entity-type users {rest}"
     status, _, err = ensemble.run(line)
     assert status == 1
     assert err[0].startswith(first)
+    assert not ensemble.client.exists("/config/users/u")
+    assert not ensemble.client.exists("/config/users/<default>")
 
 
 def test_credentials_and_quotas_share_a_znode_and_leave_each_other_alone(

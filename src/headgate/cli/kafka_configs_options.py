@@ -158,7 +158,7 @@ _DEFAULT_FLAGS: Final = (
 
 
 class IllegalArgument(ValueError):
-    """A refusal whose text is all that is printed."""
+    """A refusal whose text is all that is printed: Kafka's, and below it ours where it helps."""
 
 
 class BadUsage(ValueError):
@@ -324,7 +324,9 @@ class ConfigsOptions:
             if not self.entity_names and not self.zookeeper:
                 raise IllegalArgument(
                     "An entity-name or default entity must be specified with --alter of users, "
-                    "clients, brokers or ips"
+                    "clients, brokers or ips",
+                    "For the default, add --entity-default; only with --zookeeper may it be "
+                    "left out.",
                 )
         elif not named:
             raise IllegalArgument(

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import kip_55
 from headgate.cli import demo, demo_plan
 from headgate.cli.demo_close import Row, out_of_bounds
 from headgate.cli.demo_cycles import whole_cycles
 from headgate.cli.demo_lines import attained, lines_of, scaled, take
 from headgate.cli.demo_view import Line, View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
-from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER, QuotaType
 from headgate.quota.precedence import resolve
 from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
@@ -37,22 +38,20 @@ def sample(tmp_path: Path) -> str:
 
 def test_55_17_the_sample_configuration_is_the_kips_times_the_scale(sample: str) -> None:
     store = open_store(sample)
-    found = {e: (v[PRODUCER], v[CONSUMER]) for e, v in store.snapshot().entities.items()}
+    found = store.snapshot()
     store.close()
-    of = QuotaEntity.of
-    assert found == {
-        of(user=DEFAULT): (1_000_000, 2_000_000),
-        of(user="user1"): (102_400, 204_800),
-        of(user="user2"): (409_600, 819_200),
-        of(user="user2", client_id="clientA"): (1_000, 3_000),
-        of(user="user2", client_id="clientB"): (2_000, 4_000),
-        of(client_id="clientA"): (10_000, 20_000),
+    kips = kip_55.table().entities
+    assert len(kips) == 6
+    assert found.entities == {
+        entity: {key: value * demo_plan.SCALE for key, value in values.items()}
+        for entity, values in kips.items()
     }
 
 
 def test_55_18_where_the_kips_json_and_prose_disagree_the_json_counts() -> None:
     (entry,) = [e for e in demo_plan.SAMPLE if e.words == "user2's clientA"]
-    assert (entry.produce, entry.fetch) == (10, 30)
+    kept = json.loads(kip_55.NODES["/config/users/user2/clients/clientA"])["config"]
+    assert (str(entry.produce), str(entry.fetch)) == tuple(kept.values()) != ("10", "20")
 
 
 def test_55_20_the_demos_quota_ids_are_the_kips(sample: str) -> None:
@@ -287,11 +286,3 @@ def test_only_a_demos_own_folder_is_emptied(tmp_path: Path) -> None:
 def test_too_short_a_load_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.main(["--seconds", "5"]) == 2
     assert "at least 30" in capsys.readouterr().err
-
-
-def test_the_sample_in_the_tests_data_is_the_demos() -> None:
-    file = Path(__file__).parents[2] / "data" / "kip55_sample.json"
-    text = json.dumps(json.loads(file.read_text(encoding="utf-8")))
-    for entry in demo_plan.SAMPLE:
-        assert str(entry.produce) in text
-        assert str(entry.fetch) in text

@@ -108,6 +108,19 @@ def test_55_11_the_clients_type_is_kept() -> None:
     assert entity_of(options.entity_types, options.entity_names) == QuotaEntity.of(client_id="a")
 
 
+def test_55_9_where_a_default_must_be_named_the_error_says_how(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # KIP-55's own line, but to a server: there the rules of Kafka's releases hold.
+    line = "--alter --add-config producer_byte_rate=10000,consumer_byte_rate=20000"
+    assert main([*SERVER, *line.split(), "--entity-type", "users"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "An entity-name or default entity must be specified with --alter of users, clients, "
+        "brokers or ips",
+        "For the default, add --entity-default; only with --zookeeper may it be left out.",
+    ]
+
+
 def test_more_names_than_types_is_refused() -> None:
     with pytest.raises(IllegalArgument, match="More entity names specified than entity types"):
         components_of(["users"], ["a", "b"])

@@ -92,18 +92,33 @@ def test_612_1_612_10_by_default_no_limit_and_no_delay() -> None:
     assert (q.total, q.listener_count("EXTERNAL")) == (10_000, 10_000)
 
 
-def test_612_3_a_listener_inherits_the_brokers_rate_the_inter_broker_one_too() -> None:
+def test_612_3_a_listeners_own_rate_comes_on_top_of_the_brokers_which_is_its_default() -> None:
+    def waits(listener: str, count: int) -> list[int]:
+        q = ConnectionQuotas(
+            LISTENERS,
+            "REPLICATION",
+            {
+                "max.connection.creation.rate": "5",
+                "listener.name.external.max.connection.creation.rate": "3",
+                "listener.name.admin.max.connection.creation.rate": "100",
+            },
+            num_samples=2,
+        )
+        return [q.reserve(listener, T0) for _ in range(count)]
+
+    assert waits("EXTERNAL", 5) == [0, 0, 0, 333, 667]  # its own
+    assert waits("ADMIN", 6) == [0] * 5 + [200]  # the broker's, whatever its own
+    assert waits("REPLICATION", 6) == [0] * 5 + [200]  # none of its own
+
+
+def test_612_3_listeners_with_rates_of_their_own_use_up_the_brokers_together() -> None:
+    config = {f"listener.name.{name}.max.connection.creation.rate": "4" for name in ("external",
+              "admin")}  # fmt: skip
     q = ConnectionQuotas(
-        LISTENERS,
-        "REPLICATION",
-        {
-            "max.connection.creation.rate": "5",
-            "listener.name.external.max.connection.creation.rate": "3",
-        },
-        num_samples=2,
+        LISTENERS, "REPLICATION", {"max.connection.creation.rate": "5", **config}, num_samples=2
     )
-    waits = {name: [q.reserve(name, T0) for _ in range(6)] for name in ("REPLICATION", "ADMIN")}
-    assert waits == {name: [0] * 5 + [200] for name in waits}
+    assert [q.reserve("EXTERNAL", T0) for _ in range(4)] == [0] * 4
+    assert [q.reserve("ADMIN", T0) for _ in range(2)] == [0, 200]
 
 
 def test_612_4_the_inter_broker_listener_is_spared_the_brokers_rate_while_there_are_others() -> (
