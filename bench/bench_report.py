@@ -72,8 +72,7 @@ def main() -> int:
     text = f"""# A report of {TENANTS:,} tenants, opened
 
 {date}, by `python bench/bench_report.py --write`: medians of {OPENS} opens in headless Chromium,
-on {os.cpu_count()} cores with a load of {load:.1f} from other work. The report is ready when its
-first chart is there.
+on {os.cpu_count()} cores with a load of {load:.1f} from other work.
 
 | | |
 |---|---|
