@@ -51,7 +51,7 @@ def main() -> int:
     if chromium is None:
         print("no Chromium on PATH (make browser installs one): nothing is measured")
         return 0
-    load = os.getloadavg()[0]
+    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         place = everything(Path(folder), TENANTS, SECONDS)
         began = time.perf_counter()
@@ -72,7 +72,7 @@ def main() -> int:
     text = f"""# A report of {TENANTS:,} tenants, opened
 
 {date}, by `python bench/bench_report.py --write`: medians of {OPENS} opens in headless Chromium,
-on {os.cpu_count()} cores with a load of {load:.1f} from other work.
+on {os.cpu_count()} cores; load average {before:.1f} before, {os.getloadavg()[0]:.1f} after.
 
 | | |
 |---|---|
