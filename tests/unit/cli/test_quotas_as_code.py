@@ -5,6 +5,7 @@ Quotas as code. The peers' failures (PEERS section 4) are named in the tests tha
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from headgate.cli.quotas_as_code import (
     read_clients,
     schema_text,
 )
-from headgate.errors import InvalidQuota
-from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.errors import ApiError, InvalidQuota, KafkaError
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
+from headgate.store.kafka_codec import two_homes
 from headgate.store.sqlite import SqliteStore
 
 SCHEMA: dict[str, Any] = json.loads(schema_text())
@@ -365,6 +367,39 @@ def test_known_clients_stand_beside_any_other() -> None:
 )
 def test_limits_as_people_say_them(key: QuotaKey, value: float, text: str) -> None:
     assert human(key, value) == text
+
+
+class TwoHomes(SqliteStore):
+    """Refuses what kafka:// refuses, and, when it is to be done, Kafka's half of alice's."""
+
+    def alter(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False, **more: Any
+    ) -> list[AlterResult]:
+        refused = {}
+        for entity, ops in alterations:
+            if {PRODUCER, PRODUCER_BPS} <= {op.key for op in ops}:
+                refused[entity] = two_homes(PRODUCER, PRODUCER_BPS)
+            elif entity == ALICE and ops[0].key == PRODUCER and not validate_only:
+                refused[entity] = ApiError(KafkaError.POLICY_VIOLATION, "not today")
+        others = [a for a in alterations if a.entity not in refused]
+        super().alter(others, validate_only=validate_only, **more)
+        return [AlterResult(a.entity, refused.get(a.entity)) for a in alterations]
+
+
+def test_where_the_first_half_of_a_split_entity_is_refused_the_second_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "headgate.cli.place.open_quota_store", lambda *_, **__: TwoHomes(place.path)
+    )
+    both = {PRODUCER.name: 5, str(PRODUCER_BPS): 9}
+    file = place.write(*({"entity": {"user": user}, **both} for user in ("alice", "bob")))
+    assert main_apply(["--store", place.url, file]) == 1
+    printed = capsys.readouterr()
+    assert "Applied: 1 entity changed." in printed.out
+    assert "not today" in printed.err
+    bob = QuotaEntity.of(user="bob")
+    assert place.table().entities == {bob: {PRODUCER: 5, PRODUCER_BPS: 9}}
 
 
 # --- history

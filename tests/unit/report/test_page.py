@@ -71,6 +71,7 @@ def outline(text: str) -> Outline:
 def test_the_page_is_one_file_that_calls_nobody(made: Path) -> None:
     found = outline(page(made))
     assert found.sources == []
+    assert len(found.hrefs) > 5
     assert all(href.startswith("#") for href in found.hrefs)
     assert {href[1:] for href in found.hrefs} <= set(found.ids)
     assert len(found.ids) == len(set(found.ids))
