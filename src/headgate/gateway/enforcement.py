@@ -263,6 +263,7 @@ class Enforcement(EnforcementState):
         upstream_ms: int,
         now_ms: int,
         mutations: Throttle,
+        refusing: str = "",
     ) -> int:
         spent_ns = session.spent_ns
         session.spent_ns = 0
@@ -274,7 +275,7 @@ class Enforcement(EnforcementState):
         ours = 0
         if decision.throttle_time_ms > 0 or mutations.throttle_time_ms > 0:
             ours = self._decide(
-                session, context, now_ms, (_REQUEST, decision), (_MUTATION, mutations), ()
+                session, context, now_ms, (_REQUEST, decision), (_MUTATION, mutations), (), refusing
             )
         if decision is not UNCHARGED:
             self.journal.record(
@@ -370,7 +371,8 @@ class Enforcement(EnforcementState):
         manager = self.managers.mutation
         tags = manager.tags(context.principal, context.client_id)
         left = Throttle(quota.throttle_time_ms(now_ms), *tags, manager.bound(tags))
-        ours = self._request_and(session, context, plan, size, upstream_ms, now_ms, left)
+        refusing = _MUTATION if quota.is_strict else ""
+        ours = self._request_and(session, context, plan, size, upstream_ms, now_ms, left, refusing)
         if quota.decided_ms is not None:
             told = max(ours, upstream_ms)
             self.journal.told(session, context, plan, _MUTATION, now_ms, left, told, upstream_ms)

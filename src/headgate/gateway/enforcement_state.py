@@ -244,8 +244,14 @@ class EnforcementState(SessionRules):
         request: tuple[str, Throttle],
         other: tuple[str, Throttle],
         others: Iterable[tuple[Any, ...]],
+        refusing: str = "",
     ) -> int:
-        """Take the largest throttle in force; ties in the order request, bytes, the rest."""
+        """
+        Take the largest throttle in force; ties in the order request, bytes, the rest.
+
+        The quota type named ``refusing`` leaves no debt: it refuses what is over it and charges
+        nothing, so a newcomer gains nothing.
+        """
         if context.exempt:
             return 0
         active = self.managers.active_names
@@ -256,7 +262,7 @@ class EnforcementState(SessionRules):
             wait_ms: int = decision.throttle_time_ms
             if wait_ms <= 0 or name not in active:
                 continue
-            if name not in _FETCHED:  # those have gates
+            if name not in _FETCHED and name != refusing:  # fetches have gates
                 _, user_tag, client_tag, bound = decision
                 key = lane_key(name, user_tag, client_tag, context.principal)
                 session.note_debt(key, Lane(now_ms + min(wait_ms, _INT_MAX), now_ms, bound))

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
+from headgate.throttle.controller_mutation import STRICT_SINCE
 from headgate.wire import apis
 from headgate.wire.header import is_flexible
 
@@ -53,7 +54,9 @@ class Plan:
         mask: the answer passes in pieces through the masker of node endpoints.
 
     Attributes:
-        bit: of its kind.
+        owes: the kind of request whose debts it waits for. Mutations that are refused while their
+            quota is used up wait for their time's only: by coming anew nobody gains one.
+        bit: of that kind.
     """
 
     key: int
@@ -65,10 +68,13 @@ class Plan:
     throttle_at: int
     name: str
     mask: bool = False
+    owes: Kind = field(init=False)
     bit: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bit", 1 << self.kind)
+        refused = self.kind is Kind.MUTATION and self.version >= STRICT_SINCE.get(self.key, 0)
+        object.__setattr__(self, "owes", Kind.RELAY if refused else self.kind)
+        object.__setattr__(self, "bit", 1 << self.owes)
 
 
 _KINDS: Final = {

@@ -366,7 +366,7 @@ class SessionState:
             return now_ms
         if self.debts is None:
             self.debts = Debts(self.rules.lanes)
-        return self.debts.enter(self.rules.lanes_of(context, plan.kind), now_ms)
+        return self.debts.enter(self.rules.lanes_of(context, plan.owes), now_ms)
 
     def _turn(
         self, plan: Plan, context: Context, keys: tuple[GateKey, ...], since_ms: int, now_ms: int

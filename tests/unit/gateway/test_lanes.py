@@ -6,6 +6,7 @@ import pytest
 
 from headgate.gateway import lanes
 from headgate.gateway.lanes import Debts, Lane, LaneBook, lane_key
+from headgate.gateway.plans import Kind, build_plans
 
 KEY = lane_key("producer_byte_rate", "alice", "", "alice")
 OTHER = lane_key("producer_byte_rate", "", "app", "alice")
@@ -125,3 +126,11 @@ def test_a_connection_remembers_some_lanes_and_leaves_the_others(
         debts.owe(key, lane(1_000))
     assert len(book) == 1
     assert Debts(book).enter([(keys[0], 100.0)], 0) == 1_000
+
+
+def test_mutations_that_are_refused_wait_for_no_debt_of_mutations() -> None:
+    plans = build_plans()
+    create, strict = plans[19 << 16 | 5], plans[19 << 16 | 6]
+    assert (create.kind, strict.kind) == (Kind.MUTATION, Kind.MUTATION)
+    assert (create.owes, strict.owes) == (Kind.MUTATION, Kind.RELAY)
+    assert create.bit != strict.bit
