@@ -213,7 +213,7 @@ class Answers:
             decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
         )
         results = await self.alter(
-            await self.slices.run(_alterations(request)),
+            await self.slices.run(draft_answers.alterations_of(request, entity_of, alteration_op)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
@@ -268,19 +268,6 @@ def entity_of(parts: Any) -> QuotaEntity:
 def alteration_op(op: Any) -> Op:
     """Return an op of a released request's."""
     return Op(QuotaKey.parse(op.key), None if op.remove else op.value)
-
-
-def _alterations(request: Any) -> Work[list[QuotaAlteration]]:
-    """Return what a released request wants changed."""
-    alterations = []
-    for entry in request.entries:
-        ops = []
-        for op in entry.ops:
-            ops.append(alteration_op(op))
-            yield
-        alterations.append(QuotaAlteration.of(entity_of(entry.entity), ops))
-        yield
-    return alterations
 
 
 def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntry, ...]]:

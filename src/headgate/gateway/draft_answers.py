@@ -21,6 +21,8 @@ from headgate.wire.messages import api_versions, draft
 from headgate.wire.messages.denied import DRAFT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headgate.gateway.answers import Answers
     from headgate.gateway.commands import Ask
     from headgate.gateway.slices import Work
@@ -70,7 +72,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         response = draft.DescribeEffectiveQuotasResponse((await run(effective(table, request)),))
     else:
         results = await answers.alter(
-            await run(_alterations(request)),
+            await run(alterations_of(request, entity_of, _op)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
@@ -81,15 +83,17 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
     return await run(draft.encode_response_steps(key, 0, ask.correlation_id, response))
 
 
-def _alterations(request: Any) -> Work[list[QuotaAlteration]]:
-    """Return what a draft request wants changed."""
+def alterations_of(
+    request: Any, entity: Callable[[Any], QuotaEntity], op_of: Callable[[Any], Op]
+) -> Work[list[QuotaAlteration]]:
+    """Return what a request wants changed; ``entity`` and ``op_of`` read its way of spelling."""
     alterations = []
     for entry in request.entries:
         ops = []
         for op in entry.ops:
-            ops.append(_op(op))
+            ops.append(op_of(op))
             yield
-        alterations.append(QuotaAlteration.of(entity_of(entry.entity), ops))
+        alterations.append(QuotaAlteration.of(entity(entry.entity), ops))
         yield
     return alterations
 
