@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headgate.gateway.rewrite import rewrite_response
-from headgate.gateway.usage_journal import UsageJournal
+from headgate.gateway.session.rewrite import rewrite_response
+from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.key import PRODUCER
 from headgate.throttle.registry import Throttle
 from headgate.usage.writer import JournalWriter

@@ -13,14 +13,18 @@ from collections.abc import Callable, Iterator
 
 from headgate.config import Settings
 from headgate.errors import LocalProtocolError, RemoteProtocolError
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
-from headgate.gateway.journal import NO_JOURNAL
-from headgate.gateway.plans import RAW_TOKEN, build_plans
-from headgate.gateway.rewrite import needs_rewrite, rewrite_response
-from headgate.gateway.sasl import OBSERVABLE, Refusal, SaslObserver
-from headgate.gateway.session import Session
-from headgate.gateway.ssl_names import dn_text, subject_of
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import NO_JOURNAL
+from headgate.gateway.charging.plans import RAW_TOKEN, build_plans
+from headgate.gateway.identity.identity import (
+    AuthenticationContext,
+    DefaultPrincipalBuilder,
+    Identity,
+)
+from headgate.gateway.identity.sasl import OBSERVABLE, Refusal, SaslObserver
+from headgate.gateway.identity.ssl_names import dn_text, subject_of
+from headgate.gateway.session.rewrite import needs_rewrite, rewrite_response
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable

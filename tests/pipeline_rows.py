@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.pipeline.schema import REQUESTS, Table
-from headgate.pipeline.worker import ACTIVITY
+from headgate.pipeline.workers.worker import ACTIVITY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

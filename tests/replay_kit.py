@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
 
-from headgate.pipeline import lanes, pack
-from headgate.pipeline.packed import ORDER, PackOptions
-from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.replay import lanes, pack
+from headgate.pipeline.replay.packed import ORDER, PackOptions
+from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 
 WORLDS: st.SearchStrategy[dict[str, Any]] = st.builds(

@@ -159,7 +159,7 @@ async def run_pipe(port: int, target: int, tls: str) -> None:
 async def run_gateway(
     port: int, target: int, usage: str, quota: float, tls: str, *, each: bool
 ) -> None:
-    from headgate.cli.serve import settle_memory
+    from headgate.cli.serve.serve import settle_memory
     from headgate.config import Settings
     from headgate.gateway import Gateway
     from headgate.quota.entity import DEFAULT, QuotaEntity

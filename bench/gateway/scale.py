@@ -204,9 +204,9 @@ def memory_alone(groups: int, each: int = 25) -> dict[str, float]:
 def quota_ids(count: int, connections: int) -> dict[str, float]:
     """Produce requests of so many users under quotas of their own, without sockets."""
     from headgate.config import Settings
-    from headgate.gateway.enforcement import Enforcement
-    from headgate.gateway.plans import build_plans
-    from headgate.gateway.session import Session
+    from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.charging.plans import build_plans
+    from headgate.gateway.session.session import Session
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable

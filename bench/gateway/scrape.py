@@ -36,7 +36,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     """The gateway, its quota table played from here."""
     import tempfile
 
-    from headgate.cli.serve import settle_memory
+    from headgate.cli.serve.serve import settle_memory
     from headgate.config import HostPort, Settings
     from headgate.gateway import Gateway, GatewayThread
     from headgate.quota.alteration import Op, QuotaAlteration

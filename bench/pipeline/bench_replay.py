@@ -68,11 +68,11 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     os.environ.update(spark_env())
     from pyspark.sql import functions as F
 
-    from headgate.pipeline.filesplits import cut, find_files
+    from headgate.pipeline.answers.what_if import options_of
     from headgate.pipeline.quotas import Quotas
-    from headgate.pipeline.replay import pack_logs, replay_packed
+    from headgate.pipeline.replay.replay import pack_logs, replay_packed
     from headgate.pipeline.session import open_session
-    from headgate.pipeline.what_if import options_of
+    from headgate.pipeline.sources.pieces import cut, find_files
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable

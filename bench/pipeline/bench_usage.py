@@ -3,11 +3,11 @@ Usage from raw request logs: Headgate on Spark beside DuckDB and spark.read.json
 
     python bench/pipeline/bench_usage.py [--gb 1] [--times 3] [--log FILE] [--without duckdb]
 
-What `make setup` makes ready (``headgate.pipeline.warm``) is made first where it isn't there. With
---times all go several times in turn, and the ratios are those of the medians. The log is the test's
-real one, repeated with later times; --make FILE only writes it. All end with bytes and requests per
-(principal, client-id, quota type, second); Headgate and DuckDB must agree on the rows, the bytes
-produced, the requests and the throttle time.
+What `make setup` makes ready (``headgate.pipeline.workers.warm``) is made first where it isn't
+there. With --times all go several times in turn, and the ratios are those of the medians. The log
+is the test's real one, repeated with later times; --make FILE only writes it. All end with bytes
+and requests per (principal, client-id, quota type, second); Headgate and DuckDB must agree on the
+rows, the bytes produced, the requests and the throttle time.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     spark, start = session()
     from pyspark.sql import functions as F
 
-    from headgate.pipeline import sources
-    from headgate.pipeline.filesplits import cut, find_files
+    from headgate.pipeline import frames as sources
+    from headgate.pipeline.sources.pieces import cut, find_files
 
     cpu, wall = tree_cpu(), time.perf_counter()
     emitted = sources.emit_activity(spark, cut(find_files([log])))
@@ -203,7 +203,7 @@ def main() -> None:
     if arguments.make:
         make_log(Path(arguments.make), arguments.gb)
         return
-    subprocess.run([sys.executable, "-m", "headgate.pipeline.warm"], check=True)
+    subprocess.run([sys.executable, "-m", "headgate.pipeline.workers.warm"], check=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         given = arguments.log
         log = Path(given) if given else make_log(Path(folder) / "request.log", arguments.gb)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from contract.suite import Opener, StoreContract
-from headgate.store import QuotaStore, open_store, sqlite_file
+from headgate.store import QuotaStore, open_store
+from headgate.store.sqlite import file as sqlite_file
 
 
 class TestSqlite(StoreContract):

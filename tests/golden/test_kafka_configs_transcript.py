@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.kafka_configs import main
+from headgate.cli.kafka_configs.kafka_configs import main
 
 CAPTURES = Path(__file__).parents[1] / "data/captures"
 

@@ -12,11 +12,11 @@ import shlex
 
 import pytest
 
-from headgate.cli.kafka_quotas import main
+from headgate.cli.quotas.kafka_quotas import main
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite.store import SqliteStore
 
 
 def quotas(user: EntityName, **values: float) -> QuotaAlteration:

@@ -30,15 +30,16 @@ from headgate.admin import (
     QuotaFilter,
     QuotaKey,
 )
-from headgate.cli import kafka_quotas, quotas_as_code
-from headgate.cli.kafka_configs import main
+from headgate.cli.kafka_configs.kafka_configs import main
+from headgate.cli.quotas import as_code as quotas_as_code
+from headgate.cli.quotas import kafka_quotas
 from headgate.embedded import EmbeddedKafka
 from headgate.embedded.tools import run_tool
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.store import open_store
-from headgate.store.kafka import TOPIC
-from headgate.store.kafka_codec import wants_two
+from headgate.store.kafka.codec import wants_two
+from headgate.store.kafka.store import TOPIC
 
 from .gateway_kit import topic
 

@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 
 import kip_55
 from headgate.admin import AdminClient
-from headgate.cli import doctor
-from headgate.cli.kafka_configs import main
+from headgate.cli.doctor import doctor
+from headgate.cli.kafka_configs.kafka_configs import main
 from headgate.embedded import EmbeddedKafka, EmbeddedZooKeeper
 from headgate.embedded.tools import run_tool
 from headgate.quota.key import CONSUMER, PRODUCER

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import doctor
+from headgate.cli.doctor import doctor
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

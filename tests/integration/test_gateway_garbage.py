@@ -127,7 +127,7 @@ def test_who_dribbles_before_authentication_is_closed_in_time(start: Start) -> N
 def test_half_a_request_that_never_ends_is_closed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headgate.gateway import front
+    from headgate.gateway.broker import front
 
     monkeypatch.setattr(front, "_SLOW_REQUEST_MS", 500)
     gateway = start()

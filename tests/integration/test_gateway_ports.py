@@ -13,8 +13,8 @@ import pytest
 
 from headgate.config import HostPort
 from headgate.gateway import GatewayThread
-from headgate.gateway.hosts import Hosts
-from headgate.gateway.identity import AuthenticationContext
+from headgate.gateway.connection.hosts import Hosts
+from headgate.gateway.identity.identity import AuthenticationContext
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER, PRODUCER_SHARES
@@ -186,7 +186,7 @@ async def test_a_host_without_an_address_is_said_once_and_asked_for_again(
 ) -> None:
     import asyncio
 
-    from headgate.gateway import hosts as module
+    from headgate.gateway.connection import hosts as module
 
     monkeypatch.setattr(module, "_AGAIN_S", 0.01)
     asked: list[str] = []

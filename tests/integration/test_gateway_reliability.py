@@ -24,9 +24,9 @@ import trustme
 from headgate.embedded.process import accepts
 from headgate.errors import StoreError
 from headgate.gateway import GatewayThread
-from headgate.gateway.link import Link
-from headgate.gateway.session import Session
-from headgate.gateway.sides import BrokerSide, ClientSide
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.transports import BrokerSide, ClientSide
+from headgate.gateway.session.session import Session
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from headgate.admin import AdminClient as QuotaAdmin
 from headgate.admin import AlterQuotasEntry, Op
-from headgate.cli import kafka_quotas
+from headgate.cli.quotas import kafka_quotas
 from headgate.embedded import run_tool
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
@@ -436,7 +436,7 @@ def test_the_store_may_go_away_and_the_last_quotas_stay(
     client = unique("lasting")
     set_quota(gateway, QuotaEntity.of(client_id=client), {PRODUCER: 50_000.0})
     wait_for((tmp_path / "snapshot.json").exists, "the snapshot")
-    from headgate.gateway.snapshot import load_snapshot
+    from headgate.gateway.kept.snapshot import load_snapshot
 
     def kept() -> bool:
         snapshot = load_snapshot(gateway.gateway.settings)

@@ -241,7 +241,7 @@ def test_without_its_store_a_gateway_serves_the_snapshot_until_the_store_answers
     tmp_path: Path, upstream: Upstream
 ) -> None:
     from headgate.errors import StoreError
-    from headgate.gateway.snapshot import Snapshot, save_snapshot
+    from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
     from headgate.quota.alteration import Op, QuotaAlteration
 
     settings = Settings.from_properties(
@@ -375,7 +375,7 @@ def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
 def test_a_real_runs_journal_replays_to_the_same_throttles(
     start: Start, upstream: Upstream, tmp_path: Path
 ) -> None:
-    from headgate.gateway.managers import Managers
+    from headgate.gateway.charging.managers import Managers
     from headgate.quota.entity import entity_from_path
     from headgate.usage.reader import read_events
 

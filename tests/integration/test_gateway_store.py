@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.serve import open_own_store
-from headgate.cli.store import main as store_command
+from headgate.cli.quotas.store import main as store_command
+from headgate.cli.serve.serve import open_own_store
 from headgate.config import Settings
 from headgate.errors import StoreError
 from headgate.gateway import Gateway, GatewayThread
-from headgate.gateway.snapshot import load_snapshot
+from headgate.gateway.kept.snapshot import load_snapshot
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
@@ -304,7 +304,7 @@ def test_a_locked_store_makes_a_gateway_unready(host: Host) -> None:
 def test_a_damaged_store_makes_a_gateway_unready(
     host: Host, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.store.sqlite.CHECK_S", 0.0)
+    monkeypatch.setattr("headgate.store.sqlite.store.CHECK_S", 0.0)
     with host.gateway() as gateway, host.store() as store:
         set_slow(store)
         for number in range(300):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 from headgate.embedded import spark_env
 
 if TYPE_CHECKING:

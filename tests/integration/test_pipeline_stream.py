@@ -21,10 +21,10 @@ import duckdb
 import pytest
 
 import duckdb_oracle
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 from headgate.embedded import spark_env
-from headgate.pipeline import split_stream
-from headgate.pipeline.journal_tail import follow_journals
+from headgate.pipeline.sources.journal_tail import follow_journals
+from headgate.pipeline.splits import split_stream
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
 

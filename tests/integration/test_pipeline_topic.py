@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer
 
 import duckdb_oracle
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
-from headgate.pipeline.split_topic import SplitWriter, read_splits
+from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
 from headgate.usage.format import Event, Origin
 from headgate.usage.rows import batch_of
 from headgate.usage.splits import Split

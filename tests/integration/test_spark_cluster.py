@@ -24,7 +24,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import duckdb_oracle
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 from headgate.embedded import spark_env
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.pipeline import effective, schema
+from headgate.pipeline import schema
+from headgate.pipeline.answers import effective
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.worker import ACTIVITY
+from headgate.pipeline.workers.worker import ACTIVITY
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import duckdb_oracle
-from headgate.cli import pipeline
+from headgate.cli.pipeline import commands as pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.pipeline import (
-    chargeback,
-    effective,
-    recommend,
-    replay,
-    schema,
-    sources,
-    storms,
-    usage,
-)
-from headgate.pipeline.advice import Advice
+from headgate.pipeline import frames as sources
+from headgate.pipeline import schema
+from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
+from headgate.pipeline.answers.advice import Advice
+from headgate.pipeline.answers.what_if import what_if
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.what_if import what_if
-from headgate.pipeline.worker import ACTIVITY
+from headgate.pipeline.replay import replay
+from headgate.pipeline.workers.worker import ACTIVITY
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,

@@ -17,9 +17,9 @@ from pyspark.sql import Row
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
 from headgate.gateway import GatewayThread
-from headgate.pipeline.cluster_splits import Rounds
-from headgate.pipeline.split_stream import now_ms, write_rounds
-from headgate.pipeline.split_topic import SplitWriter, read_splits
+from headgate.pipeline.splits.cluster_splits import Rounds
+from headgate.pipeline.splits.split_stream import now_ms, write_rounds
+from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER_BPS,

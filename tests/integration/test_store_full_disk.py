@@ -14,7 +14,7 @@ FILL = """
 import json, os, resource, signal, sqlite3, sys, time
 from pathlib import Path
 from headgate.errors import StoreError
-from headgate.gateway.snapshot import Snapshot, load_snapshot, save_snapshot
+from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER

@@ -19,7 +19,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, REQUEST
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
-from headgate.store.kafka import TOPIC, KafkaStore
+from headgate.store.kafka.store import TOPIC, KafkaStore
 
 pytestmark = pytest.mark.kafka4
 
@@ -262,7 +262,7 @@ def test_killed_and_restarted_brokers_lose_nothing(
 
 
 def test_a_cluster_that_is_not_there_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.store.kafka_topic.STEP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("headgate.store.kafka.topic.STEP_TIMEOUT_S", 0.5)
     with pytest.raises(StoreError, match=r"Kafka 127\.0\.0\.1:1: couldn't reach topic") as raised:
         open_store("kafka://127.0.0.1:1")
     assert raised.value.retriable

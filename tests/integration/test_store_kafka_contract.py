@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from contract.suite import Opener, StoreContract
 from headgate.embedded import EmbeddedKafka
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.store.kafka import KafkaStore
+from headgate.store.kafka.store import KafkaStore
 
 pytestmark = pytest.mark.kafka4
 

@@ -25,9 +25,9 @@ from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, PRODUCER_SHARES
 from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable
 from headgate.store import open_store
-from headgate.store.zk_history import ForeignChange
-from headgate.store.zk_layout import KAFKA_HOME, decode_config, decode_values
-from headgate.store.zookeeper import ZooKeeperStore
+from headgate.store.zookeeper.history import ForeignChange
+from headgate.store.zookeeper.layout import KAFKA_HOME, decode_config, decode_values
+from headgate.store.zookeeper.store import ZooKeeperStore
 
 pytestmark = pytest.mark.kafka3
 
@@ -514,8 +514,8 @@ def test_a_store_that_lost_its_zookeeper_says_so_and_comes_back(
     zookeeper = make_zookeeper()
     store = open_store(f"zookeeper://{zookeeper.address}/lost")
     store.alter([set_key(ALICE, PRODUCER, 1.0)])
-    monkeypatch.setattr("headgate.store.zk_client.CALL_TIMEOUT_S", 0.5)
-    monkeypatch.setattr("headgate.store.zk_alter.PATIENCE_S", 0.5)
+    monkeypatch.setattr("headgate.store.zookeeper.client.CALL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("headgate.store.zookeeper.alter.PATIENCE_S", 0.5)
     zookeeper.kill()
     with pytest.raises(StoreError) as raised:
         store.alter([set_key(ALICE, PRODUCER, 2.0)])

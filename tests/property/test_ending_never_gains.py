@@ -16,7 +16,7 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headgate.gateway.journal import Journal
+from headgate.gateway.charging.journal import Journal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.throttle.registry import Throttle

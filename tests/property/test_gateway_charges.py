@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headgate.config import Settings
-from headgate.gateway.commands import Close
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.journal import Journal
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import Session
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.commands import Close
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,

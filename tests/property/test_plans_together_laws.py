@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.schema import REQUESTS
-from headgate.pipeline.what_if import options_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, QuotaKey

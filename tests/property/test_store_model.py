@@ -10,7 +10,7 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.quota.table import QuotaTable, alterations_of
-from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite.store import SqliteStore
 
 # Few enough that alterations meet; names that paths and JSON have trouble with.
 NAMES = st.sampled_from(["a", "<default>", "ü/π %", "clients", "..", "\N{PILE OF POO}", DEFAULT])

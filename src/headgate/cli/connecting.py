@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headgate.admin.client_settings import strangers
-from headgate.cli.kafka_configs_values import load_properties
+from headgate.cli.kafka_configs.values import load_properties
 from headgate.cli.output import complain, printable
 from headgate.errors import ApiError
 from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey

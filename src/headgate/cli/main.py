@@ -32,51 +32,69 @@ class Command(NamedTuple):
 
 COMMANDS: Final[dict[str, Command]] = {
     "serve": Command(
-        "headgate.cli.serve:main", "run the gateway in front of Kafka (see headgate.properties)"
+        "headgate.cli.serve.serve:main",
+        "run the gateway in front of Kafka (see headgate.properties)",
     ),
     "demo": Command(
-        "headgate.cli.demo:main", "show everything once, with a real Kafka, ending in a report"
+        "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
     ),
     "export": Command(
-        "headgate.cli.quotas_as_code:main_export", "write the quotas of a store or cluster as YAML"
+        "headgate.cli.quotas.as_code:main_export", "write the quotas of a store or cluster as YAML"
     ),
     "plan": Command(
-        "headgate.cli.quotas_as_code:main_plan", "show what a quotas file would change; exit 3"
+        "headgate.cli.quotas.as_code:main_plan", "show what a quotas file would change; exit 3"
     ),
     "apply": Command(
-        "headgate.cli.quotas_as_code:main_apply", "make a store or cluster match a quotas file"
+        "headgate.cli.quotas.as_code:main_apply", "make a store or cluster match a quotas file"
     ),
-    "history": Command("headgate.cli.history:main", "list who changed which quota, and when"),
-    "undo": Command("headgate.cli.undo:main", "take back a change, or all since a time"),
+    "history": Command(
+        "headgate.cli.quotas.history:main", "list who changed which quota, and when"
+    ),
+    "undo": Command("headgate.cli.quotas.undo:main", "take back a change, or all since a time"),
     "store": Command(
-        "headgate.cli.store:main", "show which store it is, accept another, copy one to another"
+        "headgate.cli.quotas.store:main",
+        "show which store it is, accept another, copy one to another",
     ),
     "doctor": Command(
-        "headgate.cli.doctor:main",
+        "headgate.cli.doctor.doctor:main",
         "look for quotas that don't do what they seem to, and at a gateway's set-up",
     ),
-    "usage": Command("headgate.cli.pipeline:main_usage", "sum up who used what, by quota-id"),
+    "usage": Command(
+        "headgate.cli.pipeline.commands:main_usage", "sum up who used what, by quota-id"
+    ),
     "effective": Command(
-        "headgate.cli.pipeline:main_effective", "tell which quota applied to whom; dead quotas"
+        "headgate.cli.pipeline.commands:main_effective",
+        "tell which quota applied to whom; dead quotas",
     ),
     "replay": Command(
-        "headgate.cli.pipeline:main_replay", "replay requests through Kafka's quota arithmetic"
+        "headgate.cli.pipeline.commands:main_replay",
+        "replay requests through Kafka's quota arithmetic",
     ),
-    "what-if": Command("headgate.cli.pipeline:main_what_if", "try other quotas on past requests"),
-    "recommend": Command("headgate.cli.pipeline:main_recommend", "propose quotas from use"),
-    "chargeback": Command("headgate.cli.pipeline:main_chargeback", "price usage per tenant"),
+    "what-if": Command(
+        "headgate.cli.pipeline.commands:main_what_if", "try other quotas on past requests"
+    ),
+    "recommend": Command(
+        "headgate.cli.pipeline.commands:main_recommend", "propose quotas from use"
+    ),
+    "chargeback": Command(
+        "headgate.cli.pipeline.commands:main_chargeback", "price usage per tenant"
+    ),
     "storms": Command(
-        "headgate.cli.pipeline:main_storms", "find connection and producer-id storms"
+        "headgate.cli.pipeline.commands:main_storms", "find connection and producer-id storms"
     ),
     "splits": Command(
-        "headgate.cli.pipeline:main_splits", "stream cluster-wide quotas' splits to the gateways"
+        "headgate.cli.pipeline.commands:main_splits",
+        "stream cluster-wide quotas' splits to the gateways",
     ),
-    "report": Command("headgate.cli.report:main", "draw the tables of a pipeline run as one page"),
+    "report": Command(
+        "headgate.cli.pipeline.report:main", "draw the tables of a pipeline run as one page"
+    ),
     "kafka-quotas": Command(
-        "headgate.cli.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
+        "headgate.cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
     ),
     "kafka-configs": Command(
-        "headgate.cli.kafka_configs:main", "Kafka's tool: users, clients, ips, brokers"
+        "headgate.cli.kafka_configs.kafka_configs:main",
+        "Kafka's tool: users, clients, ips, brokers",
     ),
 }
 

@@ -19,7 +19,11 @@ from headgate.errors import ConfigError
 _PREFIX = "listener.name."
 QUEUED_BYTES = 134_217_728
 """Least bound of what is held in memory where none is set: the longest frame and a quarter more."""
-_CREDENTIALS = ("headgate.upstream.admin.", "headgate.upstream.shared.", "headgate.store.kafka.")
+_CREDENTIALS = (
+    "headgate.upstream.admin.",
+    "headgate.upstream.shared.",
+    "headgate.store.kafka.",
+)
 _NESTED: dict[str, type[Tls | ClientSecurity | ZooKeeperSecurity]] = {
     "ssl": Tls,
     "upstream_ssl": Tls,

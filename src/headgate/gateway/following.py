@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HeadgateError
+from headgate.gateway.broker.limits import connection_limits, ip_rates
 from headgate.gateway.gateway_state import now_ms
-from headgate.gateway.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
-from headgate.gateway.splits import LocalSplits, share_out
-from headgate.gateway.stream_splits import StreamedSplits, put_in_force
-from headgate.gateway.supervised_splits import WorkersPart
-from headgate.gateway.upkeep import tidy
-from headgate.gateway.usage_journal import topic_config
+from headgate.gateway.splits.local import LocalSplits, share_out
+from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
+from headgate.gateway.splits.supervised import WorkersPart
+from headgate.gateway.usage.upkeep import tidy
+from headgate.gateway.usage.usage_journal import topic_config
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
 
 if TYPE_CHECKING:
-    from headgate.gateway.managers import Managers
+    from headgate.gateway.charging.managers import Managers
     from headgate.usage.splits import Split
 
 log = get_logger("headgate.gateway")

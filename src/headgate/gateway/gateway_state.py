@@ -18,26 +18,26 @@ from headgate import __version__
 from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import upstream as up
-from headgate.gateway.answers import Answers
-from headgate.gateway.extra import BootstrapListener
-from headgate.gateway.front import BrokerFront
-from headgate.gateway.hangup import HangupWatch
-from headgate.gateway.hosts import Hosts
+from headgate.gateway.broker.bootstrap import BootstrapListener
+from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.connection.hangup import HangupWatch
+from headgate.gateway.connection.hosts import Hosts
+from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.leases import Leases
 from headgate.gateway.http import HttpListener
-from headgate.gateway.instance import Instance
-from headgate.gateway.journal import Journal
-from headgate.gateway.kept_store import KeptStore
-from headgate.gateway.leases import Leases
+from headgate.gateway.identity.token_owners import TokenOwners
+from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.log import get_logger
-from headgate.gateway.plans import build_plans
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.requoting import Requoting
-from headgate.gateway.rewrite import Addresses
-from headgate.gateway.sides import ReadBuffer
+from headgate.gateway.session.rewrite import Addresses
 from headgate.gateway.slices import Slices
-from headgate.gateway.stream_splits import StreamedSplits
-from headgate.gateway.supervised_splits import WorkersPart
-from headgate.gateway.token_owners import TokenOwners
-from headgate.gateway.topics import Topics
+from headgate.gateway.splits.streamed import StreamedSplits
+from headgate.gateway.splits.supervised import WorkersPart
 from headgate.gateway.watcher import Watcher
 from headgate.metrics.expose import draw
 from headgate.metrics.samples import sample_steps
@@ -271,7 +271,7 @@ class GatewayState:
     def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.gateway.tls import client_context
+        from headgate.gateway.connection.tls import client_context
 
         with _of_listener(listener, "headgate.upstream."):
             return client_context(self.settings.for_listener(listener).upstream_ssl)
@@ -280,7 +280,7 @@ class GatewayState:
         """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
         if not protocol.tls:
             return None
-        from headgate.gateway.tls import client_context
+        from headgate.gateway.connection.tls import client_context
 
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
@@ -302,7 +302,7 @@ class GatewayState:
     def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.gateway.tls import server_context
+        from headgate.gateway.connection.tls import server_context
 
         own = self.settings.for_listener(listener)
         with _of_listener(listener):

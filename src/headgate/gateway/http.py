@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.gateway.acceptor import listen
+from headgate.gateway.connection.acceptor import listen
 from headgate.metrics.expose import CONTENT_TYPE, page
 
 if TYPE_CHECKING:

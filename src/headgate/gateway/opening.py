@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Final
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.extra import BootstrapListener, admin_plans
-from headgate.gateway.face import FaceParts, ListenerFace
-from headgate.gateway.front import BrokerFront
+from headgate.gateway.broker.bootstrap import BootstrapListener, admin_plans
+from headgate.gateway.broker.face import FaceParts, ListenerFace
+from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.broker.limits import connection_limits, ip_rates
+from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
 from headgate.gateway.http import HttpListener, Shown
-from headgate.gateway.identity import make_identity
-from headgate.gateway.lending import Lending
-from headgate.gateway.limits import connection_limits, ip_rates
+from headgate.gateway.identity.identity import make_identity
+from headgate.gateway.identity.lending import Lending
 from headgate.gateway.log import get_logger
 from headgate.metrics.meters import Meters
 
 if TYPE_CHECKING:
-    from headgate.gateway.commands import Ask
-    from headgate.gateway.leases import Leases
-    from headgate.gateway.link import Link
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.fleet.leases import Leases
+    from headgate.gateway.session.commands import Ask
 
 log = get_logger("headgate.gateway")
 

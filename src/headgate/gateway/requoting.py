@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.gateway.front import BrokerFront
+    from headgate.gateway.broker.front import BrokerFront
     from headgate.gateway.slices import Slices, Work
     from headgate.quota.table import QuotaTable, TableDelta
 

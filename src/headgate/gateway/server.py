@@ -15,12 +15,12 @@ from typing import Any
 
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
+from headgate.gateway.connection.hangup import HangupWatch
+from headgate.gateway.fleet.leases import Leases
 from headgate.gateway.following import Following
-from headgate.gateway.hangup import HangupWatch
-from headgate.gateway.leases import Leases
 from headgate.gateway.log import get_logger
-from headgate.gateway.rewrite import Addresses
-from headgate.gateway.usage_journal import open_journal
+from headgate.gateway.session.rewrite import Addresses
+from headgate.gateway.usage.usage_journal import open_journal
 
 log = get_logger("headgate.gateway")
 

@@ -21,9 +21,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from headgate.pipeline import parts, schema
-from headgate.pipeline.folders import Folder, HadoopFolder, LocalFolder
-from headgate.pipeline.publish import Staged
+from headgate.pipeline import schema
+from headgate.pipeline.tables import parts
+from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
+from headgate.pipeline.tables.publish import Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -35,7 +35,7 @@ _LOCAL: Final = {
     "spark.log.level": "ERROR",
     "spark.sql.adaptive.enabled": "false",
     # Workers are forked from one that has loaded what they need.
-    "spark.python.daemon.module": "headgate.pipeline.daemon",
+    "spark.python.daemon.module": "headgate.pipeline.workers.daemon",
 }
 # A task that failed, by a read from afar perhaps, is tried again, as a cluster does.
 _TRIES: Final = 3

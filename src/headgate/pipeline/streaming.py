@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.pipeline import schema, sources
-from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, JOURNAL
-from headgate.pipeline.filesplits import Split, filesystem
-from headgate.pipeline.rolled import INPUTS, FilesOfRound, Input, RolledFiles
-from headgate.pipeline.rounds import Paths, Query, Rounds
-from headgate.pipeline.worker import EmitActivity, ReadPlan
+from headgate.pipeline import frames as sources
+from headgate.pipeline import schema
+from headgate.pipeline.sources.pieces import Split, filesystem
+from headgate.pipeline.sources.rotation import INPUTS, FilesOfRound, Input, RolledFiles
+from headgate.pipeline.sources.rounds import Paths, Query, Rounds
+from headgate.pipeline.workers.emitted import ACTIVITY, EMITTED_ACTIVITY, JOURNAL
+from headgate.pipeline.workers.worker import EmitActivity, ReadPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -33,17 +33,17 @@ def open_store(url: str, settings: Settings | None = None, *, create: bool = Tru
         )
     place = rest.removeprefix("//").rstrip("/")
     if scheme == "sqlite" and rest.strip("/"):
-        from headgate.store.sqlite import SqliteStore
+        from headgate.store.sqlite.store import SqliteStore
 
         return SqliteStore(rest, create=create)
     if scheme == "zookeeper" and place and not place.startswith("/"):
-        from headgate.store.zookeeper import ZooKeeperStore
+        from headgate.store.zookeeper.store import ZooKeeperStore
 
         return ZooKeeperStore(
             place, create=create, security=settings.zookeeper if settings else None
         )
     if scheme == "kafka" and place and "/" not in place:
-        from headgate.store.kafka import POLL_MS, KafkaStore
+        from headgate.store.kafka.store import POLL_MS, KafkaStore
 
         return KafkaStore(
             place,

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from headgate.gateway import commands
+from headgate.gateway.session import commands
 
 if TYPE_CHECKING:
-    from headgate.gateway.session import Session
+    from headgate.gateway.session.session import Session
 
 START_MS: Final = 1_700_000_000_000
 """Where a playbook's clock begins: an epoch time, as token buckets expect."""

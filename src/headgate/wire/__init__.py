@@ -69,7 +69,7 @@ Words
 ``sasl_client``: ``plain``, ``scram``, ``oauthbearer``: our own logins, as generators of messages.
 ``skim``: walks over messages that pass in pieces. ``schema``: messages as data.
 
-``headgate.gateway.rewrite``: ``AddressBook(Mapping[int, (host, port)])``;
+``headgate.gateway.session.rewrite``: ``AddressBook(Mapping[int, (host, port)])``;
     ``rewrite_response(api_key, version, frame, book) -> Rewritten(frame, hidden: tuple[int,
     ...])``;
     ``needs_rewrite(api_key, version) -> bool``. Brokers not in the book are hidden, never leaked.

@@ -25,11 +25,11 @@ from headgate.admin import (
     Value,
 )
 from headgate.admin.released import cut
-from headgate.cli import kafka_configs
+from headgate.cli.kafka_configs import kafka_configs
 from headgate.errors import ApiError, ConfigError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import QuotaAlteration, is_ip_literal
 from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
-from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite.store import SqliteStore
 from headgate.store.synonyms import broker_synonyms
 
 CASES = Path(__file__).parents[2] / "data/cases"

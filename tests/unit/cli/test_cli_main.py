@@ -42,7 +42,7 @@ def test_an_unknown_command_is_named_with_a_guess(capsys: pytest.CaptureFixture[
 
 
 def test_the_table_imports_no_command() -> None:
-    assert find_spec("headgate.cli.kafka_quotas") is not None
+    assert find_spec("headgate.cli.quotas.kafka_quotas") is not None
     code = (
         "import sys; import headgate.cli.main; "
         "print([m for m in sys.modules if m.startswith('headgate.') and 'cli' not in m])"

@@ -11,9 +11,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from headgate.cli import demo_load, demo_plan
-from headgate.cli.demo_lines import attained, take
-from headgate.cli.demo_view import Line
+from headgate.demo import load as demo_load
+from headgate.demo import plan as demo_plan
+from headgate.demo.lines import attained, take
+from headgate.demo.view import Line
 
 MESSAGES = 20
 

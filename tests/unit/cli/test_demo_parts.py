@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 
 import kip_55
-from headgate.cli import demo, demo_plan
-from headgate.cli.demo_close import Row, out_of_bounds
-from headgate.cli.demo_cycles import whole_cycles
-from headgate.cli.demo_lines import attained, lines_of, scaled, take
-from headgate.cli.demo_view import Line, View, live_table, rate_text, spark
+from headgate.demo import demo
+from headgate.demo import plan as demo_plan
+from headgate.demo.close import Row, out_of_bounds
+from headgate.demo.cycles import whole_cycles
+from headgate.demo.lines import attained, lines_of, scaled, take
+from headgate.demo.view import Line, View, live_table, rate_text, spark
 from headgate.errors import HeadgateError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaType
@@ -28,7 +29,7 @@ T0 = 1_795_262_069_485
 @pytest.fixture
 def sample(tmp_path: Path) -> str:
     """A store with the demo's quotas, set by its own command lines."""
-    from headgate.cli import kafka_configs
+    from headgate.cli.kafka_configs import kafka_configs
 
     url = f"sqlite:{tmp_path / 'quotas.db'}"
     for entry in demo_plan.SAMPLE:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.kafka_configs import entity_of, main
-from headgate.cli.kafka_configs_describe import components_of, quota_lines
-from headgate.cli.kafka_configs_options import (
+from headgate.cli.kafka_configs.describe import components_of, quota_lines
+from headgate.cli.kafka_configs.kafka_configs import entity_of, main
+from headgate.cli.kafka_configs.options import (
     BadUsage,
     ConfigsOptions,
     IllegalArgument,
     is_java_int,
 )
-from headgate.cli.kafka_configs_values import (
+from headgate.cli.kafka_configs.values import (
     configs_to_add,
     load_properties,
     parse_pairs,

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import kafka_configs
 from headgate.cli.connecting import with_way_out
-from headgate.cli.kafka_quotas import main, split_list
-from headgate.cli.quota_text import list_order, value_text
+from headgate.cli.kafka_configs import kafka_configs
+from headgate.cli.quotas.kafka_quotas import main, split_list
+from headgate.cli.quotas.text import list_order, value_text
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, PRODUCER_SHARES, QuotaKey
-from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_546_3_a_client_without_client_id_can_be_described_and_gets_a_note(
 
 
 def test_546_9_describe_says_when_shares_hold(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from headgate.cli.kafka_configs import main as kafka_configs
+    from headgate.cli.kafka_configs.kafka_configs import main as kafka_configs
 
     assert alter(url, "--names=user=u", "--add=producer_byte_rate:shares=6") == 0
     capsys.readouterr()

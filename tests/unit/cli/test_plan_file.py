@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headgate.cli import history, undo
-from headgate.cli.quotas_as_code import main_apply, main_export, main_plan
+from headgate.cli.quotas import history, undo
+from headgate.cli.quotas.as_code import main_apply, main_export, main_plan
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite.store import SqliteStore
 
 ALICE = QuotaEntity.of(user="alice")
 ETL = QuotaEntity.of(user="ürs", client_id=DEFAULT)
@@ -95,7 +95,7 @@ def test_somebody_who_changes_the_store_while_a_plan_is_applied_stops_it(
 ) -> None:
     home.set(ALICE, PRODUCER, 1.0)
     assert main_plan([*home.where, "--out", home.plan, home.wanted(alice(2))]) == 3
-    from headgate.cli import quotas_as_code
+    from headgate.cli.quotas import as_code as quotas_as_code
 
     shown = quotas_as_code._show
     # After the check, before the change.

@@ -13,23 +13,24 @@ import jsonschema
 import pytest
 import yaml
 
-from headgate.cli import doctor, history
-from headgate.cli.plan_text import human, known_clients
-from headgate.cli.quotas_as_code import (
+from headgate.cli.doctor import doctor
+from headgate.cli.quotas import history
+from headgate.cli.quotas.as_code import (
     main_apply,
     main_export,
     main_plan,
     read_clients,
     schema_text,
 )
+from headgate.cli.quotas.plan_text import human, known_clients
 from headgate.errors import ApiError, InvalidQuota, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
-from headgate.store.kafka_codec import two_homes
-from headgate.store.sqlite import SqliteStore
+from headgate.store.kafka.codec import two_homes
+from headgate.store.sqlite.store import SqliteStore
 
 SCHEMA: dict[str, Any] = json.loads(schema_text())
 
@@ -390,7 +391,7 @@ def test_where_the_first_half_of_a_split_entity_is_refused_the_second_is_left(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "headgate.cli.place.open_quota_store", lambda *_, **__: TwoHomes(place.path)
+        "headgate.cli.quotas.place.open_quota_store", lambda *_, **__: TwoHomes(place.path)
     )
     both = {PRODUCER.name: 5, str(PRODUCER_BPS): 9}
     file = place.write(*({"entity": {"user": user}, **both} for user in ("alice", "bob")))

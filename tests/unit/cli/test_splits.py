@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.splits import main_splits
+from headgate.cli.pipeline.splits import main_splits
 
 GIVEN = ["--topic", "usage", "--kafka-config", "bootstrap.servers=127.0.0.1:1"]
 

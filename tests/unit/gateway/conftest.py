@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.journal import NO_JOURNAL, Journal
-from headgate.gateway.plans import build_plans
-from headgate.gateway.rewrite import AddressBook
-from headgate.gateway.session import Session
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import NO_JOURNAL, Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.rewrite import AddressBook
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway import acceptor
-from headgate.gateway.acceptor import Acceptor, listen, size_buffers
-from headgate.gateway.front import BrokerFront
+from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.connection import acceptor
+from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.metrics.meters import ListenerMeters
 from headgate.throttle.connection import ConnectionQuotas
 

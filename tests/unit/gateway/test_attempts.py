@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gateway.attempts import attempted
-from headgate.gateway.commands import Ask
-from headgate.gateway.extra import admin_plans
-from headgate.gateway.plans import build_plans
+from headgate.gateway.broker.bootstrap import admin_plans
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.own_answers.attempts import attempted
+from headgate.gateway.session.commands import Ask
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, draft, encode_request, quotas
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from headgate.errors import KafkaError, StoreError
-from headgate.gateway.answers import Answers
-from headgate.gateway.broker_settings import split
-from headgate.gateway.commands import Ask, Close, WakeAt
-from headgate.gateway.mute import MuteState
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.broker_settings import split
+from headgate.gateway.session.commands import Ask, Close, WakeAt
+from headgate.gateway.session.mute import MuteState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.store import open_store

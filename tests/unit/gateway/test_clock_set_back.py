@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headgate.gateway.commands import WakeAt
-from headgate.gateway.link import SET_BACK_MS, Link
-from headgate.gateway.session import Session
-from headgate.gateway.sides import ReadBuffer
+from headgate.gateway.connection.link import SET_BACK_MS, Link
+from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.session.commands import WakeAt
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.testing.playbook import START_MS

@@ -14,12 +14,12 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError, RemoteProtocolError
-from headgate.gateway import denials
-from headgate.gateway.answers import Answers
-from headgate.gateway.commands import Ask
-from headgate.gateway.denials import MOST_WAITING, SMALL_BYTES
-from headgate.gateway.extra import admin_plans
-from headgate.gateway.plans import build_plans
+from headgate.gateway.broker.bootstrap import admin_plans
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.own_answers import denials
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.denials import MOST_WAITING, SMALL_BYTES
+from headgate.gateway.session.commands import Ask
 from headgate.gateway.slices import Slices
 from headgate.gateway.sparing import PER_MINUTE
 from headgate.quota.alteration import AlterResult

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.answers import Answers
-from headgate.gateway.commands import Ask
-from headgate.gateway.extra import admin_plans
-from headgate.gateway.plans import build_plans
+from headgate.gateway.broker.bootstrap import admin_plans
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.session.commands import Ask
 from headgate.store.base import AuditEvent
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import ApiError, KafkaError
-from headgate.gateway.plans import build_plans
-from headgate.gateway.usage_journal import UsageJournal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (
     CONSUMER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.gateway.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
+from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
 
 KEY = GateKey("consumer_byte_rate", "alice", "")
 

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from headgate.gateway import session_answers
-from headgate.gateway.fetch_hold import SHARE_HOLD_MS
-from headgate.gateway.journal import Journal
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.session import answers as session_answers
+from headgate.gateway.session.fetch_hold import SHARE_HOLD_MS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER
 from headgate.wire.header import build_request

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway import worker
-from headgate.gateway.fleet import Fleet
-from headgate.gateway.pipe import LineLost, Pipe, socket_pair
+from headgate.gateway.fleet import worker
+from headgate.gateway.fleet.fleet import Fleet
+from headgate.gateway.fleet.pipe import LineLost, Pipe, socket_pair
 from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import Sample
 from headgate.wire.schema import finish

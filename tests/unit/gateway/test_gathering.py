@@ -7,9 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from headgate.gateway.link import Link
-from headgate.gateway.session import Session
-from headgate.gateway.sides import (
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.transports import (
     GATHER_S,
     MANY_UNANSWERED,
     MOST_GATHERED_BYTES,
@@ -17,6 +16,7 @@ from headgate.gateway.sides import (
     BrokerSide,
     ReadBuffer,
 )
+from headgate.gateway.session.session import Session
 from headgate.testing.playbook import START_MS
 
 from .conftest import Nobody, beaten, heartbeat

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.gateway import enforcement_state
-from headgate.gateway.session import HELD_BYTES
+from headgate.gateway.charging import enforcement_state
+from headgate.gateway.session.session import HELD_BYTES
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from headgate.testing.playbook import START_MS

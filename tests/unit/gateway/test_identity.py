@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError, RemoteProtocolError
-from headgate.gateway.identity import (
+from headgate.gateway.identity.identity import (
     AuthenticationContext,
     DefaultPrincipalBuilder,
     Identity,
     load_builder,
     make_identity,
 )
-from headgate.gateway.sasl import SaslObserver
+from headgate.gateway.identity.sasl import SaslObserver
 from headgate.wire.header import build_request, build_response, parse_request_header
 from headgate.wire.messages import sasl
 

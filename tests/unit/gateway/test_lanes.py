@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gateway import lanes
-from headgate.gateway.lanes import Debts, Lane, LaneBook, lane_key
-from headgate.gateway.plans import Kind, build_plans
+from headgate.gateway.charging import lanes
+from headgate.gateway.charging.lanes import Debts, Lane, LaneBook, lane_key
+from headgate.gateway.charging.plans import Kind, build_plans
 
 KEY = lane_key("producer_byte_rate", "alice", "", "alice")
 OTHER = lane_key("producer_byte_rate", "", "app", "alice")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headgate.errors import StoreError
-from headgate.gateway import leases
-from headgate.gateway.instance import Instance
-from headgate.gateway.leases import Leases
+from headgate.gateway.fleet import leases
+from headgate.gateway.fleet.instance import Instance
+from headgate.gateway.fleet.leases import Leases
 
 
 @dataclass

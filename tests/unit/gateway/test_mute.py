@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import LocalProtocolError
-from headgate.gateway.mute import TRANSITIONS, ChannelMute, MuteEvent, MuteState
+from headgate.gateway.session.mute import TRANSITIONS, ChannelMute, MuteEvent, MuteState
 
 CASES = json.loads(
     (Path(__file__).parents[2] / "data" / "gateway" / "mute_states.json").read_text()

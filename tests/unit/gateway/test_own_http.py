@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.serve import parser
+from headgate.cli.serve.serve import parser
 from headgate.config import HostPort, Settings
 from headgate.gateway import Gateway, GatewayThread
 from upstream_kit import Upstream

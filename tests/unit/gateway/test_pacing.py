@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.journal import NO_JOURNAL
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import Session
-from headgate.gateway.splits import LocalSplits, share_out
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import NO_JOURNAL
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.session import Session
+from headgate.gateway.splits.local import LocalSplits, share_out
 from headgate.metrics import BrokerView, read_samples
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES

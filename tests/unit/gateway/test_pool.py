@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway import sides
-from headgate.gateway.link import Link
-from headgate.gateway.plans import build_plans
-from headgate.gateway.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
-from headgate.gateway.session import Session
-from headgate.gateway.sides import ReadBuffer
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.connection import transports as sides
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind, Pool
+from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 
@@ -113,7 +113,7 @@ class House:
         self.peers: list[Peer] = []
         self.most = 0
         monkeypatch.setattr(
-            "headgate.gateway.link.time.monotonic_ns", lambda: self.now_ms * 1_000_000
+            "headgate.gateway.connection.link.time.monotonic_ns", lambda: self.now_ms * 1_000_000
         )
 
     def peer(self, session: Session) -> Peer:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.plans import Plan, build_plans
-from headgate.gateway.usage_journal import UsageJournal
-from headgate.pipeline.filesplits import cut, find_files
-from headgate.pipeline.journal import activity_batches
+from headgate.gateway.charging.plans import Plan, build_plans
+from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.pipeline.sources.journal import activity_batches
+from headgate.pipeline.sources.pieces import cut, find_files
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_IDS, REQUEST
 from headgate.testing.playbook import (

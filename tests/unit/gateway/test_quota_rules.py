@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.managers import Managers
+from headgate.gateway.charging.managers import Managers
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, REQUEST
 

@@ -14,12 +14,17 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway import Gateway, GatewayThread, sasl
-from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
-from headgate.gateway.link import Link
-from headgate.gateway.refusals import DELAYED, Refusals
-from headgate.gateway.sasl import SaslObserver
-from headgate.gateway.sides import ReadBuffer
+from headgate.gateway import Gateway, GatewayThread
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.refusals import DELAYED, Refusals
+from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.identity import sasl
+from headgate.gateway.identity.identity import (
+    AuthenticationContext,
+    DefaultPrincipalBuilder,
+    Identity,
+)
+from headgate.gateway.identity.sasl import SaslObserver
 from headgate.testing.playbook import START_MS
 from upstream_kit import Upstream
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.journal import Journal
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import Journal
 from headgate.gateway.requoting import AT_ONCE, Requoting
 from headgate.gateway.slices import Slices
 from headgate.quota.alteration import Op, QuotaAlteration

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.rewrite import AddressBook, Addresses, needs_rewrite, rewrite_response
+from headgate.gateway.session.rewrite import AddressBook, Addresses, needs_rewrite, rewrite_response
 from headgate.wire import apis
 from headgate.wire.header import build_response
 from headgate.wire.messages.addresses import REWRITERS

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from headgate.errors import KafkaError, RemoteProtocolError
-from headgate.gateway.sasl import (
+from headgate.gateway.identity.sasl import (
     MAX_NAME_BYTES,
     MAX_TOKEN_BYTES,
     Refusal,

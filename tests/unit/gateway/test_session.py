@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.mute import MuteState
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import HELD_BYTES, MAX_IN_FLIGHT, Session
-from headgate.gateway.session_requests import REPLAYS
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.mute import MuteState
+from headgate.gateway.session.requests import REPLAYS
+from headgate.gateway.session.session import HELD_BYTES, MAX_IN_FLIGHT, Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta

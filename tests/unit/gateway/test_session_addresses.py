@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import Session
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.testing.playbook import FromBroker, FromClient, Playbook, Ready, ToClient

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from headgate.config import Settings
-from headgate.gateway.commands import Close
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.mute import MuteState
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import HELD_BYTES, Session
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.commands import Close
+from headgate.gateway.session.mute import MuteState
+from headgate.gateway.session.session import HELD_BYTES, Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable

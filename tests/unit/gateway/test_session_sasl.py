@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.commands import Ask
-from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
-from headgate.gateway.sasl import MAX_TOKEN_BYTES, SaslObserver
+from headgate.gateway.identity.identity import (
+    AuthenticationContext,
+    DefaultPrincipalBuilder,
+    Identity,
+)
+from headgate.gateway.identity.sasl import MAX_TOKEN_BYTES, SaslObserver
+from headgate.gateway.session.commands import Ask
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.testing.playbook import (

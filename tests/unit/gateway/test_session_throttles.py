@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kio.schema.index import api_key_map
 
-from headgate.gateway.plans import Kind, build_plans
-from headgate.gateway.session import Session
+from headgate.gateway.charging.plans import Kind, build_plans
+from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.testing.playbook import FromBroker, FromClient, Mute, Playbook, Ready, ToClient

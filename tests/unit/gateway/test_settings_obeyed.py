@@ -10,9 +10,9 @@ import pytest
 from headgate.config import Settings, load_settings
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
-from headgate.gateway.lending import Lending
-from headgate.gateway.sasl import jwt_claim
-from headgate.gateway.usage_journal import topic_config
+from headgate.gateway.identity.lending import Lending
+from headgate.gateway.identity.sasl import jwt_claim
+from headgate.gateway.usage.usage_journal import topic_config
 from headgate.store import open_store
 from headgate.store.base import AuditEvent
 

@@ -11,8 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from headgate.errors import ConfigError, RemoteProtocolError
-from headgate.gateway.identity import AuthenticationContext, DefaultPrincipalBuilder, Identity
-from headgate.gateway.ssl_names import NoMatchingRule, PrincipalMapper, dn_text, subject_of
+from headgate.gateway.identity.identity import (
+    AuthenticationContext,
+    DefaultPrincipalBuilder,
+    Identity,
+)
+from headgate.gateway.identity.ssl_names import NoMatchingRule, PrincipalMapper, dn_text, subject_of
 
 DATA = Path(__file__).parents[2] / "data" / "dn"
 RECORDED = json.loads((DATA / "names.json").read_text())["names"]

@@ -17,8 +17,8 @@ import pytest
 
 from headgate.config import HostPort, Settings
 from headgate.gateway import Gateway, GatewayThread, following, http
+from headgate.gateway.charging.journal import Journal
 from headgate.gateway.http import HttpListener
-from headgate.gateway.journal import Journal
 from headgate.store import open_store
 from upstream_kit import Upstream
 

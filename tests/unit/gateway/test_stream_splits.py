@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from headgate.gateway.splits import share_out
-from headgate.gateway.stream_splits import StreamedSplits, put_in_force
+from headgate.gateway.splits.local import share_out
+from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_SHARES
 from headgate.testing.playbook import START_MS

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config import Settings
-from headgate.gateway.managers import Managers
-from headgate.gateway.splits import PERIODS_VALID, LocalSplits
-from headgate.gateway.supervised_splits import (
+from headgate.gateway.charging.managers import Managers
+from headgate.gateway.splits.local import PERIODS_VALID, LocalSplits
+from headgate.gateway.splits.supervised import (
     LEAST,
     FleetSplitter,
     Observed,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort
-from headgate.gateway.acceptor import accept, listen
-from headgate.gateway.taking import Taking
+from headgate.gateway.broker.taking import Taking
+from headgate.gateway.connection.acceptor import accept, listen
 
 
 class Front:

@@ -22,9 +22,9 @@ from headgate.config import SecurityProtocol, Settings
 from headgate.config.tls_limits import librdkafka_limits, limit
 from headgate.errors import ConfigError
 from headgate.gateway import Gateway
-from headgate.gateway.lending import Lending
-from headgate.gateway.tls import client_context, server_context
-from headgate.store.kafka_security import librdkafka_config, tls_context
+from headgate.gateway.connection.tls import client_context, server_context
+from headgate.gateway.identity.lending import Lending
+from headgate.store.kafka.security import librdkafka_config, tls_context
 
 PASSWORD = "changeit"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.config.listeners import HostPort
-from headgate.gateway import token_owners
-from headgate.gateway.token_owners import TokenOwners
+from headgate.gateway.identity import token_owners
+from headgate.gateway.identity.token_owners import TokenOwners
 from headgate.gateway.upstream import UpstreamError
 from headgate.wire.messages.delegation import DescribedToken
 

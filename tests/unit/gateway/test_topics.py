@@ -17,12 +17,12 @@ from kio.serial import entity_reader, entity_writer
 
 from headgate.config import HostPort, SecurityProtocol
 from headgate.config.settings import ClientSecurity, Settings
-from headgate.gateway import mutations
-from headgate.gateway.answers import Answers
-from headgate.gateway.commands import Ask
-from headgate.gateway.journal import Journal
-from headgate.gateway.plans import build_plans
-from headgate.gateway.topics import Topics
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.own_answers import mutations
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.topics import Topics
+from headgate.gateway.session.commands import Ask
 from headgate.gateway.upstream import Cluster, TopicRef
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import MUTATION

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gateway.stream_splits import put_in_force
-from headgate.gateway.upkeep import tidy
+from headgate.gateway.splits.streamed import put_in_force
+from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.testing.playbook import START_MS

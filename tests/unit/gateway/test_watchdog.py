@@ -7,10 +7,10 @@ import queue
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway import worker
-from headgate.gateway.fleet import Fleet
-from headgate.gateway.pipe import Pipe, socket_pair
-from headgate.gateway.watchdog import (
+from headgate.gateway.fleet import worker
+from headgate.gateway.fleet.fleet import Fleet
+from headgate.gateway.fleet.pipe import Pipe, socket_pair
+from headgate.gateway.fleet.watchdog import (
     EXITING,
     HUNG,
     STEPS,

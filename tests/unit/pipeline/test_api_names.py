@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headgate.pipeline.api_names import API_NAMES, api_name
+from headgate.pipeline.logs.api_names import API_NAMES, api_name
 from headgate.wire.apis import API
 
 

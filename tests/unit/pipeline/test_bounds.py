@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.bounds import Bounds, bounds_by_plan, overlaps
+from headgate.pipeline.answers.bounds import Bounds, bounds_by_plan, overlaps
 
 P, C, R = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 

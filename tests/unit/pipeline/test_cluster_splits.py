@@ -8,8 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.pipeline.cluster_splits import BPS as BPS_KEYS
-from headgate.pipeline.cluster_splits import IDLE_MS, Rounds, SeenInMessages, Sight, reduce_events
+from headgate.pipeline.splits.cluster_splits import BPS as BPS_KEYS
+from headgate.pipeline.splits.cluster_splits import (
+    IDLE_MS,
+    Rounds,
+    SeenInMessages,
+    Sight,
+    reduce_events,
+)
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable

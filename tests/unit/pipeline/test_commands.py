@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import pipeline
-from headgate.cli.pipeline_command import command
-from headgate.cli.pipeline_options import _why_not_started, table_of_store
-from headgate.cli.pipeline_places import too_small, unwritable
-from headgate.cli.pipeline_print import _numeric, shortened
+from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import _why_not_started, table_of_store
+from headgate.cli.pipeline.places import too_small, unwritable
+from headgate.cli.pipeline.print import _numeric, shortened
 from headgate.errors import ConfigError
 from headgate.pipeline import bundled
-from headgate.pipeline.chargeback import load_prices
+from headgate.pipeline.answers.chargeback import load_prices
 from headgate.pipeline.quotas import load
-from headgate.pipeline.topic import check_topic
+from headgate.pipeline.sources.topic import check_topic
 from headgate.store import open_store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.pipeline.daemon import prefer_installed
+from headgate.pipeline.workers.daemon import prefer_installed
 
 ZIPS = ["/env/pyspark/python/lib/pyspark.zip", "/env/pyspark/python/lib/py4j-0.10-src.zip"]
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
-from headgate.pipeline.chunks import read_lines
-from headgate.pipeline.compressed import Damaged
-from headgate.pipeline.filesplits import Split, cut, find_files
+from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.compressed import Damaged
+from headgate.pipeline.sources.pieces import Split, cut, find_files
 
 LOG = b"".join(b"[2024-10-25 10:15:30,%03d] line %d\n" % (i % 1000, i) for i in range(500))
 

@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.pipeline.emitted import EMITTED_REQUESTS
-from headgate.pipeline.filesplits import Split, cut, find_files
-from headgate.pipeline.journal import starts_in
-from headgate.pipeline.pack import PackLogs, PackOptions, PackRequests
-from headgate.pipeline.packed import ORDER
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import ReplayPacked
-from headgate.pipeline.rolled import Input, RolledFiles
+from headgate.pipeline.replay.pack import PackLogs, PackOptions, PackRequests
+from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
+from headgate.pipeline.sources.journal import starts_in
+from headgate.pipeline.sources.pieces import Split, cut, find_files
+from headgate.pipeline.sources.rotation import Input, RolledFiles
+from headgate.pipeline.sources.topic import RequestsOfMessages
 from headgate.pipeline.streaming import REQUESTS as KEPT
-from headgate.pipeline.topic import RequestsOfMessages
-from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.pipeline.workers.emitted import EMITTED_REQUESTS
+from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.table import QuotaTable

@@ -16,16 +16,16 @@ import pytest
 
 from headgate.config.settings import Settings
 from headgate.errors import ApiError
-from headgate.gateway.enforcement import Enforcement
-from headgate.gateway.plans import build_plans
-from headgate.gateway.session import Session
-from headgate.gateway.usage_journal import UsageJournal
-from headgate.pipeline.filesplits import cut, find_files
-from headgate.pipeline.pack import PackLogs, PackOptions
-from headgate.pipeline.packed import ORDER
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.session.session import Session
+from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import ReplayPacked
-from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.pipeline.replay.pack import PackLogs, PackOptions
+from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.sources.pieces import cut, find_files
+from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,

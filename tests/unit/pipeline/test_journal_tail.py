@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from headgate.pipeline.journal_tail import TailReader
+from headgate.pipeline.sources.journal_tail import TailReader
 from headgate.usage.format import Event, Origin
 from headgate.usage.topic import decode
 from headgate.usage.writer import JournalWriter

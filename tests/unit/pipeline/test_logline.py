@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.api_names import API_NAMES
-from headgate.pipeline.logline import _BROKERS_OWN, BadLine, LineParser, LogRow, is_brokers_own
-from headgate.pipeline.stamps import sniff_nanos
+from headgate.pipeline.logs.api_names import API_NAMES
+from headgate.pipeline.logs.logline import _BROKERS_OWN, BadLine, LineParser, LogRow, is_brokers_own
+from headgate.pipeline.logs.stamps import sniff_nanos
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
 PRODUCE = (

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.filesplits import cut, find_files
-from headgate.pipeline.reading import ActivityOfLogs, ReadPlan, RequestsOfLogs
+from headgate.pipeline.sources.pieces import cut, find_files
+from headgate.pipeline.workers.reading import ActivityOfLogs, ReadPlan, RequestsOfLogs
 from headgate.usage.format import SCHEMA
 
 DATA = Path(__file__).parents[2] / "data/pipeline"

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.pipeline import parts, schema
+from headgate.pipeline import schema
+from headgate.pipeline.tables import parts
 
 TABLE = schema.BAD_LINES
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.folders import LocalFolder
-from headgate.pipeline.publish import Staged, finish
+from headgate.pipeline.tables.folders import LocalFolder
+from headgate.pipeline.tables.publish import Staged, finish
 
 TABLES = ("usage", "usage_hour", "bad_lines")
 

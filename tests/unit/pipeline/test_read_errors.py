@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline import compressed
-from headgate.pipeline.chunks import read_lines
-from headgate.pipeline.compressed import Damaged, ReadError, decompressed
-from headgate.pipeline.filesplits import Split, cut, find_files
-from headgate.pipeline.journal_files import batches_of
-from headgate.pipeline.pack import PackLogs, PackOptions
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.worker import EmitActivity, EmitRequests, ReadPlan, pa_numbers
+from headgate.pipeline.replay.pack import PackLogs, PackOptions
+from headgate.pipeline.sources import compressed
+from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.compressed import Damaged, ReadError, decompressed
+from headgate.pipeline.sources.journal_files import batches_of
+from headgate.pipeline.sources.pieces import Split, cut, find_files
+from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan, pa_numbers
 from headgate.quota.table import QuotaTable
 from headgate.usage.format import SCHEMA
 

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.pipeline.advice import MAX_REQUEST_BYTES, Advice, Observed, figure, floor, round_up
-from headgate.pipeline.proposals import propose
+from headgate.pipeline.answers.advice import (
+    MAX_REQUEST_BYTES,
+    Advice,
+    Observed,
+    figure,
+    floor,
+    round_up,
+)
+from headgate.pipeline.answers.proposals import propose
+from headgate.pipeline.answers.recommend import Tried, plans_of, rows_of, scaffold
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.recommend import Tried, plans_of, rows_of, scaffold
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
 from headgate.quota.table import QuotaTable

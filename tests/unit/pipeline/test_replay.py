@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.pipeline.filesplits import cut, find_files
-from headgate.pipeline.pack import PackLogs, PackOptions, PackRequests
-from headgate.pipeline.packed import ORDER
+from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
-from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.replay.pack import PackLogs, PackOptions, PackRequests
+from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
-from headgate.pipeline.what_if import NamePlans
-from headgate.pipeline.worker import ReadPlan
+from headgate.pipeline.sources.pieces import cut, find_files
+from headgate.pipeline.workers.worker import ReadPlan
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType

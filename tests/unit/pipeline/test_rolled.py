@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.chunks import read_lines
-from headgate.pipeline.rolled import Input, RolledFiles
-from headgate.pipeline.rounds import Paths
+from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.rotation import Input, RolledFiles
+from headgate.pipeline.sources.rounds import Paths
 from headgate.usage.format import SCHEMA
 
 OLD = 1_000_000.0

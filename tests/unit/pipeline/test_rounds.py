@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.chunks import read_lines
-from headgate.pipeline.compressed import ReadError
-from headgate.pipeline.rolled import FilesOfRound, Input, RolledFiles
-from headgate.pipeline.rounds import Paths, Rounds
+from headgate.pipeline.sources.chunks import read_lines
+from headgate.pipeline.sources.compressed import ReadError
+from headgate.pipeline.sources.rotation import FilesOfRound, Input, RolledFiles
+from headgate.pipeline.sources.rounds import Paths, Rounds
 
 
 def line(n: int) -> bytes:

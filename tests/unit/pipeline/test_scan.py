@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.pipeline.chunks import PADDING
-from headgate.pipeline.logline import BadLine, LineParser, LogRow
-from headgate.pipeline.scan.log import LineScanner
-from headgate.pipeline.scan.names import Names
-from headgate.pipeline.stamps import StampReader, sniff_nanos, zone_of
+from headgate.pipeline.logs.logline import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.scan.log import LineScanner
+from headgate.pipeline.logs.scan.names import Names
+from headgate.pipeline.logs.stamps import StampReader, sniff_nanos, zone_of
+from headgate.pipeline.sources.chunks import PADDING
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
 ZONE = zone_of("Europe/Berlin")

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.pipeline.scan import arguments as to
-from headgate.pipeline.scan import machine
+from headgate.pipeline.logs.scan import arguments as to
+from headgate.pipeline.logs.scan import machine
 
 NOTHING = """
 import sys
 from datetime import UTC
-from headgate.pipeline.scan.log import LineScanner
+from headgate.pipeline.logs.scan.log import LineScanner
 LineScanner(UTC)
 print("numba" in sys.modules)
 """

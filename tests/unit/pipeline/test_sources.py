@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.pipeline.filesplits import Split
-from headgate.pipeline.sources import tasks_for
+from headgate.pipeline.frames import tasks_for
+from headgate.pipeline.sources.pieces import Split
 
 LOG = Split("a.log", 0, 8 << 20)
 GZIP = Split("a.log.gz", 0, -1, compression="gzip")

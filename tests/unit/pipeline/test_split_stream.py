@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headgate.errors import ConfigError, StoreError
-from headgate.pipeline.cluster_splits import Rounds
-from headgate.pipeline.split_stream import write_rounds
-from headgate.pipeline.split_topic import SplitWriter
+from headgate.pipeline.splits.cluster_splits import Rounds
+from headgate.pipeline.splits.split_stream import write_rounds
+from headgate.pipeline.splits.split_topic import SplitWriter
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
 from headgate.quota.table import QuotaTable

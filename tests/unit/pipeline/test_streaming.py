@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pipeline.publish import can_swap, swap_in
 from headgate.pipeline.streaming import FOLD, cover
+from headgate.pipeline.tables.publish import can_swap, swap_in
 
 
 @pytest.mark.parametrize("count", [0, 1, FOLD - 1, FOLD, FOLD + 1, FOLD**2 + FOLD + 3])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.pipeline import class_data, reading, warm
+from headgate.pipeline import class_data
+from headgate.pipeline.workers import reading, warm
 
 
 @pytest.fixture

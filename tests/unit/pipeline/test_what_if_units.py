@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.pipeline.pack import PackRequests
-from headgate.pipeline.packed import ORDER
+from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import ReplayPacked
+from headgate.pipeline.replay.pack import PackRequests
+from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
-from headgate.pipeline.what_if import options_of
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, QuotaType
 from headgate.quota.table import QuotaTable

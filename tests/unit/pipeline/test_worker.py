@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.pipeline.filesplits import cut, find_files
 from headgate.pipeline.quotas import Quotas, load
 from headgate.pipeline.schema import REQUESTS, TABLES, Table
-from headgate.pipeline.worker import (
+from headgate.pipeline.sources.pieces import cut, find_files
+from headgate.pipeline.workers.worker import (
     ACTIVITY,
     EmitActivity,
     EmitRequests,

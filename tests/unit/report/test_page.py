@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pytest
 from made_tables import everything, usage_row, write
 
-from headgate.cli import report as command
+from headgate.cli.pipeline import report as command
 from headgate.pipeline.report import build_report, charts, read_tables, render, write_report
 from headgate.pipeline.report.charts import all_charts, label, series_of, short
 from headgate.pipeline.report.render import fidelity

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 import kip_55
-from headgate.cli import kafka_configs
+from headgate.cli.kafka_configs import kafka_configs
 from headgate.metrics import BrokerView, read_samples
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey, QuotaType

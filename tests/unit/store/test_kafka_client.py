@@ -21,10 +21,10 @@ from headgate.errors import KafkaError, StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
-from headgate.store import kafka_client
-from headgate.store.kafka_client import KafkaClient
-from headgate.store.kafka_codec import parts
-from headgate.store.kafka_security import librdkafka_config
+from headgate.store.kafka import client as kafka_client
+from headgate.store.kafka.client import KafkaClient
+from headgate.store.kafka.codec import parts
+from headgate.store.kafka.security import librdkafka_config
 from headgate.wire.apis import DESCRIBE_CLIENT_QUOTAS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import decode_request, encode_response

@@ -5,8 +5,8 @@ import json
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
-from headgate.store.kafka import _Suspect, _unknown
-from headgate.store.kafka_state import TopicState
+from headgate.store.kafka.state import TopicState
+from headgate.store.kafka.store import _Suspect, _unknown
 
 ALICE = QuotaEntity.of(user="alice")
 

@@ -7,10 +7,10 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_IDS
 from headgate.quota.table import QuotaTable
-from headgate.store import kafka_state
 from headgate.store.base import AuditEvent, Origin
 from headgate.store.identity import StoreIdentity
-from headgate.store.kafka_state import (
+from headgate.store.kafka import state as kafka_state
+from headgate.store.kafka.state import (
     Expected,
     Record,
     TopicState,

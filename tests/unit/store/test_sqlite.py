@@ -12,10 +12,16 @@ from headgate.errors import ConfigError, StoreError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable, alterations_of
-from headgate.store import open_store, sqlite, sqlite_file
-from headgate.store.migrations import MIGRATIONS, migrate, pending
-from headgate.store.place import NETWORK_FILE_SYSTEMS, file_system, refuse_network_file_system
-from headgate.store.sqlite import SqliteStore
+from headgate.store import open_store
+from headgate.store.sqlite import file as sqlite_file
+from headgate.store.sqlite import store as sqlite
+from headgate.store.sqlite.migrations import MIGRATIONS, migrate, pending
+from headgate.store.sqlite.place import (
+    NETWORK_FILE_SYSTEMS,
+    file_system,
+    refuse_network_file_system,
+)
+from headgate.store.sqlite.store import SqliteStore
 
 ALICE = QuotaEntity.of(user="alice")
 BEFORE = Path(__file__).parents[2] / "data" / "before"
@@ -52,7 +58,7 @@ def test_a_network_file_system_is_refused_with_the_way_out() -> None:
 def test_a_store_asks_where_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("22 1 0:1 / / rw - fuse.sshfs host: rw\n")
-    monkeypatch.setattr("headgate.store.place._MOUNTS", mounts)
+    monkeypatch.setattr("headgate.store.sqlite.place._MOUNTS", mounts)
     with pytest.raises(StoreError, match="network file system"):
         SqliteStore(tmp_path / "q.db")
     assert not (tmp_path / "q.db").exists()
@@ -153,7 +159,9 @@ def test_a_failed_migration_leaves_nothing_half_done(
         db.execute("CREATE TABLE half (x)")
         db.execute("no sql at all")
 
-    monkeypatch.setattr("headgate.store.migrations.MIGRATIONS", [*MIGRATIONS, ("m003", m003_bad)])
+    monkeypatch.setattr(
+        "headgate.store.sqlite.migrations.MIGRATIONS", [*MIGRATIONS, ("m003", m003_bad)]
+    )
     with pytest.raises(StoreError, match="syntax error"):
         SqliteStore(tmp_path / "q.db")
     db = sqlite3.connect(tmp_path / "q.db")

@@ -15,8 +15,8 @@ from headgate.quota.key import (
     REQUEST,
 )
 from headgate.store.base import Origin
-from headgate.store.zk_change import decode_history
-from headgate.store.zk_layout import (
+from headgate.store.zookeeper.change import decode_history
+from headgate.store.zookeeper.layout import (
     KAFKA_HOME,
     OWN_HOME,
     chain,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from headgate.pipeline.bounds import bounds_by_plan
+from headgate.pipeline.answers.bounds import bounds_by_plan
 from headgate.pipeline.report.tables import ReportTables
 
 

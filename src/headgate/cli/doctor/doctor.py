@@ -1,0 +1,191 @@
+"""
+`headgate doctor`: looks for quotas that don't do what they seem to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from headgate.cli import exit_codes
+from headgate.cli.doctor.report import Report
+from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.as_code import connect, entities, run, table_of
+from headgate.cli.quotas.place import add_connection, add_place_flags
+from headgate.cli.quotas.plan_text import entity_path
+from headgate.errors import StoreError
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
+from headgate.quota.table import QuotaTable
+
+_UNLIMITED: Final = 9.2e18
+_SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `headgate doctor`; exits 3 when it found something, 1 when it couldn't look."""
+    made = argparse.ArgumentParser(
+        prog="headgate doctor",
+        description="Look for quotas that don't do what they seem to and, with --config, at the "
+        "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and the brokers' "
+        "own quotas beside ours. Exits 3 if it finds something, 1 if it can't look.",
+        allow_abbrev=False,
+    )
+    place = made.add_mutually_exclusive_group(required=True)
+    place.add_argument("--config", metavar="FILE", help="a gateway's headgate.properties")
+    add_place_flags(place)
+    add_connection(made)
+    arguments = made.parse_args(argv)
+
+    def action() -> int:
+        report = Report()
+        if arguments.config is not None:
+            look_at_setup(Path(arguments.config), report)
+        else:
+            with connect(arguments, "doctor") as client:
+                table = table_of(client)
+            look_at_quotas(arguments.store, table, report)
+        for line in report.found:
+            say(printable(line))
+        for line in report.unseen:
+            complain(printable(f"headgate doctor: couldn't look: {line}"))
+        if report.found:
+            return exit_codes.FOUND
+        if report.unseen:
+            return exit_codes.FAILED
+        say(f"{', '.join(report.seen)} looked at; nothing found.")
+        return exit_codes.DONE
+
+    return run("doctor", action)
+
+
+def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None:
+    """Look for quotas that don't do what they seem to."""
+    report.found += [*older_layout(store), *findings(table)]
+    report.seen.append(f"{len(table)} {entities(len(table))}")
+
+
+def look_at_setup(config: Path, report: Report) -> None:
+    """
+    Look at a gateway's settings, its store and what it stands before.
+
+    Raises:
+        ConfigError: the settings make no sense; every mistake.
+    """
+    from headgate.cli.doctor.setup import look
+    from headgate.config import load_settings
+    from headgate.store import open_store
+
+    settings = load_settings(config)
+    report.found += settings.warnings
+    table = None
+    try:
+        with closing(open_store(settings.store, settings, create=False)) as store:
+            table = store.snapshot()
+        look_at_quotas(settings.store, table, report)
+    except StoreError as error:
+        report.unseen.append(f"the store {settings.store}: {error}")
+    look(settings, table, report)
+
+
+def findings(table: QuotaTable) -> Iterator[str]:
+    """
+    Yield a sentence for each quota that doesn't do what it seems to.
+
+    Args:
+        table: every quota.
+    """
+    yield from _hidden_by_unlimited_default(table)
+    yield from _looks_like_default(table.entities)
+    yield from _one_address_twice(table.entities)
+    yield from _not_reached_without_client_id(table)
+    for key in _SHARES:
+        if table.for_key(key):
+            yield (
+                f"{len(table.for_key(key))} entities have {key}: shares are enforced only where "
+                f"headgate.capacity.{key.type} is set, by a gateway"
+            )
+
+
+def _hidden_by_unlimited_default(table: QuotaTable) -> Iterator[str]:
+    default = QuotaEntity.of(user=DEFAULT)
+    for key, value in table.entities.get(default, {}).items():
+        if value < _UNLIMITED or key.units == QuotaUnit.SHARES:
+            continue
+        hidden = [e for e in table.for_key(key) if e.shape == "client-id"]
+        if hidden:
+            names = ", ".join(entity_path(e) for e in sorted(hidden)[:5])
+            yield (
+                f"users/<default> {key} is unlimited and hides {len(hidden)} client-id quotas "
+                f"({names}): in Kafka an unlimited default user isn't transparent, as KIP-55 has "
+                "it; remove it to let them through"
+            )
+
+
+def _looks_like_default(entities: Iterable[QuotaEntity]) -> Iterator[str]:
+    for entity in entities:
+        for kind, name in entity:
+            if name in ("<default>", "default", "null", "*"):
+                yield (
+                    f"{entity}: the {kind} is literally called {name}; the default entity is a "
+                    "null name in a quotas file, --defaults in kafka-quotas"
+                )
+
+
+def _one_address_twice(entities: Iterable[QuotaEntity]) -> Iterator[str]:
+    by_address: dict[str, list[str]] = {}
+    for entity in sorted(entities):
+        name = entity.ip
+        if isinstance(name, str):
+            by_address.setdefault(_address(name), []).append(name)
+    for address, names in by_address.items():
+        if len(names) > 1:
+            yield (
+                f"ips {', '.join(names)} are one address ({address}): the quota set last wins in a "
+                "broker; keep one"
+            )
+
+
+def _address(name: str) -> str:
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(name, None)[0][4][0])
+    except (OSError, UnicodeError):
+        return name
+
+
+def _not_reached_without_client_id(table: QuotaTable) -> Iterator[str]:
+    alone = QuotaEntity.of(client_id=DEFAULT)
+    if alone in table.entities:
+        keys = ", ".join(str(key) for key in sorted(table.entities[alone]))
+        yield (
+            f"clients/<default> ({keys}) doesn't reach clients that send no client-id; use "
+            "users/<default> for those"
+        )
+
+
+def older_layout(store: str | None) -> Iterator[str]:
+    """Yield a sentence for each znode of the layout before KIP-55's final one (SEEDS 55d-1)."""
+    if store is None or not store.startswith("zookeeper"):
+        return
+    from headgate.store import open_store
+    from headgate.store.zookeeper.store import ZooKeeperStore
+
+    opened = open_store(store, create=False)
+    try:
+        if isinstance(opened, ZooKeeperStore):
+            for entity, path in opened.older_nodes():
+                yield (
+                    f"{path} holds quotas of {entity_path(entity)} in an older layout, which "
+                    "brokers don't read; set them again and delete them there"
+                )
+    finally:
+        opened.close()

@@ -1,0 +1,316 @@
+"""
+kafka-configs: Kafka's tool for users, clients, ips and brokers, on any home of quotas.
+
+``kafka_configs_options`` is its command line, ``kafka_configs_values`` its values,
+``kafka_configs_zookeeper`` what ``--zookeeper`` does. Output and exit status are the real tool's.
+
+Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli import exit_codes
+from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.joptsimple import OptionError, words_of
+from headgate.cli.kafka_configs.describe import (
+    TIMEOUT_S,
+    WIRE_TYPES,
+    check_resource_name,
+    components_of,
+    describe,
+    dynamic,
+    find,
+)
+from headgate.cli.kafka_configs.errors import java_text
+from headgate.cli.kafka_configs.options import (
+    CLIENTS,
+    HELP,
+    IP_QUOTA_NAMES,
+    IPS,
+    LOGGERS,
+    QUOTA_NAMES,
+    SCRAM_NAMES,
+    USERS,
+    BadUsage,
+    ConfigsOptions,
+    IllegalArgument,
+    usage,
+)
+from headgate.cli.kafka_configs.values import (
+    configs_to_add,
+    configs_to_delete,
+    quota_value,
+)
+from headgate.cli.output import complain, printable, say
+from headgate.errors import ApiError, HeadgateError, InvalidQuota
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.key import QuotaKey, keys_for
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+
+TOOL: Final = "kafka-configs"
+KAFKA_VERSION: Final = "4.3.1"
+"""The Kafka whose tool this is, for --version."""
+
+_SCRAM_DEFAULT_ITERATIONS: Final = 4096
+_SCRAM_MIN_ITERATIONS: Final = 4096
+_SCRAM = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
+
+
+class InvalidConfiguration(Exception):
+    """A refusal whose text is all that is printed (InvalidConfigurationException)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run kafka-configs.
+
+    Args:
+        argv: the words after the program's name; those of the process by default.
+
+    Returns:
+        0 when done, 1 when refused or failed.
+    """
+    words = words_of(sys.argv[1:] if argv is None else argv)
+    # Libraries' warnings would come before the tool's own first line.
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        return _run(words)
+    except BadUsage as exc:
+        complain(printable(str(exc)))
+        complain(usage())
+    except (IllegalArgument, InvalidConfiguration, InvalidQuota, OptionError) as exc:
+        for line in exc.args:
+            complain(printable(str(line)))
+    except (HeadgateError, OSError) as exc:
+        complain(printable(f"Error while executing config command with args '{' '.join(words)}'"))
+        for line in java_text(exc).splitlines():
+            complain(printable(line))
+    return exit_codes.FAILED
+
+
+def _run(words: Sequence[str]) -> int:
+    options = ConfigsOptions(words)
+    if not words or options.has("help"):
+        raise BadUsage(HELP)
+    if options.has("version"):
+        say(KAFKA_VERSION)
+        return exit_codes.DONE
+    from headgate.store.base import resolvable
+
+    options.check(resolvable)
+    if options.zookeeper:
+        from headgate.cli.kafka_configs.zookeeper import run
+
+        run(options)
+        return exit_codes.DONE
+    servers = options.value("bootstrap-server") or options.value("bootstrap-controller")
+    with open_client(
+        servers=servers,
+        store=options.value("store"),
+        config_file=options.value("command-config"),
+        tool=TOOL,
+        create=options.has("alter"),
+    ) as client:
+        # ConfigCommand connects first and checks this then.
+        if options.has("alter") and len(options.entity_types) != len(options.entity_names):
+            raise IllegalArgument("An entity name must be specified for every entity type")
+        if options.has("alter"):
+            alter(client, options)
+        else:
+            describe(client, options)
+    return exit_codes.DONE
+
+
+# --- alter
+
+
+def alter(client: AdminClient, options: ConfigsOptions) -> None:
+    """Set and remove configs of one entity."""
+    types, names = options.entity_types, options.entity_names
+    kind, name = types[0], names[0]
+    kafka3 = (options.value("store") or "").startswith("zookeeper")
+    add = configs_to_add(options, kafka3=kafka3)
+    delete = configs_to_delete(options)
+    if kind in (USERS, CLIENTS):
+        _alter_client(client, types, names, add, delete)
+    elif kind == IPS:
+        unknown = [key for key in (*add, *delete) if key not in IP_QUOTA_NAMES]
+        if unknown:
+            raise IllegalArgument(
+                "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
+                f"Unexpected config names: {','.join(unknown)}"
+            )
+        alter_quotas(client, types, names, add, delete)
+    else:
+        _alter_resource(client, kind, name, add, delete)
+    say(done_line(kind, name))
+
+
+def done_line(kind: str, name: str) -> str:
+    """Return what a successful alter prints; only the first type and name count."""
+    if name:
+        return printable(f"Completed updating config for {kind[:-1]} {name}.")
+    return f"Completed updating default config for {kind} in the cluster."
+
+
+def _alter_client(
+    client: AdminClient,
+    types: Sequence[str],
+    names: Sequence[str],
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    scram_add = {key: value for key, value in add.items() if key in SCRAM_NAMES}
+    scram_delete = [key for key in delete if key in SCRAM_NAMES]
+    is_quota = _quota_names(types)
+    unknown_add = [key for key in add if key not in SCRAM_NAMES and not is_quota(key)]
+    unknown_delete = [key for key in delete if key not in SCRAM_NAMES and not is_quota(key)]
+    if types[0] == CLIENTS or len(types) == 2:
+        _refuse_unexpected(CLIENTS, "added", [*unknown_add, *scram_add])
+        _refuse_unexpected(CLIENTS, "deleted", [*unknown_delete, *scram_delete])
+    else:
+        _refuse_unexpected(USERS, "added", unknown_add)
+        _refuse_unexpected(USERS, "deleted", unknown_delete)
+        if scram_add or scram_delete:
+            if "" in names:
+                raise IllegalArgument(
+                    "The use of --entity-default or --user-defaults is not allowed with User "
+                    "SCRAM Credentials using --bootstrap-server."
+                )
+            if any(map(is_quota, (*add, *delete))):
+                raise IllegalArgument(
+                    "Cannot alter both quota and SCRAM credential configs simultaneously for "
+                    "'users' using --bootstrap-server."
+                )
+            _alter_scram(client, names[0], scram_add, scram_delete)
+            return
+    alter_quotas(client, types, names, add, delete)
+
+
+def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
+    """Return the test of which keys are quotas here: Kafka's, and those only Headgate has."""
+    shape = "+".join(t for t in ("user", "client-id") if _TYPE_OF[t] in types)
+    known = {key.name for key in keys_for(shape)} | set(QUOTA_NAMES)
+
+    def is_quota(name: str) -> bool:
+        return name in known or (":" in name and QuotaKey.parse(name).name in known)
+
+    return is_quota
+
+
+_TYPE_OF: Final = {"user": USERS, "client-id": CLIENTS}
+
+
+def _refuse_unexpected(kind: str, done: str, names: Sequence[str]) -> None:
+    if names:
+        raise IllegalArgument(_unexpected(kind, done, names))
+
+
+def _unexpected(kind: str, done: str, names: Sequence[str]) -> str:
+    what = "Only quota and SCRAM credential configs" if kind == USERS else "Only quota configs"
+    # The collections as Scala prints them, which scripts have matched for years.
+    collection = "Set" if done == "added" else "ArrayBuffer"
+    return (
+        f"{what} can be {done} for '{kind}' using --bootstrap-server. Unexpected config names: "
+        f"{collection}({', '.join(names)})"
+    )
+
+
+def alter_quotas(
+    client: AdminClient,
+    types: Sequence[str],
+    names: Sequence[str],
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    """
+    Set and remove quotas of one entity.
+
+    Raises:
+        IllegalArgument: a value is no number.
+        InvalidConfiguration: a key to be removed isn't set; nothing is sent.
+        ApiError: the home refused it.
+    """
+    if len(types) != len(names):
+        raise IllegalArgument("Exactly one entity name must be specified for every entity type")
+    entity = entity_of(types, names)
+    old = find(client, components_of(types, names)).get(entity, {})
+    present = {key.name for key in old}
+    missing = [key for key in delete if QuotaKey.parse(key).name not in present]
+    if missing:
+        raise InvalidConfiguration(f"Invalid config(s): {','.join(missing)}")
+    ops = [Op(QuotaKey.parse(key), quota_value(key, text)) for key, text in add.items()]
+    ops += [Op(QuotaKey.parse(key), None) for key in delete]
+    result = client.alter_quotas([QuotaAlteration(entity, tuple(ops))])
+    try:
+        result.all().result(TIMEOUT_S)
+    except ApiError as exc:
+        told = with_way_out(exc, [op.key for op in ops])
+        if told is exc:
+            raise
+        # What Kafka's own tool says of a key it doesn't know, and then the way out.
+        ours = [key for key in add if not QuotaKey.parse(key).known_to_kafka]
+        raise IllegalArgument(_unexpected(types[0], "added", ours), str(told)) from exc
+
+
+def entity_of(types: Sequence[str], names: Sequence[str]) -> QuotaEntity:
+    """Pair types and names by position; "" is the default."""
+    entries: dict[str, EntityName] = {
+        WIRE_TYPES[kind]: name or DEFAULT for kind, name in zip(types, names, strict=True)
+    }
+    return QuotaEntity(entries)
+
+
+def _alter_scram(
+    client: AdminClient, user: str, add: Mapping[str, str], delete: Sequence[str]
+) -> None:
+    from headgate.admin.api import ScramUpsertion
+
+    upsertions = []
+    for mechanism, text in add.items():
+        match = _SCRAM.fullmatch(text)
+        if match is None:
+            raise IllegalArgument(
+                f"Invalid credential property {mechanism.replace('-', '_')}={text}"
+            )
+        given, password = match.groups()
+        iterations = _SCRAM_DEFAULT_ITERATIONS if given in (None, "-1") else int(given or "0")
+        if iterations < _SCRAM_MIN_ITERATIONS:
+            raise IllegalArgument(
+                f"Iterations {iterations} is less than the minimum {_SCRAM_MIN_ITERATIONS} "
+                f"required for {mechanism}"
+            )
+        upsertions.append(ScramUpsertion(mechanism, iterations, password.encode()))
+    client.alter_user_scram_credentials(user, upsertions, delete)
+
+
+def _alter_resource(
+    client: AdminClient,
+    kind: str,
+    name: str,
+    add: Mapping[str, str],
+    delete: Sequence[str],
+) -> None:
+    check_resource_name(kind, name)
+    # 4.3.1 looks for what is to be altered only where the resource is a broker's loggers.
+    if kind == LOGGERS:
+        old = {entry.name for entry in dynamic(client, kind, name)}
+        strangers = [key for key in (*delete, *add) if key not in old]
+        if strangers:
+            raise InvalidConfiguration(f"Invalid broker logger(s): {','.join(strangers)}")
+    ops: dict[str, str | None] = dict(add)
+    ops.update(dict.fromkeys(delete))
+    client.alter_configs(name, ops, kind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

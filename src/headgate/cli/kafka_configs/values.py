@@ -1,0 +1,199 @@
+"""
+kafka-configs: what stands in --add-config, --add-config-file and --delete-config.
+
+Source: ConfigCommand.parseConfigsToBeAdded and parseConfigsToBeDeleted (spec kafka-configs.md
+section 3); java.lang.Double.parseDouble.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from headgate.cli.kafka_configs.options import ConfigsOptions, IllegalArgument
+from headgate.config.properties import parse_properties
+from headgate.quota.key import KEYS, QuotaKey
+
+# ConfigCommand splits at commas and equals signs that aren't inside [...].
+_OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
+_COMMA = re.compile("," + _OUTSIDE_BRACKETS)
+_EQUALS = re.compile(r"[ \t\n\x0b\f\r]*=[ \t\n\x0b\f\r]*" + _OUTSIDE_BRACKETS)
+_BRACKETS = re.compile(r"\[?\]?")
+_KEY = re.compile(r"[a-zA-Z0-9._-]*")
+
+# Java's String.trim drops every character up to the blank.
+_JAVA_BLANK = "".join(map(chr, range(33)))
+
+_FORMAT_4 = (
+    "requirement failed: Invalid entity config: all configs to be added must be in the format "
+    '"key=val" or  "key=[val1,val2]" to group values which contain commas.'
+)
+_FORMAT_3 = (
+    "requirement failed: Invalid entity config: all configs to be added must be in the format "
+    '"key=val".'
+)
+
+
+def configs_to_add(options: ConfigsOptions, *, kafka3: bool = False) -> dict[str, str]:
+    """
+    Return the keys and values to be set.
+
+    Args:
+        options: the command line.
+        kafka3: whether a refusal has 3.9's wording.
+
+    Raises:
+        IllegalArgument: not of the form key=val, or a key with a strange character.
+        OSError: the file can't be read.
+    """
+    added: dict[str, str] = {}
+    file = options.value("add-config-file")
+    if file is not None:
+        added.update(load_properties(file))
+    text = options.value("add-config")
+    if text is not None:
+        added.update(parse_pairs(text, kafka3=kafka3))
+    for key in added:
+        # Differs: keys with a unit, such as producer_byte_rate:bps, are taken besides.
+        if not _KEY.fullmatch(key) and QuotaKey.parse(key) not in KEYS:
+            raise IllegalArgument(f"Invalid character found for config key: {key}")
+    # The tool meets keys in the order of java.util.Properties, and some refusals list them.
+    names = properties_order(added)
+    return {key: added[key] for key in (names if kafka3 else scala_order(names))}
+
+
+def properties_order(names: Iterable[str]) -> list[str]:
+    """
+    Return names in the order in which java.util.Properties lists them.
+
+    Source: ConcurrentHashMap of 16 bins, which Properties starts with; it has room for 11 names.
+    """
+    return sorted(names, key=lambda name: (java_hash(name) ^ (java_hash(name) >> 16)) & 15)
+
+
+def scala_order(names: Sequence[str], depth: int = 0) -> list[str]:
+    """
+    Return names in the order in which Scala's immutable maps list them.
+
+    Source: Map1 to Map4 keep the order they are made in; HashMap is a trie of five bits a step,
+        which lists what stands alone on a step before what doesn't (scala-library 2.13).
+    """
+    if depth == 0 and len(names) <= 4:
+        return list(names)
+    steps: dict[int, list[str]] = {}
+    for name in names:
+        steps.setdefault(_improved(java_hash(name)) >> 5 * depth & 31, []).append(name)
+    rows = [steps[step] for step in sorted(steps)]
+    alone = [row[0] for row in rows if len(row) == 1]
+    deeper = (scala_order(row, depth + 1) for row in rows if len(row) > 1)
+    return alone + [name for row in deeper for name in row]
+
+
+def _improved(code: int) -> int:
+    """Return a hash as Scala mixes it (scala.collection.Hashing.improve), unsigned."""
+    code = code + ~(code << 9) & 0xFFFFFFFF
+    code ^= code >> 14
+    code = code + (code << 4) & 0xFFFFFFFF
+    return code ^ (code >> 10)
+
+
+def java_hash(text: str) -> int:
+    """Return String.hashCode, unsigned."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value
+
+
+def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:
+    """
+    Read ``k1=v1,k2=[v2,v3]``; of a repeated key the last counts.
+
+    Raises:
+        IllegalArgument: a part isn't one key and one value.
+    """
+    parts = _COMMA.split(text)
+    # Java's split drops empty strings at the end, but keeps the one that was there to begin with.
+    while text and parts and not parts[-1]:
+        parts.pop()
+    pairs = [_EQUALS.split(part) for part in parts]
+    if any(len(pair) != 2 for pair in pairs):
+        raise IllegalArgument(_FORMAT_3 if kafka3 else _FORMAT_4)
+    return {
+        key.strip(_JAVA_BLANK): _BRACKETS.sub("", value).strip(_JAVA_BLANK) for key, value in pairs
+    }
+
+
+def configs_to_delete(options: ConfigsOptions) -> list[str]:
+    """Return the keys to be removed, in order."""
+    return [key.strip(_JAVA_BLANK) for key in options.options.values("delete-config")]
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """
+    Read a properties file as Java does; UTF-8, or else Latin-1, which Java takes them for.
+
+    Raises:
+        IllegalArgument: an escape that is none.
+        OSError: it can't be read.
+    """
+    raw = Path(path).read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    found, bad = parse_properties(text)
+    if bad:
+        raise IllegalArgument("Malformed \\uxxxx encoding.")
+    return {entry.key: entry.value for entry in found}
+
+
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?", re.ASCII)
+_HEX = re.compile(
+    r"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?|([0-9a-fA-F]*)\.([0-9a-fA-F]+))[pP]([+-]?\d+)[fFdD]?",
+    re.ASCII,
+)
+_WORDS: Mapping[str, float] = {
+    f"{sign}{word}": float(f"{sign or '+'}{value}")
+    for sign in ("", "+", "-")
+    for word, value in (("NaN", "nan"), ("Infinity", "inf"))
+}
+
+
+def to_double(text: str) -> float:
+    """
+    Read a number as Java does: ``1e3``, ``0x1p3``, ``NaN``, ``Infinity``, ``5d``, blanks around.
+
+    Raises:
+        ValueError: Java would throw NumberFormatException.
+
+    Source: java.lang.Double.valueOf(String).
+    """
+    body = text.strip(_JAVA_BLANK)
+    if body in _WORDS:
+        return _WORDS[body]
+    if _DECIMAL.fullmatch(body):
+        return float(body.rstrip("fFdD"))
+    match = _HEX.fullmatch(body)
+    if match:
+        sign, whole, left, right, exponent = match.groups()
+        digits = f"{whole}." if whole is not None else f"{left or '0'}.{right}"
+        try:
+            return float.fromhex(f"{sign}0x{digits}p{exponent}")
+        except OverflowError:
+            return float("-inf" if sign == "-" else "inf")
+    raise ValueError(text)
+
+
+def quota_value(key: str, text: str) -> float:
+    """
+    Read a quota's value.
+
+    Raises:
+        IllegalArgument: it is no number.
+    """
+    try:
+        return to_double(text)
+    except ValueError:
+        raise IllegalArgument(f"Cannot parse quota configuration value for {key}: {text}") from None

@@ -1,0 +1,241 @@
+"""
+kafka-configs --zookeeper: KIP-55's own rules, on the znodes that ZooKeeper-mode brokers read.
+
+Differences from ``--bootstrap-server``: in ``--alter`` a name left out means the default, two
+types with one name give it to the user, and lines read as the ZooKeeper tool always wrote them.
+
+Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWithZk in 3.9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.kafka_configs.options import (
+    BROKERS,
+    CLIENTS,
+    IPS,
+    SCRAM_NAMES,
+    USERS,
+    ConfigsOptions,
+    IllegalArgument,
+)
+from headgate.cli.kafka_configs.values import (
+    configs_to_add,
+    configs_to_delete,
+    load_properties,
+    properties_order,
+    to_double,
+)
+from headgate.cli.output import java_double, printable, say
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
+from headgate.quota.key import KEYS, QuotaKey, format_value, keys_for
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+    from headgate.store import QuotaStore
+
+WARNING: Final = (
+    "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.",
+    "Use --bootstrap-server instead to specify a broker to connect to.",
+)
+TOOL: Final = "kafka-configs"
+_SCRAM: Final = re.compile(r"(?:iterations=([0-9]*),)?password=(.*)")
+_WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+_WORDS: Final[Mapping[str, str]] = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+
+
+def run(options: ConfigsOptions) -> None:
+    """
+    Do what the command line asks.
+
+    Raises:
+        IllegalArgument: a refusal whose text is all that is printed.
+        HeadgateError: the ensemble can't be reached, or refused.
+    """
+    from headgate.admin import AdminClient
+    from headgate.admin.opening import store_settings
+    from headgate.store import open_store
+
+    for line in WARNING:
+        say(line)
+    file = options.value("zk-tls-config-file")
+    config = load_properties(file) if file is not None else {}
+    url = f"zookeeper://{options.value('zookeeper')}"
+    store = open_store(url, store_settings(config), create=options.has("alter"))
+    try:
+        with AdminClient(store=store, tool=TOOL) as client:
+            if options.entity_types[0] == BROKERS:
+                _brokers(client, options)
+            elif options.has("alter"):
+                _alter(client, store, options)
+            else:
+                _describe(client, store, options)
+    finally:
+        store.close()
+
+
+def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
+    """
+    Pair types and names as the ZooKeeper parser does.
+
+    Returns:
+        Wire type and name, user first; "" is the default, None a name that wasn't given.
+    """
+    types, names = options.entity_types, options.entity_names
+    if len(types) == 2 and types[0] == CLIENTS:
+        types = types[::-1]
+        if len(names) == 2:
+            names = names[::-1]
+    padded: list[str | None] = [*names, *[None] * len(types)]
+    return [(_WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
+
+
+def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
+    entries: dict[str, EntityName] = {kind: name or DEFAULT for kind, name in pair(options)}
+    entity = QuotaEntity(entries)
+    add = configs_to_add(options, kafka3=True)
+    delete = configs_to_delete(options)
+    known = {key.name for key in keys_for(entity.shape)}
+    takes_scram = entity.shape == "user" and not entity.has_default
+    unknown = [
+        key
+        for key in (*add, *delete)
+        if QuotaKey.parse(key).name not in known and not (takes_scram and key in SCRAM_NAMES)
+    ]
+    if unknown:
+        raise IllegalArgument(
+            f"requirement failed: Unknown Dynamic Configuration: Set({', '.join(unknown)})."
+        )
+    credentials: dict[str, str | None] = {
+        key: _credential(key, text) for key, text in add.items() if key in SCRAM_NAMES
+    }
+    present = {key.name for key in _all(client).get(entity, {})}
+    if takes_scram:
+        present |= set(_credentials(store).get(str(entity.user), {}))
+    missing = [key for key in delete if QuotaKey.parse(key).name not in present]
+    if missing:
+        raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
+    credentials.update((key, None) for key in delete if key in SCRAM_NAMES)
+    ops = [Op(QuotaKey.parse(k), _value(k, text)) for k, text in add.items() if k in known]
+    ops += [Op(QuotaKey.parse(key), None) for key in delete if key not in SCRAM_NAMES]
+    if ops:
+        client.alter_quotas([QuotaAlteration(entity, tuple(ops))]).all().result()
+    if credentials:
+        from headgate.admin.local import principal
+        from headgate.store.zookeeper.scram import alter_credentials
+        from headgate.store.zookeeper.store import ZooKeeperStore
+
+        assert isinstance(store, ZooKeeperStore)
+        alter_credentials(store, str(entity.user), credentials, who=principal(), tool=TOOL)
+    say(printable(f"Completed updating config for entity: {entity_text(entity)}."))
+
+
+def _credential(mechanism: str, text: str) -> str:
+    """Return what a znode keeps of ``iterations=8192,password=secret``."""
+    from headgate.store.zookeeper.scram import credential_text
+
+    java_name = mechanism.replace("-", "_")
+    match = _SCRAM.fullmatch(text)
+    if match is None:
+        raise IllegalArgument(f"Invalid credential property {java_name}={text}")
+    iterations = 4096 if match[1] is None else int(match[1] or "0")
+    if iterations < 4096:
+        raise IllegalArgument(
+            f"Iterations {iterations} is less than the minimum 4096 required for {java_name}"
+        )
+    return credential_text(mechanism, match[2], iterations)
+
+
+def _credentials(store: QuotaStore) -> dict[str, dict[str, str]]:
+    from headgate.store.zookeeper.scram import read_credentials
+    from headgate.store.zookeeper.store import ZooKeeperStore
+
+    return read_credentials(store) if isinstance(store, ZooKeeperStore) else {}
+
+
+def _value(key: str, text: str) -> float:
+    try:
+        return to_double(text)
+    except ValueError:
+        kind = KEYS[QuotaKey.parse(key)].value_type
+        raise ApiError(
+            KafkaError.INVALID_CONFIG,
+            f"Invalid value {text} for configuration {key}: Not a number of type {kind}",
+        ) from None
+
+
+def _describe(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
+    wanted = pair(options)
+    found = {
+        entity: {key.name: value_text(key, value) for key, value in values.items()}
+        for entity, values in _all(client).items()
+    }
+    if [kind for kind, _ in wanted] == ["user"]:
+        # They stand in the same znodes, and the tool has always printed them.
+        for user, credentials in _credentials(store).items():
+            found.setdefault(QuotaEntity.of(user=user), {}).update(credentials)
+    if all(name is not None for _, name in wanted):
+        entity = QuotaEntity({kind: name or DEFAULT for kind, name in wanted})
+        # One that was named is printed even if it has nothing.
+        found = {entity: found.get(entity, {})}
+    for entity in sorted(found):
+        if _asked_for(entity, wanted):
+            values = found[entity]
+            pairs = ",".join(f"{name}={values[name]}" for name in properties_order(values))
+            say(printable(f"Configs for {entity_text(entity)} are {pairs}"))
+
+
+def _asked_for(entity: QuotaEntity, wanted: Sequence[tuple[str, str | None]]) -> bool:
+    if len(entity) != len(wanted):
+        return False
+    for kind, name in wanted:
+        own = entity.get(kind)
+        if own is None or (name is not None and own != (name or DEFAULT)):
+            return False
+    return True
+
+
+def _all(client: AdminClient) -> dict[QuotaEntity, dict[QuotaKey, float]]:
+    return client.describe_client_quotas().entities().result()
+
+
+def entity_text(entity: QuotaEntity) -> str:
+    """Return ``user-principal 'u', default client-id``."""
+    return ", ".join(
+        f"default {_WORDS[kind]}" if isinstance(name, Default) else f"{_WORDS[kind]} '{name}'"
+        for kind, name in entity
+    )
+
+
+def value_text(key: QuotaKey, value: float) -> str:
+    """Return a value as the znode holds it: whole numbers as such, rates as Java's doubles."""
+    if KEYS[key].value_type == "DOUBLE":
+        return java_double(value)
+    return "9223372036854775807" if value >= 2**63 else format_value(value)
+
+
+def _brokers(client: AdminClient, options: ConfigsOptions) -> None:
+    name = (options.entity_names or [""])[0]
+    text = f"brokers '{name}'" if name else "default brokers"
+    if options.has("alter"):
+        add = configs_to_add(options, kafka3=True)
+        delete = configs_to_delete(options)
+        source = "DYNAMIC_BROKER_CONFIG" if name else "DYNAMIC_DEFAULT_BROKER_CONFIG"
+        present = {e.name for e in client.describe_configs(name) if e.source == source}
+        missing = [key for key in delete if key not in present]
+        if missing:
+            raise IllegalArgument(f"Invalid config(s): {','.join(missing)}")
+        client.alter_configs(name, {**add, **dict.fromkeys(delete)})
+        say(f"Completed updating config for entity: {text}.")
+        return
+    for broker in options.entity_names[:1] or [*client.names(), ""]:
+        source = "DYNAMIC_BROKER_CONFIG" if broker else "DYNAMIC_DEFAULT_BROKER_CONFIG"
+        own = {e.name: e.value for e in client.describe_configs(broker) if e.source == source}
+        pairs = ",".join(f"{key}={own[key]}" for key in properties_order(own))
+        text = f"brokers '{broker}'" if broker else "default brokers"
+        say(printable(f"Configs for {text} are {pairs}"))

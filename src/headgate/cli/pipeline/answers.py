@@ -1,0 +1,212 @@
+"""
+`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota bound whom.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.print import closing_table, number, share, utc
+from headgate.cli.pipeline.reading import print_bad_lines
+from headgate.cli.pipeline.stream import Sums, add_growing, run_sums
+from headgate.quota.key import QuotaKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main_chargeback(argv: Sequence[str]) -> int:
+    """`headgate chargeback`: what each principal used in a period, and what it costs."""
+    made = parser(
+        "chargeback",
+        "Sum up what each principal used per hour, day or month, and price it.",
+        topics=True,
+    )
+    made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
+    made.add_argument("--period", choices=("hour", "day", "month"), default="day")
+    add_growing(made)
+    return command("chargeback", _chargeback, argv, made)
+
+
+def _chargeback(arguments: argparse.Namespace) -> None:
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import chargeback
+
+    prices = chargeback.load_prices(arguments.prices) if arguments.prices else None
+
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+        transform = chargeback.chargeback(on.quotas, period=arguments.period, prices=prices)
+        on.run.write(
+            activity.transform(transform), schema.CHARGEBACK, words="reading and adding up"
+        )
+        total = sum(r["price"] for r in on.run.read(schema.CHARGEBACK).select("price").collect())
+        on.run.figure("price", total, text=prices.currency if prices else None)
+
+    def tell(on: Opened) -> None:
+        rows = on.run.read(schema.CHARGEBACK).orderBy("period_ms", "principal").collect()
+        currency = f" {prices.currency}" if prices and prices.currency else ""
+        closing_table(
+            f"Chargeback by {arguments.period}",
+            (
+                "principal",
+                "from (UTC)",
+                "bytes in",
+                "bytes out",
+                "share",
+                "peak of quota",
+                "throttle s",
+                "price",
+            ),
+            [
+                (
+                    r["principal"],
+                    utc(r["period_ms"]),
+                    number(r["bytes_in"]),
+                    number(r["bytes_out"]),
+                    share(r["cluster_share"]),
+                    share(_larger(r["peak_in_quota_share"], r["peak_out_quota_share"])),
+                    number(r["throttle_time_ms"] / 1000),
+                    f"{r['price']:,.2f}{currency}" if prices else "-",
+                )
+                for r in rows[:100]
+            ],
+        )
+        _say_more(rows, 100, "chargeback")
+        print_bad_lines(on)
+
+    run_sums(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+
+
+def _larger(a: float | None, b: float | None) -> float | None:
+    return max((v for v in (a, b) if v is not None), default=None)
+
+
+def _say_more(rows: Sequence[Any], shown: int, table: str) -> None:
+    if len(rows) > shown:
+        print(f"{len(rows) - shown} more are in table {table}.")
+
+
+def main_storms(argv: Sequence[str]) -> int:
+    """`headgate storms`: connections, producer ids or requests that came too fast."""
+    made = parser(
+        "storms",
+        "Find connection storms by address and listener, producer-id storms by user, request "
+        "storms by client, with the quota that would have held them.",
+        topics=True,
+    )
+    group = made.add_argument_group("what counts as a storm")
+    group.add_argument("--connections-per-second", type=float, default=10.0, metavar="N")
+    group.add_argument("--producer-ids-per-second", type=float, default=10.0, metavar="N")
+    group.add_argument("--requests-per-second", type=float, default=1000.0, metavar="N")
+    group.add_argument(
+        "--factor", type=float, default=5.0, metavar="F", help="times the usual pace; default: 5"
+    )
+    add_growing(made)
+    return command("storms", _storms, argv, made)
+
+
+def _storms(arguments: argparse.Namespace) -> None:
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import storms
+
+    transform = storms.storms(
+        storms.Thresholds(
+            arguments.connections_per_second,
+            arguments.producer_ids_per_second,
+            arguments.requests_per_second,
+            arguments.factor,
+        )
+    )
+
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+        seen = storms.connections_by_second(connections)
+        on.run.write(transform(activity, seen), schema.STORMS, words="reading and adding up")
+        on.run.figure("storms", on.run.read(schema.STORMS).count(), note="rows of table storms")
+
+    def tell(on: Opened) -> None:
+        rows = on.run.read(schema.STORMS).orderBy("start_ms", "kind").collect()
+        closing_table(
+            f"{len(rows)} storm{'' if len(rows) == 1 else 's'}",
+            ("kind", "from (UTC)", "entity", "count", "peak/s", "quota", "why"),
+            [
+                (
+                    r["kind"],
+                    utc(r["start_ms"]),
+                    r["entity"],
+                    number(r["count"]),
+                    number(r["peak_per_s"]),
+                    "-" if r["quota"] is None else number(r["quota"]),
+                    r["reason"],
+                )
+                for r in rows[:50]
+            ],
+        )
+        _say_more(rows, 50, "storms")
+        print_bad_lines(on)
+
+    run_sums(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+
+
+def main_effective(argv: Sequence[str]) -> int:
+    """`headgate effective`: which quota applied to whom; dead quotas."""
+    made = parser(
+        "effective",
+        "Tell which quota applied to each principal and client-id, what it overrides, and which "
+        "configured quotas nobody matched.",
+        quotas_required=True,
+        topics=True,
+    )
+    add_growing(made)
+    return command("effective", _effective, argv, made)
+
+
+def _effective(arguments: argparse.Namespace) -> None:
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import effective
+
+    def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+        on.run.write(
+            activity.transform(effective.effective(on.quotas)),
+            schema.EFFECTIVE,
+            words="reading and resolving",
+        )
+        dead = on.run.read(schema.EFFECTIVE).where(F.col("kind") == "dead").count()
+        on.run.figure("dead_quotas", dead, note="configured quotas that nobody matched")
+
+    def tell(on: Opened) -> None:
+        table = on.run.read(schema.EFFECTIVE)
+        rows = table.orderBy(
+            F.desc("kind"), F.desc("bytes"), "quota_key", "principal", "client_id", "source"
+        ).collect()
+        dead = sum(r["kind"] == "dead" for r in rows)
+        # Clients that nothing limits are in the table; here they'd hide the others.
+        shown = [r for r in rows if r["source"] is not None]
+        closing_table(
+            f"{dead} dead quota{'' if dead == 1 else 's'}; what applied",
+            ("", "quota", "principal", "client-id", "limit", "from", "instead of", "bytes"),
+            [
+                (
+                    r["kind"],
+                    QuotaKey.parse(r["quota_key"]).name,
+                    r["principal"] or "-",
+                    r["client_id"] or "-",
+                    number(r["value"]),
+                    r["source"] or "-",
+                    r["overridden"] or "-",
+                    number(r["bytes"]),
+                )
+                for r in shown[:60]
+            ],
+        )
+        _say_more(shown, 60, "effective")
+        if len(shown) < len(rows):
+            print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
+        print_bad_lines(on)
+
+    run_sums(arguments, Sums("effective", write, tell, ("effective",)))

@@ -1,0 +1,347 @@
+"""
+The flags that all pipeline commands share, and the run they open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from headgate.cli.output import printable
+from headgate.cli.pipeline.places import too_small, unwritable
+from headgate.errors import ConfigError, HeadgateError
+from headgate.pipeline import quotas as quotas_module
+from headgate.pipeline.logs.stamps import zone_of
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.sources.pieces import Split, cut, find_files
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.pipeline.run import Run
+
+
+# Where no request is found.
+HINT: Final = (
+    "is it the file of kafka.request.logger, and is that logger at DEBUG? "
+    "docs/howto/request-logs.md says how. --allow-empty makes empty tables"
+)
+# About inputs, printed at the start.
+MOST_NOTES: Final = 5
+
+
+def parser(
+    name: str, description: str, *, quotas_required: bool = False, topics: bool = False
+) -> argparse.ArgumentParser:
+    """
+    Return a parser with the flags that every pipeline command takes.
+
+    Args:
+        name: the command.
+        description: one or two sentences, for --help.
+        quotas_required: the command makes no sense without --quotas or --store.
+        topics: the command can follow a topic instead of reading files.
+    """
+    made = argparse.ArgumentParser(
+        prog=f"headgate {name}",
+        description=description,
+        epilog="Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/.",
+    )
+    source = made.add_argument_group("input")
+    source.add_argument(
+        "--requests",
+        nargs="+",
+        required=not topics,
+        default=[],
+        metavar="PATH",
+        help="request logs (plain, .gz, .zst, ...) and gateway usage journals (.arrow, .parquet): "
+        "files, directories, patterns, or URIs",
+    )
+    source.add_argument(
+        "--time-zone",
+        default="UTC",
+        metavar="ZONE",
+        help="the brokers' time zone, for logs that print none (default: UTC)",
+    )
+    which = source.add_mutually_exclusive_group()
+    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
+    which.add_argument(
+        "--broker-id-pattern",
+        metavar="REGEX",
+        help="regex on a log's path whose first group is the broker's id",
+    )
+    source.add_argument(
+        "--default-partitions",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="the cluster's num.partitions, for topics created with the default (-1) whose number "
+        "a log doesn't tell (default: 1, as Kafka's)",
+    )
+    source.add_argument(
+        "--copies",
+        choices=("refuse", "once", "count"),
+        default="refuse",
+        help="files that begin with the same request: refuse them, read the largest once, or "
+        "count them all (default: refuse; x and x.gz are one in any case)",
+    )
+    source.add_argument(
+        "--allow-empty",
+        action="store_true",
+        help="write empty tables where there is no request at all; else that is an error",
+    )
+    limits = made.add_argument_group("quotas")
+    limits = limits.add_mutually_exclusive_group(required=quotas_required)
+    limits.add_argument(
+        "--quotas",
+        metavar="FILE",
+        help="quotas file (YAML or JSON), or an export of `headgate history`",
+    )
+    limits.add_argument(
+        "--store", metavar="URL", help="take the quotas from a store: sqlite:PATH, kafka://..., ..."
+    )
+    source.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for the connection to --store, as Kafka's tools",
+    )
+    output = made.add_argument_group("output")
+    output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
+    output.add_argument(
+        "--format", choices=("parquet", "delta"), default="parquet", help="of the tables"
+    )
+    spark = made.add_argument_group("spark")
+    spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
+    spark.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a Spark setting; may be repeated",
+    )
+    return made
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0; argparse says so of others."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 1 or more")
+    return value
+
+
+def add_windows(made: argparse.ArgumentParser) -> None:
+    """Add the broker's quota windows, for commands that replay."""
+    group = made.add_argument_group("quota windows (the broker's settings)")
+    group.add_argument(
+        "--quota-window-num",
+        type=positive,
+        default=11,
+        metavar="N",
+        help="samples kept (default: 11)",
+    )
+    group.add_argument(
+        "--quota-window-size-seconds",
+        type=positive,
+        default=1,
+        metavar="S",
+        help="length of a sample (default: 1)",
+    )
+
+
+@dataclass
+class Opened:
+    """A run under way: Spark is up, inputs are listed."""
+
+    run: Run
+    splits: list[Split]
+    quotas: Quotas
+    arguments: argparse.Namespace
+
+    @property
+    def spark(self) -> Any:
+        """The session."""
+        return self.run.spark
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
+    """
+    Check the flags, list the inputs, start Spark; say so on stderr as it goes.
+
+    Raises:
+        ConfigError: for flags that make no sense, before Spark starts.
+    """
+    console = Console(stderr=True)
+    mistakes: list[str] = []
+    files: list[tuple[str, int]] = []
+    splits: list[Split] = []
+    notes: list[str] = []
+    found = Quotas.of(QuotaTable())
+    try:
+        zone_of(arguments.time_zone)
+    except ValueError as exc:
+        mistakes.append(f"--time-zone: {exc}")
+    try:
+        files = find_files(arguments.requests)
+        splits = cut(
+            files,
+            broker_id=arguments.broker_id,
+            broker_id_pattern=arguments.broker_id_pattern,
+            notes=notes,
+            copies=arguments.copies,
+        )
+    except ConfigError as exc:
+        mistakes.append(str(exc))
+    if files and not any(size for _, size in files) and not arguments.allow_empty:
+        mistakes.append(f"--requests: there is nothing in any file; {HINT}")
+    try:
+        found = read_quotas(arguments)
+    except HeadgateError as exc:
+        mistakes.append(str(exc))
+    config = {}
+    for setting in arguments.spark_conf:
+        setting_name, equals, value = setting.partition("=")
+        if not equals:
+            mistakes.append(f"--spark-conf {setting}: write NAME=VALUE")
+        config[setting_name] = value
+    mistakes += _unreachable(arguments.master)
+    # Made, and so tried, only where the rest is right.
+    mistakes += [] if mistakes else unwritable(arguments.out)
+    if not mistakes:
+        spark_dir = config.get("spark.local.dir", "").partition(",")[0]
+        mistakes += too_small(command, arguments.out, files, spark_dir)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    megabytes = sum(size for _, size in files) / 1e6
+    count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
+    console.print(
+        f"{command}: {count}, {megabytes:,.1f} MB; "
+        f"time zone of logs that print none: {arguments.time_zone}",
+        highlight=False,
+    )
+    for note in notes[:MOST_NOTES]:
+        console.print(f"  {printable(note)}", highlight=False, markup=False)
+    if len(notes) > MOST_NOTES:
+        console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
+    run = start(command, arguments, console, config)
+    yield Opened(run, splits, found, arguments)
+
+
+def _unreachable(master: str | None) -> list[str]:
+    """Say of a standalone master that none is there: Spark tries for a minute, in pages of Java."""
+    if master is None or not master.startswith("spark://"):
+        return []
+    addresses = [a.rpartition(":") for a in master.removeprefix("spark://").split(",")]
+    for host, _, port in addresses:
+        try:
+            with socket.create_connection((host, int(port)), _CONNECT_S):
+                return []
+        except (OSError, ValueError, OverflowError):
+            continue
+    return [f"--master {master}: nobody listens there; is the address that of Spark's master?"]
+
+
+def start(
+    command: str, arguments: argparse.Namespace, console: Console, config: dict[str, str]
+) -> Run:
+    """Start Spark and return the run."""
+    from headgate.embedded.java import spark_env
+    from headgate.pipeline import session
+
+    if not session.submitted():
+        os.environ.update(spark_env())
+    if arguments.format == "delta":
+        config |= {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+    log = Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}.log"
+    with console.status("starting Spark"):
+        try:
+            spark = session.open_session(
+                f"headgate {command}", master=arguments.master, config=config, log=log
+            )
+        except Exception as exc:
+            raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
+    console.print(f"Spark {spark.version}, {spark.sparkContext.master}", highlight=False)
+    if arguments.format == "delta":
+        _check_delta(spark)
+    from headgate.pipeline.run import Run
+
+    return Run(command, spark, arguments.out, console, arguments.format)
+
+
+def _why_not_started(exc: Exception, log: Path) -> list[str]:
+    """Return why Spark doesn't start, without Java's stacks, and where all of it is."""
+    words = log.read_text(errors="replace").splitlines() if log.exists() else []
+    plain = [w for w in words if w.strip() and not _STACK.match(w)]
+    first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
+    where = [f"all that it said is in {log}"] if len(plain) < len(words) else []
+    return [f"Spark doesn't start: {first}", *plain[-_MOST_WORDS:], *where]
+
+
+_STACK: Final = re.compile(r"\s+(at |\.\.\. \d+ more)|\S+ \S+ (INFO|WARN) |WARNING: |Using Spark's")
+_MOST_WORDS: Final = 8
+_CONNECT_S: Final = 3.0
+
+
+def _check_delta(spark: Any) -> None:
+    """Say what to do where Spark has no Delta; its own words for it are a page of Java."""
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    except Exception:  # whatever py4j makes of a ClassNotFoundException
+        spark.stop()
+        raise ConfigError(
+            "--format delta: this Spark has no Delta. Let it fetch it by --spark-conf "
+            "spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0 (for Spark 4.2), or give jars "
+            "of your own by --spark-conf spark.jars=PATH,PATH"
+        ) from None
+
+
+def read_quotas(arguments: argparse.Namespace) -> Quotas:
+    """Return the quotas that --quotas or --store names; none without either."""
+    if arguments.quotas:
+        return quotas_module.load(arguments.quotas)
+    if arguments.store:
+        return Quotas.of(table_of_store(arguments.store, arguments.command_config), "store")
+    return Quotas.of(QuotaTable())
+
+
+def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
+    """
+    Return the quotas of a store at this moment.
+
+    Args:
+        url: the store's.
+        config_file: properties for the connection, as Kafka's tools take; None: none.
+
+    Raises:
+        ConfigError: it is a file that isn't there.
+    """
+    from headgate.cli.quotas.place import open_quota_store
+
+    scheme, _, path = url.partition(":")
+    if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():
+        raise ConfigError(
+            f"--store {url}: there is no such file; give the gateway's headgate.store"
+        )
+    store = open_quota_store(url, config_file)
+    try:
+        table: QuotaTable = store.snapshot()
+        return table
+    finally:
+        store.close()

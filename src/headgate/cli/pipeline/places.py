@@ -1,0 +1,89 @@
+"""
+Look at where tables are to go, before anything starts: can they be written, is there room?
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from headgate.cli.pipeline.print import number
+
+_S3A: Final = (
+    "it needs jars of Spark's Hadoop, such as by --spark-conf "
+    "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
+)
+
+
+def unwritable(out: str) -> list[str]:
+    """
+    Make a directory for tables; say what is in the way.
+
+    Args:
+        out: a local path, or a URI, whose file system Spark knows better.
+    """
+    if "://" in out:
+        scheme = out.partition("://")[0]
+        if scheme in ("s3", "s3n"):
+            return [f"--out {out}: to Spark that is s3a://{out.partition('://')[2]}; {_S3A}"]
+        return []
+    path = Path(out).absolute()
+    there = next(p for p in (path, *path.parents) if p.exists())
+    if not there.is_dir():
+        which = "is" if there == path else f"{there} is"
+        return [f"--out {out}: {which} a file; give a directory for the tables"]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as exc:
+        why = exc.strerror or exc
+        return [f"--out {out}: can't be written to ({why}); give another directory for the tables"]
+    return []
+
+
+# Text in a compressed log's byte: request lines are much alike.
+_UNPACKED: Final = 20.0
+# What a run takes of a log's bytes, measured on real brokers' logs and rounded up: in its tables,
+# and in Spark's own files (what is kept for a second look, and what it shuffles).
+_TABLES: Final = {"replay": 0.06}
+_SPARKS: Final = {"replay": 0.2, "what-if": 0.03, "recommend": 0.05}
+_TABLES_ELSE, _SPARKS_ELSE = 0.03, 0.03
+_LEAST_BYTES: Final = 64e6
+_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".lz4", ".xz", ".lzma")
+
+
+def too_small(command: str, out: str, files: Iterable[tuple[str, int]], spark: str) -> list[str]:
+    """
+    Say which disk hasn't the room that a run takes.
+
+    Args:
+        command: its name.
+        out: where its tables go; the older ones stay until the new ones are whole.
+        files: (path, bytes) of what it reads.
+        spark: folder of Spark's own files; "": the system's.
+    """
+    text = sum(size * (_UNPACKED if p.endswith(_COMPRESSED) else 1.0) for p, size in files)
+    spark = spark or tempfile.gettempdir()
+    wants: dict[int, tuple[float, list[str]]] = {}
+    for flag, place, share in (
+        ("--out", out, _TABLES.get(command, _TABLES_ELSE)),
+        ("--spark-conf spark.local.dir", spark, _SPARKS.get(command, _SPARKS_ELSE)),
+    ):
+        if "://" in place or not Path(place).is_dir():
+            continue
+        needed, names = wants.setdefault(Path(place).stat().st_dev, (0.0, []))
+        wants[Path(place).stat().st_dev] = (needed + text * share, [*names, f"{flag} {place}"])
+    found = []
+    for needed, names in wants.values():
+        free = shutil.disk_usage(names[0].rpartition(" ")[2]).free
+        needed += _LEAST_BYTES
+        if free < needed:
+            found.append(
+                f"{' and '.join(names)}: the run needs about {number(needed / 1e6)} MB there, and "
+                f"{number(free / 1e6)} MB are free; make room, or give another place"
+            )
+    return found

@@ -1,0 +1,166 @@
+"""
+`headgate recommend`: quotas from use.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, add_windows, parser
+from headgate.cli.pipeline.print import closing_table, number
+from headgate.cli.pipeline.reading import pack, print_bad_lines
+from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+from headgate.errors import ConfigError
+from headgate.pipeline.answers.advice import BYTES, MAX_REQUEST_BYTES, TYPES, Advice
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main_recommend(argv: Sequence[str]) -> int:
+    """`headgate recommend`: quotas from use."""
+    made = parser(
+        "recommend",
+        "Propose a quota per entity from what was used, with what it would have throttled in the "
+        "same data, and entities better merged, split, given a default, or removed.",
+        topics=True,
+    )
+    group = made.add_argument_group("how figures are made")
+    group.add_argument("--percentile", type=float, default=95.0, metavar="P", help="default: 95")
+    group.add_argument("--headroom", type=float, default=1.2, metavar="FACTOR", help="default: 1.2")
+    group.add_argument(
+        "--horizon-days", type=int, default=30, metavar="N", help="carry growth on; default: 30"
+    )
+    group.add_argument(
+        "--max-request-bytes",
+        type=int,
+        default=MAX_REQUEST_BYTES,
+        metavar="BYTES",
+        help="no byte rate is proposed at which one request this large, alone in the quota's "
+        "window, would be throttled; other types have floors of 1 a second. 0: no floors. "
+        "Default: 1048576, producers' max.request.size",
+    )
+    group.add_argument(
+        "--min-history-s",
+        type=int,
+        default=Advice.min_history_s,
+        metavar="S",
+        help="no figure for who was seen for fewer seconds, from first to last use; default: "
+        f"{Advice.min_history_s}",
+    )
+    group.add_argument(
+        "--min-active-s",
+        type=int,
+        default=Advice.min_active_s,
+        metavar="S",
+        help=f"nor for who used it in fewer of them; default: {Advice.min_active_s}",
+    )
+    group.add_argument(
+        "--quota-types",
+        metavar="TYPES",
+        default=",".join(BYTES),
+        help=f"comma-separated, of {', '.join(TYPES)}; default: the two byte rates. Of a broker's "
+        "log the others are lower bounds, and can't be replayed",
+    )
+    add_windows(made)
+    add_growing(made)
+    return command("recommend", _recommend, argv, made)
+
+
+def _recommend(arguments: argparse.Namespace) -> None:
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import recommend
+
+    if not 0 < arguments.percentile <= 100:
+        raise ConfigError("--percentile is between 0 and 100")
+    if arguments.headroom <= 0:
+        raise ConfigError("--headroom is a factor above 0")
+    for flag in ("max_request_bytes", "min_history_s", "min_active_s"):
+        if getattr(arguments, flag) < 0:
+            raise ConfigError(f"--{flag.replace('_', '-')} is 0 or more")
+    types = tuple(t for t in arguments.quota_types.split(",") if t)
+    if not types or not set(types) <= set(TYPES):
+        raise ConfigError(f"--quota-types {arguments.quota_types}: choose of {', '.join(TYPES)}")
+    advice = Advice(
+        percentile=arguments.percentile / 100,
+        headroom=arguments.headroom,
+        horizon_days=arguments.horizon_days,
+        types=types,
+        window_s=max(1, (arguments.quota_window_num - 1) * arguments.quota_window_size_seconds),
+        max_request_bytes=arguments.max_request_bytes,
+        min_history_s=arguments.min_history_s,
+        min_active_s=arguments.min_active_s,
+    )
+
+    def write(on: Opened, activity: DataFrame | None) -> DataFrame:
+        assert activity is not None
+        transform = recommend.recommend(
+            on.quotas,
+            lambda options: pack(on, options),
+            advice,
+            num_samples=arguments.quota_window_num,
+            window_ms=arguments.quota_window_size_seconds * 1000,
+        )
+        with on.run.watch("reading, adding up, replaying"):
+            frame = activity.transform(transform)
+        on.run.write(frame, schema.RECOMMEND)
+        count = on.run.read(schema.RECOMMEND).count()
+        on.run.figure("recommendations", count, note="rows of table recommend")
+        return activity
+
+    run_replays(arguments, Replays("recommend", write, _tell, ("recommend",), activity=True))
+
+
+def _tell(on: Opened) -> None:
+    """Print what is recommended, the first fifty."""
+    from headgate.pipeline import schema
+
+    rows = on.run.read(schema.RECOMMEND).orderBy("quota_type", "action", "entity").collect()
+    closing_table(
+        f"{len(rows)} recommendations",
+        (
+            "quota type",
+            "entity",
+            "action",
+            "current",
+            "recommended",
+            "throttled s",
+            "then",
+            "why",
+        ),
+        [
+            (
+                r["quota_type"],
+                r["entity"],
+                r["action"],
+                number(r["current"]),
+                "-" if r["recommended"] is None else number(r["recommended"]),
+                _seconds(r["throttle_time_ms_current"]),
+                _seconds(r["throttle_time_ms_recommended"]),
+                r["reason"],
+            )
+            for r in rows[:50]
+        ],
+    )
+    if len(rows) > 50:
+        print(f"{len(rows) - 50} more are in table recommend.")
+    if rows:
+        print(
+            "throttled s: of all whom a row concerns, in this data, by the current quotas; "
+            "then: with the recommended ones (each kind of action tried by itself). Of fetches a "
+            "broker's log holds only those that were let through: what-if gives bounds."
+        )
+    waiting = sum(r["action"] == "wait" for r in rows)
+    if waiting:
+        print(
+            f"wait: of {waiting} too little was seen. Give logs of a longer time, or take less: "
+            "--min-history-s, --min-active-s."
+        )
+    print_bad_lines(on)
+
+
+def _seconds(ms: int | None) -> str:
+    return "-" if ms is None else number(ms / 1000)

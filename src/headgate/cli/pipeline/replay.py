@@ -1,0 +1,124 @@
+"""
+`headgate replay`: what Kafka's sensors would have decided for each request.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, add_windows, parser
+from headgate.cli.pipeline.print import closing_table, number, share
+from headgate.cli.pipeline.reading import pack_once, print_bad_lines
+from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main_replay(argv: Sequence[str]) -> int:
+    """`headgate replay`: what Kafka's sensor would have decided for each request."""
+    made = parser(
+        "replay",
+        "Replay every request through Kafka's quota arithmetic and compare with the log. Of a "
+        "gateway's journal the decisions are identical; a broker's log holds estimates of the "
+        "moments, so its replay is near, and the closing table says how near.",
+        topics=True,
+    )
+    add_windows(made)
+    add_growing(made)
+    return command("replay", _replay, argv, made)
+
+
+def _replay(arguments: argparse.Namespace) -> None:
+    run_replays(arguments, Replays("replay", _write, _tell, ("replay",)))
+
+
+def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
+    """Write table ``replay`` and the figures of its agreement with the log."""
+    from headgate.pipeline import schema
+    from headgate.pipeline.replay import replay
+    from headgate.pipeline.replay.pack import PackOptions
+
+    arguments, run = on.arguments, on.run
+    options = PackOptions(
+        (on.quotas,),
+        True,
+        arguments.quota_window_num,
+        arguments.quota_window_size_seconds * 1000,
+    )
+    packed = pack_once(on, options)
+    run.write_made(
+        replay.together(packed),
+        replay.ReplayPacked(options),
+        schema.REPLAY,
+        words="reading and replaying",
+    )
+    with run.watch("comparing with the log"):
+        found = replay.agreement(run.read(schema.REPLAY)).collect()
+    for r in found:
+        name = r["quota_type"]
+        run.figure(f"{name}.requests", r["requests"], unit="requests", note="replayed")
+        run.figure(f"{name}.both_throttled", r["both_throttled"], unit="requests")
+        for which, value in _shares(r).items():
+            run.figure(f"{name}.{which}", value, unit="share", note=_SHARE_NOTES[which])
+        for which in ("logged_s", "replayed_s"):
+            run.figure(f"{name}.{which}", r[which], unit="s", note=_SHARE_NOTES[which])
+    return packed
+
+
+def _shares(r: Any) -> dict[str, float | None]:
+    both, n = r["both_throttled"], r["requests"]
+    return {
+        "equal_decisions_share": r["equal_decisions"] / n,
+        "exact_share": r["exact"] / both if both else None,
+        "within_1_ms_share": r["within_1_ms"] / both if both else None,
+    }
+
+
+def _tell(on: Opened) -> None:
+    """Print how near the replay came, by quota type."""
+    figures = {f.name: f.value for f in on.run.figures}
+    types = [n.removesuffix(".logged_s") for n in figures if n.endswith(".logged_s")]
+    closing_table(
+        "Replayed against logged",
+        (
+            "quota type",
+            "requests",
+            "same decision",
+            "throttled in both",
+            "exact",
+            "within 1 ms",
+            "logged s",
+            "replayed s",
+        ),
+        [
+            (
+                name,
+                number(figures[f"{name}.requests"]),
+                share(figures[f"{name}.equal_decisions_share"]),
+                number(figures[f"{name}.both_throttled"]),
+                share(figures[f"{name}.exact_share"]),
+                share(figures[f"{name}.within_1_ms_share"]),
+                number(figures[f"{name}.logged_s"]),
+                number(figures[f"{name}.replayed_s"]),
+            )
+            for name in types
+        ],
+    )
+    print(
+        "A log's time stamps are rounded, and the moment of a charge is estimated from them; "
+        "a journal's are exact."
+    )
+    print_bad_lines(on)
+
+
+_SHARE_NOTES: Final = {
+    "equal_decisions_share": "requests throttled in both, or in neither, of all",
+    "exact_share": "equal throttle times, of requests throttled in both",
+    "within_1_ms_share": "throttle times at most 1 ms apart, of requests throttled in both",
+    "logged_s": "throttled seconds that the log holds",
+    "replayed_s": "throttled seconds that the replay gives",
+}

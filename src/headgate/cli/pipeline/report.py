@@ -1,0 +1,132 @@
+"""
+`headgate report`: draw the tables of pipeline runs as one HTML page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+
+from headgate.cli import exit_codes
+from headgate.cli.output import complain, say
+from headgate.errors import ConfigError
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's flags."""
+    found = argparse.ArgumentParser(
+        prog="headgate report",
+        description="Draw the tables of pipeline runs (usage and, where they are, what_if, "
+        "recommend, chargeback, storms, effective, bad_lines, summary) as one self-contained "
+        "HTML page. Needs no Spark.",
+    )
+    found.add_argument(
+        "--tables", required=True, type=Path, metavar="DIR", help="the --out of pipeline commands"
+    )
+    found.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page to write (default: DIR/report.html)"
+    )
+    found.add_argument("--title", default="Headgate report", help="its title")
+    found.add_argument(
+        "--window-seconds",
+        type=int,
+        default=11,
+        metavar="N",
+        help="quota window of the brokers: quota.window.num x quota.window.size.seconds "
+        "(default: 11)",
+    )
+    found.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on for ever: draw the page anew whenever a command with --follow (or any other) "
+        "has made a table",
+    )
+    found.add_argument(
+        "--every", type=float, default=5.0, metavar="S", help="seconds between looks (--follow)"
+    )
+    return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    options = parser().parse_args(list(argv))
+    if options.window_seconds < 1 or options.every <= 0:
+        complain("headgate report: --window-seconds must be at least 1, --every above 0")
+        return exit_codes.USAGE
+    if not options.follow:
+        return _draw(options)
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(options.tables, lambda: _draw(options), options.every, stop)
+    return exit_codes.DONE
+
+
+def follow(tables: Path, draw: Callable[[], object], every_s: float, stop: Event) -> None:
+    """
+    Draw whenever a table under a folder was made, until told to stop.
+
+    Args:
+        tables: the folder.
+        draw: draws the page; a round that comes meanwhile is seen the next time.
+        every_s: seconds between looks.
+        stop: ends it.
+    """
+    drawn: Made | None = None
+    while True:
+        found = _made(tables)
+        if found != drawn:
+            draw()
+            drawn = found
+        if stop.wait(every_s):
+            return
+
+
+Made = frozenset[tuple[str, str, int]]
+
+
+def _made(tables: Path) -> Made:
+    """Return what tells when a table is another: where it lies (a link, if it's swapped), when."""
+    found = set()
+    for path in (*tables.glob("*"), *tables.glob("*/*.parquet")):
+        with contextlib.suppress(OSError):  # swapped a moment ago
+            if path.suffix == ".parquet" or path.is_symlink():
+                target = path.resolve(strict=True)
+                found.add((path.name, str(target), target.stat().st_mtime_ns))
+    return frozenset(found)
+
+
+def _draw(options: argparse.Namespace) -> int:
+    from headgate.pipeline.report import write_report
+    from headgate.pipeline.tables.folders import LocalFolder
+    from headgate.pipeline.tables.publish import finish
+
+    with contextlib.suppress(OSError):  # a folder that can only be read has nobody's half run
+        finish(LocalFolder(str(options.tables)))
+    out = options.out or options.tables / "report.html"
+    try:
+        written = write_report(
+            options.tables,
+            out,
+            generated_ms=int(time.time() * 1000),
+            title=options.title,
+            window_s=options.window_seconds,
+        )
+    except ConfigError as problem:
+        for line in problem.problems:
+            complain(f"headgate report: {line}")
+        return exit_codes.FAILED
+    report = written.report
+    say(f"{written.path}: {written.size / 1e6:.1f} MB, {written.tenants} quota-ids")
+    if report.others["count"]:
+        say(f"{report.others['count']} more are summed up in one line; all are in the tables")
+    if report.bad_total:
+        say(f"{report.bad_total} lines couldn't be read; their reasons are on the page")
+    return exit_codes.DONE

@@ -1,0 +1,183 @@
+"""
+`headgate splits`: cluster-wide quotas split over brokers, to the topic that gateways follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import read_quotas, start
+from headgate.cli.pipeline.stream import kafka_config
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.quota.table import QuotaTable
+
+
+def main_splits(argv: Sequence[str]) -> int:
+    """`headgate splits`: cluster-wide quotas split over brokers, to the topic gateways follow."""
+    return command("splits", splits_stream, argv, splits_parser())
+
+
+def splits_parser() -> argparse.ArgumentParser:
+    """Return the parser of `headgate splits`."""
+    made = argparse.ArgumentParser(
+        prog="headgate splits",
+        description="Split cluster-wide quotas (bps), and contested capacity by shares, over "
+        "brokers by the demand that the fleet's journals show, every few seconds, to the topic "
+        "that gateways with headgate.splits=stream follow. If it stops, splits expire and "
+        "quota / brokers counts.",
+    )
+    source = made.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--topic", metavar="NAME", help="the journals' topic (headgate.usage=kafka:NAME)"
+    )
+    source.add_argument(
+        "--journals",
+        nargs="+",
+        metavar="DIR",
+        help="journal directories of all gateways (headgate.usage=files:DIR), read as they grow",
+    )
+    made.add_argument(
+        "--splits-topic", default="__headgate_splits", metavar="NAME", help="where splits go"
+    )
+    made.add_argument(
+        "--kafka-config",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="confluent-kafka's settings, such as bootstrap.servers=HOST:PORT",
+    )
+    limits = made.add_mutually_exclusive_group(required=True)
+    limits.add_argument("--quotas", metavar="FILE", help="quotas file, read anew every round")
+    limits.add_argument("--store", metavar="URL", help="store, asked every round")
+    made.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties for the connection to --store, as Kafka's tools",
+    )
+    made.add_argument(
+        "--period-ms",
+        type=int,
+        default=5000,
+        metavar="N",
+        help="of a round; the gateways' headgate.splits.period.ms (default: 5000)",
+    )
+    made.add_argument(
+        "--lag-ms",
+        type=int,
+        default=1500,
+        metavar="N",
+        help="how long a journal's events may be on their way: the gateways' "
+        "headgate.usage.batch.ms and half a second (default: 1500)",
+    )
+    for name in ("producer", "consumer"):
+        made.add_argument(
+            f"--capacity-{name}",
+            type=float,
+            metavar="BYTES",
+            help=f"bytes/s that one broker can carry, divided by {name}_byte_rate:shares while "
+            "contested (default: gateways divide theirs by themselves)",
+        )
+    made.add_argument("--brokers", metavar="IDS", help="such as 1,2,3; default: the cluster's")
+    made.add_argument("--rounds", type=int, default=0, metavar="N", help="end after N rounds")
+    made.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
+    made.set_defaults(format="parquet", out=".")
+    return made
+
+
+def splits_stream(arguments: argparse.Namespace) -> None:
+    """Run `headgate splits` until it's told to stop."""
+    config = kafka_config(arguments.kafka_config)
+    if arguments.period_ms < 500 or arguments.lag_ms < 0:
+        raise ConfigError("--period-ms is at least 500, --lag-ms at least 0")
+    try:
+        brokers = tuple(int(b) for b in (arguments.brokers or "").split(",") if b)
+    except ValueError as exc:
+        raise ConfigError(f"--brokers {arguments.brokers}: write ids such as 1,2,3") from exc
+    for directory in arguments.journals or ():
+        if not Path(directory).is_dir():
+            raise ConfigError(f"--journals {directory} is no directory")
+    with contextlib.ExitStack() as stack:
+        _run(arguments, config, brokers, _quotas(arguments, stack))
+
+
+def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
+    """Return what gives the quotas of the moment; a mistake shows before anything starts."""
+    if arguments.store:
+        from headgate.cli.quotas.place import open_quota_store
+
+        # Once: a cluster's takes a while.
+        store = open_quota_store(arguments.store, arguments.command_config)
+        stack.callback(store.close)
+        return store.snapshot
+    read_quotas(arguments)
+    return lambda: read_quotas(arguments).tables[-1]
+
+
+def _run(
+    arguments: argparse.Namespace,
+    config: dict[str, str],
+    brokers: tuple[int, ...],
+    quotas: Callable[[], QuotaTable],
+) -> None:
+    from headgate.pipeline.splits import cluster_splits, split_stream, split_topic
+
+    console = Console(stderr=True)
+    known = split_topic.brokers_of(config, arguments.topic)
+    brokers = brokers or known
+    console.print(
+        f"splits: {arguments.topic or ', '.join(arguments.journals)} -> "
+        f"{arguments.splits_topic}, brokers "
+        f"{', '.join(map(str, brokers))}, every {arguments.period_ms} ms",
+        highlight=False,
+    )
+    run = start("splits", arguments, console, {})
+    split_stream.warm_up(run.spark)
+    writer = split_topic.SplitWriter(arguments.splits_topic, config)
+    console.print(f"splits: epoch {writer.epoch}", highlight=False)
+    given = {
+        "producer_byte_rate:shares": arguments.capacity_producer,
+        "consumer_byte_rate:shares": arguments.capacity_consumer,
+    }
+    capacity = {name: value for name, value in given.items() if value}
+    rounds = cluster_splits.Rounds(arguments.period_ms, brokers, arguments.lag_ms, capacity)
+    done: list[str] = []
+
+    def say(text: str) -> None:
+        done.append(text)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    write = split_stream.write_rounds(rounds, writer, quotas, say)
+    stopping = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    split_stream.run(
+        lambda: _messages(run.spark, arguments, config),
+        write,
+        arguments.period_ms,
+        lambda: stopping.is_set() or bool(arguments.rounds and len(done) >= arguments.rounds),
+        say,
+    )
+
+
+def _messages(
+    spark: SparkSession, arguments: argparse.Namespace, config: dict[str, str]
+) -> DataFrame:
+    from headgate.pipeline.sources.journal_tail import follow_journals
+    from headgate.pipeline.sources.topic import follow_topic
+
+    if arguments.journals:
+        return follow_journals(spark, arguments.journals)
+    return follow_topic(spark, arguments.topic, config, begin="latest", ticks=True)

@@ -1,0 +1,111 @@
+"""
+`headgate usage`: who used what, per quota-id, broker and second.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.print import closing_table, number
+from headgate.cli.pipeline.reading import print_bad_lines
+from headgate.cli.pipeline.stream import Sums, add_growing, run_sums
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main_usage(argv: Sequence[str]) -> int:
+    """`headgate usage`: who used what, per quota-id, broker and second."""
+    made = parser(
+        "usage",
+        "Sum up bytes, requests, thread time and throttle time per quota-id, broker and second, "
+        "with peaks and percentiles per hour and day.",
+        topics=True,
+    )
+    add_growing(made)
+    return command("usage", _usage, argv, made)
+
+
+def _usage(arguments: argparse.Namespace) -> None:
+    tables = ("usage", "usage_hour", "usage_day")
+    run_sums(arguments, Sums("usage", _write, _tell, tables))
+
+
+def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
+    """Write usage by second, hour and day."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import usage
+
+    run = on.run
+    run.write(
+        activity.transform(usage.usage(on.quotas)), schema.USAGE, words="reading and adding up"
+    )
+    table = run.read(schema.USAGE)
+    run.write(table.transform(usage.rollup(usage.HOUR_MS)), schema.USAGE_HOUR)
+    run.write(table.transform(usage.rollup(usage.DAY_MS)), schema.USAGE_DAY)
+    totals = table.agg(F.sum("requests"), F.sum("bytes"), F.sum("throttle_time_ms")).first()
+    assert totals is not None
+    run.figure("requests", totals[0] or 0, unit="requests", note="charged to a client quota")
+    run.figure("bytes", totals[1] or 0, unit="bytes", note="charged to byte-rate quotas")
+    run.figure("throttle_time_ms", totals[2] or 0, unit="ms", note="told to clients, summed")
+
+
+def _tell(on: Opened) -> None:
+    """Print the busiest quota-ids."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
+    table = on.run.read(schema.USAGE)
+    requests = next(f.value for f in on.run.figures if f.name == "requests")
+    top = (
+        table.groupBy("quota_type", "quota_id")
+        .agg(
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            F.max("amount").alias("peak"),
+            F.sum("throttled_requests").alias("throttled"),
+            F.sum("throttle_time_ms").alias("throttle_ms"),
+            F.max("quota").alias("quota"),
+            F.max("quota_source").alias("source"),
+        )
+        .where(F.col("requests") > 0)
+        .orderBy(F.desc("bytes"), F.desc("requests"), "quota_type", "quota_id")
+        .limit(20)
+        .collect()
+    )
+    closing_table(
+        f"The {len(top)} busiest quota-ids ({number(requests)} requests in all)",
+        (
+            "quota type",
+            "quota-id",
+            "quota/s",
+            "from",
+            "requests",
+            "bytes",
+            "peak/s",
+            "throttled",
+            "throttle s",
+        ),
+        [
+            (
+                r["quota_type"],
+                r["quota_id"],
+                number(r["quota"]),
+                r["source"] or "-",
+                number(r["requests"]),
+                number(r["bytes"]),
+                number(r["peak"]),
+                number(r["throttled"]),
+                number(r["throttle_ms"] / 1000),
+            )
+            for r in top
+        ],
+    )
+    print_bad_lines(on)

@@ -1,0 +1,323 @@
+"""
+`headgate what-if`: the same requests under other quotas, several plans side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, add_windows, parser
+from headgate.cli.pipeline.print import closing_table, number, share
+from headgate.cli.pipeline.reading import pack_once, print_bad_lines
+from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+from headgate.errors import ConfigError
+from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+    from headgate.pipeline.answers.bounds import Bounds
+    from headgate.pipeline.quotas import Quotas
+
+
+def main_what_if(argv: Sequence[str]) -> int:
+    """`headgate what-if`: the same requests under other quotas."""
+    made = parser(
+        "what-if",
+        "Replay the same requests under other quotas: who would be throttled, for how long, and "
+        "what share of their traffic. All plans go through one pass. Open-loop: a throttled "
+        "client would have sent later.",
+        topics=True,
+    )
+    made.add_argument(
+        "--plan",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="quotas files to compare, beside --quotas; a plan is named after its file",
+    )
+    add_windows(made)
+    group = made.add_argument_group("limits that Kafka doesn't have (a gateway's settings)")
+    for direction in ("producer", "consumer"):
+        group.add_argument(
+            f"--capacity-{direction}-byte-rate",
+            type=float,
+            metavar="B_PER_S",
+            help=f"each broker's capacity that {direction}_byte_rate:shares divide; "
+            "without it they aren't tried",
+        )
+    group.add_argument(
+        "--splits-period-ms",
+        type=int,
+        default=5000,
+        metavar="N",
+        help="headgate.splits.period.ms, for cluster-wide rates (bps); default: 5000",
+    )
+    add_growing(made)
+    return command("what-if", _what_if, argv, made)
+
+
+def _what_if(arguments: argparse.Namespace) -> None:
+    from headgate.pipeline import quotas, schema
+    from headgate.pipeline.answers import what_if
+
+    plans = [quotas.load(path, "--plan") for path in arguments.plan]
+    given = arguments.quotas or arguments.store
+    if not plans and not given:
+        raise ConfigError("give quotas to try: --plan FILE, or --quotas FILE")
+    capacities = _capacities(arguments)
+
+    def every(on: Opened) -> list[Quotas]:
+        return _named([*([on.quotas] if given else []), *plans])
+
+    def write(on: Opened, activity: DataFrame | None) -> DataFrame:
+        tried = every(on)
+        options = what_if.options_of(
+            tried,
+            num_samples=arguments.quota_window_num,
+            window_ms=arguments.quota_window_size_seconds * 1000,
+            capacities=capacities,
+            split_period_ms=arguments.splits_period_ms,
+        )
+        packed = pack_once(on, options)
+        on.run.write(
+            packed.transform(what_if.what_if_packed(options, in_force=bool(given))),
+            schema.WHAT_IF,
+            words="reading and replaying under " + ", ".join(p.name for p in tried),
+        )
+        for r in _by_plan(on.run.read(schema.WHAT_IF), _names(tried)):
+            name = f"{r['plan']}.{r['kind']}" if r["kind"] else r["plan"]
+            on.run.figure(f"{name}.throttled_s", r["ms"] / 1000, unit="s")
+            on.run.figure(f"{name}.throttled_requests", r["throttled"], unit="requests")
+            if r["withheld"] and r["plan"] != what_if.LOGGED:
+                note = f"with {r['withheld']} fetches that the log holds no bytes of"
+                on.run.figure(f"{name}.at_least_s", r["least"] / 1000, unit="s", note=note)
+                most = None if r["most"] is None else r["most"] / 1000
+                text = None if r["most"] is not None else "nothing tells"
+                on.run.figure(f"{name}.at_most_s", most, text=text, unit="s", note=note)
+        for name, found in _together(on.run.read(schema.WHAT_IF)).items():
+            for which, ms in (("least", found.least[1]), ("most", found.most[1])):
+                note = f"by all limits together, at {which}"
+                on.run.figure(f"{name}.together_at_{which}_s", ms / 1000, unit="s", note=note)
+        return packed
+
+    def tell(on: Opened) -> None:
+        tried = every(on)
+        table = on.run.read(schema.WHAT_IF)
+        _tell_plans(table, _names(tried))
+        _tell_together(on, _names(tried))
+        _tell_clients(table, _names(tried))
+        print("Open-loop: a throttled client would have sent later than it did.")
+        _tell_withheld(table, bool(given))
+        _tell_left_out(tried, tuple(capacities.items()))
+        print_bad_lines(on)
+
+    run_replays(arguments, Replays("what-if", write, tell, ("what_if",)))
+
+
+def _names(plans: Sequence[Quotas]) -> list[str]:
+    from headgate.pipeline.answers import what_if
+
+    return [what_if.LOGGED, *(p.name for p in plans)]
+
+
+def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
+    """
+    Return the capacities given, by quota type.
+
+    Raises:
+        ConfigError: one isn't above 0.
+    """
+    given = {
+        "producer_byte_rate": arguments.capacity_producer_byte_rate,
+        "consumer_byte_rate": arguments.capacity_consumer_byte_rate,
+    }
+    for quota_type, value in given.items():
+        if value is not None and not value > 0:
+            flag = f"--capacity-{quota_type.replace('_', '-')}"
+            raise ConfigError(f"{flag} {value:g}: give bytes per second, more than 0")
+    return {quota_type: value for quota_type, value in given.items() if value is not None}
+
+
+def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
+    """Return a row per plan, and one for each kind of limit that Kafka doesn't have."""
+    from pyspark.sql import functions as F
+
+    unit = F.element_at(F.split("quota_type", ":"), 2)
+    kind = F.when(F.size(F.split("quota_type", ":")) > 1, unit).otherwise("")
+    found = (
+        table.withColumn("kind", kind)
+        .groupBy("plan", "kind")
+        .agg(
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            F.sum("throttled_requests").alias("throttled"),
+            F.sum("throttle_time_ms").alias("ms"),
+            F.sum("delayed_bytes").alias("delayed"),
+            *_between(),
+            F.countDistinct(
+                F.when(F.col("throttled_requests") > 0, F.struct("principal", "client_id"))
+            ).alias("who"),
+        )
+        .collect()
+    )
+    return sorted(found, key=lambda r: (names.index(r["plan"]), r["kind"]))
+
+
+def _between() -> list[Column]:
+    """Return the sums between which throttling lies; the most is null where any row's is."""
+    from pyspark.sql import functions as F
+
+    most = F.col("most_throttle_time_ms")
+    return [
+        F.sum("withheld_requests").alias("withheld"),
+        F.sum("least_throttle_time_ms").alias("least"),
+        F.when(F.count(most) == F.count(F.lit(1)), F.sum(most)).alias("most"),
+    ]
+
+
+def seconds_between(least_ms: int, most_ms: int | None) -> str:
+    """Return seconds for the closing table: one figure, two, or the least alone."""
+    least = number(least_ms / 1000)
+    if most_ms is None:
+        return f"≥ {least}"
+    most = number(most_ms / 1000)
+    return least if most == least else f"{least} to {most}"
+
+
+def _tell_withheld(table: DataFrame, in_force: bool) -> None:
+    """Say what throttled fetches leave open, where there are any."""
+    from pyspark.sql import functions as F
+
+    logged = table.where(F.col("plan") == "logged").where("withheld_requests > 0")
+    row = logged.agg(F.sum("withheld_requests"), F.sum("throttle_time_ms")).first()
+    if row is None or not row[0]:
+        return
+    rest = (
+        "under a limit below the one in force it's at least what the log says, above it at most"
+        if in_force
+        else "give the quotas that were in force by --quotas, and bounds are closer"
+    )
+    print(
+        f"A broker answers throttled fetches empty and logs no bytes of them ({number(row[0])} "
+        f"fetches, {number(row[1] / 1000)} s): no plan is charged with what was withheld, so "
+        f"seconds of fetch quotas are bounds (≥: at least); {rest}."
+    )
+
+
+def _tell_plans(table: DataFrame, names: list[str]) -> None:
+    """Print what each plan throttles."""
+    rows = []
+    for r in _by_plan(table, names):
+        delayed = share(r["delayed"] / r["bytes"] if r["bytes"] else None)
+        rows.append(
+            (
+                f"  by {_KINDS[r['kind']]}" if r["kind"] else r["plan"],
+                number(r["requests"]),
+                number(r["throttled"]),
+                seconds_between(r["least"], r["most"]),
+                delayed if r["plan"] != names[0] else "-",
+                number(r["who"]),
+            )
+        )
+    closing_table(
+        "What if",
+        ("plan", "requests", "throttled", "throttled s", "delayed bytes", "clients throttled"),
+        rows,
+    )
+
+
+def _together(table: DataFrame) -> dict[str, Bounds]:
+    """Return between what a plan's throttling lies, of plans where limits overlap."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline.answers import bounds
+
+    types = [r["quota_type"] for r in table.select("quota_type").distinct().collect()]
+    if not bounds.overlaps(types):
+        return {}
+    who = ("plan", "quota_type", "principal", "client_id")
+    sums = table.groupBy(*who).agg(*(F.sum(name).alias(name) for name in bounds.SUMS))
+    found = bounds.bounds_by_plan(r.asDict() for r in sums.collect())
+    return {plan: of for plan, of in found.items() if not of.is_exact}
+
+
+def _tell_together(on: Opened, names: list[str]) -> None:
+    """Say what the rows of a plan with several limits don't: they can't just be added up."""
+    figures = {f.name: f.value for f in on.run.figures}
+    told = [name for name in names if f"{name}.together_at_most_s" in figures]
+    if not told:
+        return
+    print(
+        "A request held to several limits waits for the longest, and each limit is replayed by "
+        "itself: seconds of several rows or types add up to an upper bound. All together:"
+    )
+    for name in told:
+        least, most = (figures[f"{name}.together_at_{which}_s"] for which in ("least", "most"))
+        print(f"  {name}: {number(least)} s at least, {number(most)} s at most")
+
+
+_KINDS: Final = {"bps": "cluster-wide rates (bps)", "shares": "shares"}
+_MOST_CLIENTS: Final = 20
+
+
+def _tell_clients(table: DataFrame, names: list[str]) -> None:
+    """Print, plan beside plan, the throttled seconds of those for whom plans differ most."""
+    from pyspark.sql import functions as F
+
+    by_plan = (
+        table.groupBy("quota_type", "principal", "client_id").pivot("plan", names).agg(*_between())
+    )
+    given = [F.coalesce(F.col(f"`{n}_least`"), F.lit(0)) for n in names[1:]]
+    spread = F.greatest(*given) - F.least(*given) if len(given) > 1 else given[0]
+    order = (F.desc("spread"), "quota_type", "principal", "client_id")
+    rows = by_plan.withColumn("spread", spread).where("spread > 0").orderBy(*order)
+    shown = rows.limit(_MOST_CLIENTS).collect()
+    if not shown:
+        return
+    closing_table(
+        f"Throttled seconds of the {len(shown)} clients for whom it differs most",
+        ("quota type", "principal", "client-id", *names),
+        [
+            (
+                r["quota_type"],
+                r["principal"] or "-",
+                r["client_id"] or "-",
+                *(
+                    "-"
+                    if r[f"{name}_least"] is None
+                    else seconds_between(r[f"{name}_least"], r[f"{name}_most"])
+                    for name in names
+                ),
+            )
+            for r in shown
+        ],
+    )
+
+
+def _tell_left_out(plans: Sequence[Quotas], capacities: Sequence[tuple[str, float]]) -> None:
+    """Say which shares weren't tried, for want of a capacity."""
+    known = dict(capacities)
+    for direction, key in (("producer", PRODUCER_SHARES), ("consumer", CONSUMER_SHARES)):
+        named = [p.name for p in plans if any(t.for_key(key) for t in p.tables)]
+        if named and f"{direction}_byte_rate" not in known:
+            print(
+                f"{key.name} of {', '.join(named)} weren't tried: give each broker's capacity by "
+                f"--capacity-{direction}-byte-rate."
+            )
+
+
+def _named(plans: list[Quotas]) -> list[Quotas]:
+    """Return the plans with different names: a second ``prod`` becomes ``prod-2``."""
+    seen: dict[str, int] = {"logged": 1}
+    out = []
+    for plan in plans:
+        seen[plan.name] = seen.get(plan.name, 0) + 1
+        n = seen[plan.name]
+        out.append(plan if n == 1 else dataclasses.replace(plan, name=f"{plan.name}-{n}"))
+    return out

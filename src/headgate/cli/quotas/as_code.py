@@ -1,0 +1,378 @@
+"""
+Quotas as code: `headgate export`, `plan` and `apply`.
+
+A quotas file is reviewed like code; these commands compare it with a store or a cluster, without
+any state of their own, show what would change (also for the clients it changes something for), and
+make it so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli import exit_codes
+from headgate.cli.connecting import open_client
+from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.place import Place, Refused, add_place
+from headgate.cli.quotas.plan_file import read_plan, write_plan
+from headgate.errors import ApiError, ConfigError, HeadgateError, InvalidQuota
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.file import as_yaml, dump_quotas, read_quotas_file
+from headgate.quota.plan import Plan, diff
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
+
+_TIMEOUT_MS: Final = 60_000
+_MOST_MESSAGE_BYTES: Final = 1_000
+"""A message stands in every entry of its change; stores keep 20,000 of them in memory."""
+
+
+def run(command: str, action: Callable[[], int]) -> int:
+    """Run an action and turn what it raises into a line on stderr and an exit status."""
+    try:
+        return action()
+    except (HeadgateError, OSError) as exc:
+        name = f"{exc.name}: " if isinstance(exc, ApiError) else ""
+        for line in f"headgate {command}: {name}{exc}".splitlines():
+            complain(printable(line))
+        return exit_codes.FAILED
+
+
+def parser(command: str, about: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags that say where the quotas are."""
+    made = argparse.ArgumentParser(
+        prog=f"headgate {command}", description=about, allow_abbrev=False
+    )
+    add_place(made)
+    return made
+
+
+def connect(arguments: argparse.Namespace, command: str) -> AdminClient:
+    """Open the admin client that the flags ask for."""
+    return open_client(
+        servers=arguments.bootstrap_server,
+        store=arguments.store,
+        config_file=arguments.command_config,
+        tool=f"headgate {command}",
+    )
+
+
+def place_of(arguments: argparse.Namespace) -> str:
+    """Return where the quotas are, in words for people."""
+    return str(arguments.store or arguments.bootstrap_server)
+
+
+def table_of(client: AdminClient) -> QuotaTable:
+    """Return every quota there is."""
+    return QuotaTable(client.describe_quotas().entities().result(_TIMEOUT_MS / 1000))
+
+
+# --- export
+
+
+def main_export(argv: Sequence[str]) -> int:
+    """`headgate export`: write all quotas as a quotas file."""
+    made = parser(
+        "export",
+        "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
+        "`headgate apply` read back.",
+    )
+    made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
+    made.add_argument("--format", choices=("yaml", "json"), default="yaml")
+    if "--schema" in argv:
+        say(schema_text().rstrip())
+        return exit_codes.DONE
+    made.add_argument(
+        "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
+    )
+    arguments = made.parse_args(argv)
+
+    def action() -> int:
+        with Place(arguments, "export") as place:
+            table = place.table()
+        text = dump_quotas(table)
+        if arguments.format == "json":
+            import yaml
+
+            text = json.dumps(yaml.safe_load(text), indent=2) + "\n"
+        if arguments.out is None:
+            say(text.rstrip("\n"))
+        else:
+            arguments.out.write_text(text, encoding="utf-8")
+            complain(f"{len(table)} entities written to {printable(str(arguments.out))}")
+        return exit_codes.DONE
+
+    return run("export", action)
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of a quotas file, for editors."""
+    from importlib.resources import files
+
+    return (files("headgate.quota") / "quotas.schema.json").read_text(encoding="utf-8")
+
+
+# --- plan and apply
+
+
+def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
+    made = parser(command, about)
+    made.add_argument(
+        "--prune",
+        action="store_true",
+        help="also delete what the file doesn't mention; without it such quotas are left alone",
+    )
+    add_shown(made)
+    return made
+
+
+def add_shown(made: argparse.ArgumentParser) -> None:
+    """Add the flags that say how a plan is shown."""
+    made.add_argument(
+        "--client",
+        metavar="user=U,client-id=C",
+        action="append",
+        default=[],
+        help="a client to show the effective change for (repeatable); by default those that "
+        "quotas name",
+    )
+    made.add_argument(
+        "--clients",
+        metavar="FILE",
+        type=Path,
+        help="clients to show the effective change for: YAML, a list of {user: U, client-id: C}",
+    )
+    made.add_argument("--json", action="store_true", help="print the plan as JSON")
+    made.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
+    )
+
+
+def main_plan(argv: Sequence[str]) -> int:
+    """`headgate plan`: show what a quotas file would change; exits 3 when it would."""
+    made = _plan_parser(
+        "plan",
+        "Compare a quotas file with a store or cluster. Exits 0 when they agree, 3 when there are "
+        "changes, 1 when the changes would be refused.",
+    )
+    made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
+    made.add_argument(
+        "--out",
+        metavar="PLAN",
+        type=Path,
+        help="keep the plan, for review and `headgate apply PLAN`",
+    )
+    made.add_argument("--message", default="", help="why, for the history; kept in --out's file")
+    arguments = made.parse_args(argv)
+
+    def action() -> int:
+        desired = read_quotas_file(arguments.file)
+        with Place(arguments, "plan", planned=True) as place:
+            identity = place.identity()  # before the quotas: what comes after makes it old
+            plan = diff(place.table(), desired, prune=arguments.prune)
+            refused = _refusals(place, plan)
+        _show(plan, arguments, refused)
+        _complain(refused)
+        if refused:
+            return exit_codes.FAILED
+        if arguments.out is not None:
+            write_plan(arguments.out, plan, identity, arguments.message)
+            complain(f"Plan written to {printable(str(arguments.out))}")
+        return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
+
+    return run("plan", action)
+
+
+def main_apply(argv: Sequence[str]) -> int:
+    """`headgate apply`: make a store or cluster match a quotas file, or a plan come true."""
+    made = _plan_parser(
+        "apply",
+        "Make a store or cluster match a quotas file, or do what a plan says that `headgate plan "
+        "--out` or `headgate undo --out` wrote. Everything is validated first; if anything would "
+        "be refused, or the quotas aren't those that the plan was made for, nothing is changed.",
+    )
+    made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, or the plan")
+    add_apply(made)
+    arguments = made.parse_args(argv)
+
+    def action() -> int:
+        kept = read_plan(arguments.file)
+        if kept is not None and arguments.prune:
+            raise ConfigError("a plan says already what goes; --prune is for quotas files")
+        desired = None if kept is not None else read_quotas_file(arguments.file)
+        create = not arguments.validate_only and kept is None
+        with Place(arguments, "apply", create=create, planned=not create) as place:
+            identity = place.identity()
+            if kept is not None:
+                plan = kept.check(place.name, place.table(), identity)
+                arguments.message = arguments.message or kept.message
+            else:
+                assert desired is not None
+                plan = diff(place.table(), desired, prune=arguments.prune)
+            at_revision = identity.revision if identity is not None and kept is not None else None
+            return carry_out(place, plan, arguments, at_revision, reviewed=kept is not None)
+
+    return run("apply", action)
+
+
+def add_apply(made: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that changes quotas by a plan."""
+    made.add_argument(
+        "--validate-only", action="store_true", help="stop after validating; change nothing"
+    )
+    made.add_argument(
+        "--message", default="", help="why, for the history of a store (--store), up to 1,000 bytes"
+    )
+    made.add_argument(
+        "--max-removals",
+        metavar="N",
+        type=int,
+        help="change nothing if more than N values would go; without it, pruning more than half of "
+        "all values must be confirmed",
+    )
+
+
+def carry_out(
+    place: Place,
+    plan: Plan,
+    arguments: argparse.Namespace,
+    at_revision: int | None,
+    *,
+    reviewed: bool,
+) -> int:
+    """
+    Show a plan and make it come true; returns the exit status.
+
+    Args:
+        place: where the quotas are.
+        plan: what to do.
+        arguments: with the flags of ``add_apply`` and of plans.
+        at_revision: the revision that the plan goes by; None: any.
+        reviewed: somebody has seen this very plan before.
+    """
+    if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:
+        raise ConfigError(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
+    refused = _refusals(place, plan)
+    _show(plan, arguments, refused)
+    if refused:
+        complain(f"{place.command}: nothing was changed, because of:")
+    elif arguments.validate_only:
+        _tell(arguments, "Validated; nothing was changed.")
+    elif plan.is_empty:
+        _tell(arguments, "Applied: 0 entities changed.")
+    else:
+        _confirm(plan, arguments, reviewed=reviewed)
+        refused = place.alter(
+            plan.alterations(),
+            validate_only=False,
+            message=arguments.message,
+            at_revision=at_revision,
+        )
+        done = len({c.entity for c in plan.changes}) - len({entity for entity, _ in refused})
+        _tell(arguments, f"Applied: {done} {entities(done)} changed.")
+    _complain(refused)
+    return exit_codes.FAILED if refused else exit_codes.DONE
+
+
+def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> None:
+    """
+    See that somebody means it when much is removed.
+
+    Raises:
+        ConfigError: nobody does.
+    """
+    if arguments.max_removals is not None:
+        if plan.removals > arguments.max_removals:
+            raise ConfigError(
+                f"{plan.removals} values would go, more than --max-removals "
+                f"{arguments.max_removals}; nothing was changed"
+            )
+        return
+    if reviewed or not getattr(arguments, "prune", False) or not plan.removes_most:
+        return
+    values = sum(map(len, plan.current.entities.values()))
+    if sys.stdin.isatty():
+        complain(f"This removes {plan.removals} of {values} values. Type yes to go on:")
+        if sys.stdin.readline().strip() == "yes":
+            return
+        raise ConfigError("nothing was changed")
+    raise ConfigError(
+        f"{plan.removals} of {values} values would go; if that is meant, say "
+        f"--max-removals {plan.removals}. Nothing was changed"
+    )
+
+
+def entities(count: int) -> str:
+    """Return the noun that goes with a number."""
+    return "entity" if count == 1 else "entities"
+
+
+def _tell(arguments: argparse.Namespace, text: str) -> None:
+    """Print a line for people: to stdout, or to stderr where stdout is JSON."""
+    say(text, file=sys.stderr if arguments.json else sys.stdout)
+
+
+def _refusals(place: Place, plan: Plan) -> Refused:
+    return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
+
+
+def _complain(refused: Refused) -> None:
+    for entity, error in refused:
+        complain(printable(f"{entity}: {error}"))
+
+
+def _show(plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
+    from headgate.cli.quotas.plan_text import plan_json, print_plan
+    from headgate.cli.quotas.text import entity_json
+
+    clients = read_clients(arguments.client, arguments.clients)
+    if arguments.json:
+        told = plan_json(plan, clients)
+        told["refused"] = [
+            {"entity": entity_json(entity), "error": str(error)} for entity, error in refused
+        ]
+        say(json.dumps(told, indent=2))
+        return
+    print_plan(plan, clients, place=place_of(arguments), color=arguments.color)
+
+
+def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
+    """
+    Return the clients that were named; a part that wasn't is any name no quota names.
+
+    Raises:
+        InvalidQuota: one that makes no sense, with its place.
+    """
+    from headgate.cli.quotas.kafka_quotas import split_list
+
+    found = []
+    for flag in flags:
+        entries: dict[str, EntityName] = {"user": DEFAULT, "client-id": DEFAULT}
+        try:
+            parts = split_list(flag)
+        except ValueError as exc:
+            raise InvalidQuota(f"--client {flag}: {exc}") from None
+        for part in parts:
+            kind, equals, name = part.partition("=")
+            entries[kind] = name
+            if not equals or kind not in ("user", "client-id") or not name:
+                raise InvalidQuota(f"--client {flag}: expected user=U,client-id=C")
+        found.append(QuotaEntity(entries))
+    if file is not None:
+        import yaml
+
+        rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
+        for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
+            if not isinstance(row, dict) or not set(row) <= {"user", "client-id"} or not row:
+                raise InvalidQuota(
+                    f"{file}: entry {number} isn't of the form {{user: U, client-id: C}}"
+                )
+            found.append(QuotaEntity({"user": DEFAULT, "client-id": DEFAULT, **row}))
+    return found

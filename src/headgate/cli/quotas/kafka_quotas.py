@@ -1,0 +1,374 @@
+"""
+kafka-quotas: KIP-546's tool. Lists quotas, describes what applies to a client and why, alters.
+
+Source: KIP-546 "kafka-quotas.sh/QuotasCommand"; SEEDS 546-20 to 546-27.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headgate import __version__
+from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
+from headgate.admin.client import AdminClient
+from headgate.cli import exit_codes
+from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
+from headgate.cli.kafka_configs.values import to_double
+from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.text import (
+    conditions,
+    effective_lines,
+    entity_json,
+    list_order,
+    number,
+    value_json,
+    value_text,
+)
+from headgate.errors import ApiError, HeadgateError
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
+from headgate.quota.filter import QuotaFilter
+from headgate.quota.human import read_value
+from headgate.quota.key import QuotaKey
+
+TOOL: Final = "kafka-quotas"
+_TIMEOUT_S: Final = 60.0
+
+OPTIONS: Final = (
+    Option(
+        "bootstrap-server",
+        "The server to connect to: a gateway's port (data or admin), or a Kafka.",
+        "String: server to connect to",
+    ),
+    Option(
+        "store",
+        "A Headgate store instead of a server: sqlite:PATH, zookeeper://HOST:PORT/CHROOT or "
+        "kafka://HOST:PORT.",
+        "String: URL",
+    ),
+    Option("command-config", "Property file for the Admin client.", "String: file"),
+    Option(
+        "list",
+        "Lists the entities that match the given specification, and prints out their "
+        "configuration values. A type that is left out matches any name, or none.",
+    ),
+    Option("describe", "Describes the effective quota values for an entity."),
+    Option("alter", "Alters the configuration for the given specification."),
+    Option(
+        "names",
+        "Comma-separated list of type=name pairs, e.g. user=some-user,client-id=some-client-id. "
+        "Only the first = of a pair splits; a comma in a name is written \\,.",
+        "String: type=name,...",
+    ),
+    Option(
+        "defaults",
+        "Comma-separated list of entity types with the default name, e.g. user,client-id.",
+        "String: type,...",
+    ),
+    Option(
+        "prefix",
+        "With --list: comma-separated type=prefix pairs, e.g. user=test-. Never matches a default.",
+        "String: type=prefix,...",
+    ),
+    Option(
+        "include-overrides",
+        "With --describe: whether to include overridden config entries, marked *.",
+    ),
+    Option(
+        "add",
+        "With --alter: comma-separated list of entries to add or update, name:unit=value. A unit "
+        "left out means the one Kafka enforces. A value may be 10MB/s (SI) or 10MiB/s (IEC).",
+        "String: name:unit=value,...",
+    ),
+    Option(
+        "delete",
+        "With --alter: comma-separated list of entries to remove, name:unit.",
+        "String: name:unit,...",
+    ),
+    Option(
+        "validate-only",
+        "With --alter: validates the alteration but doesn't perform it.",
+    ),
+    Option("json", "Prints JSON instead, with names as they are."),
+    Option("help", "Print usage information."),
+    Option("version", "Display the version of Headgate."),
+)
+_ACTIONS: Final = ("list", "describe", "alter")
+# Which action a flag belongs to.
+_EXCLUSIVE: Final[Mapping[str, str]] = {
+    "prefix": "list",
+    "include-overrides": "describe",
+    "add": "alter",
+    "delete": "alter",
+    "validate-only": "alter",
+}
+
+
+class BadUsage(ValueError):
+    """The command line makes no sense."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run kafka-quotas.
+
+    Args:
+        argv: the words after the program's name; those of the process by default.
+
+    Returns:
+        0 when done, 1 when refused or failed, 2 when the command line makes no sense.
+    """
+    words = words_of(sys.argv[1:] if argv is None else argv)
+    try:
+        options = parse(OPTIONS, words)
+        if options.has("help"):
+            say("Lists, describes and alters quotas (KIP-546).")
+            say(usage(OPTIONS))
+            return exit_codes.DONE
+        if options.has("version"):
+            say(__version__)
+            return exit_codes.DONE
+        action = check(options)
+        _ACTIONS_BY_NAME[action](options)
+    except (BadUsage, OptionError) as exc:
+        complain(printable(f"kafka-quotas: {exc}"))
+        complain("`kafka-quotas --help` lists the flags.")
+        return exit_codes.USAGE
+    except (HeadgateError, OSError) as exc:
+        name = f"{exc.name}: " if isinstance(exc, ApiError) else ""
+        for line in f"kafka-quotas: {name}{exc}".splitlines():
+            complain(printable(line))
+        return exit_codes.FAILED
+    return exit_codes.DONE
+
+
+def check(options: OptionSet) -> str:
+    """
+    Return the action asked for.
+
+    Raises:
+        BadUsage: none or several, flags of another one, nothing to connect to.
+    """
+    actions = [name for name in _ACTIONS if options.has(name)]
+    if len(actions) != 1:
+        told = ", ".join(f"--{name}" for name in actions) or "none"
+        raise BadUsage(
+            f"Command must include exactly one action: --list, --describe, --alter; got {told}"
+        )
+    [action] = actions
+    for flag, owner in _EXCLUSIVE.items():
+        if options.has(flag) and action != owner:
+            raise BadUsage(f"--{flag} goes with --{owner}, not with --{action}; use --{owner}")
+    if options.words:
+        raise BadUsage(f"{options.words[0]!r} belongs to no flag")
+    if options.has("bootstrap-server") == options.has("store"):
+        raise BadUsage("exactly one of --bootstrap-server and --store is needed")
+    if action == "alter" and not (options.has("add") or options.has("delete")):
+        raise BadUsage("--alter needs --add or --delete")
+    return action
+
+
+# --- reading flags
+
+
+def split_list(text: str) -> list[str]:
+    r"""
+    Split at commas; ``\,`` is a comma that doesn't.
+
+    Raises:
+        BadUsage: a part is empty, as where a script's variable was.
+    """
+    parts = [""]
+    for piece in re.findall(r"\\,|.", text, re.DOTALL):
+        if piece == ",":
+            parts.append("")
+        else:
+            parts[-1] += "," if piece == "\\," else piece
+    if not all(part.strip() for part in parts):
+        raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
+    return parts
+
+
+def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
+    """
+    Return the type=name pairs of a flag, all its occurrences together.
+
+    Raises:
+        BadUsage: a pair without ``=`` or a part of it empty.
+    """
+    pairs = []
+    for part in (part for text in options.values(flag) for part in split_list(text)):
+        entity_type, equals, name = part.partition("=")
+        if not equals or not entity_type.strip():
+            raise BadUsage(f"--{flag}: {part!r} isn't of the form type=name")
+        # Described, an empty client-id is that of a client that sends none.
+        if not name and not options.has("describe"):
+            raise BadUsage(
+                f"--{flag}: {entity_type} has no name; the default is --defaults={entity_type}"
+            )
+        pairs.append((canonical_entity_type(entity_type.strip()), name))
+    return pairs
+
+
+def read_entries(options: OptionSet) -> dict[str, EntityName]:
+    """
+    Return the entity that --names and --defaults speak of.
+
+    Raises:
+        BadUsage: a type is named twice.
+    """
+    entries: dict[str, EntityName] = {}
+    named: list[tuple[str, EntityName]] = [*read_pairs(options, "names")]
+    for text in options.values("defaults"):
+        named += [(canonical_entity_type(part.strip()), DEFAULT) for part in split_list(text)]
+    for entity_type, name in named:
+        if entity_type in entries:
+            raise BadUsage(f"entity type {entity_type} is given twice")
+        entries[entity_type] = name
+    return entries
+
+
+def read_entity(options: OptionSet, action: str) -> QuotaEntity:
+    """Return the entity; there must be one."""
+    entries = read_entries(options)
+    if not entries:
+        raise BadUsage(f"--{action} needs an entity: --names=type=name, --defaults=type, or both")
+    return QuotaEntity(entries)
+
+
+def read_ops(options: OptionSet) -> tuple[Op, ...]:
+    """
+    Return what --add and --delete ask for.
+
+    Raises:
+        BadUsage: an entry isn't of its form, or a key is given twice.
+    """
+    ops: dict[QuotaKey, Op] = {}
+    found: list[Op] = []
+    for part in (part for text in options.values("add") for part in split_list(text)):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise BadUsage(f"--add: {part!r} isn't of the form name:unit=value")
+        key = QuotaKey.parse(name.strip())
+        try:
+            found.append(Op(key, to_double(value)))
+        except ValueError:
+            try:
+                found.append(Op(key, read_value(value, key)))
+            except ValueError as exc:
+                raise BadUsage(f"--add: {exc}") from None
+    for part in (part for text in options.values("delete") for part in split_list(text)):
+        if "=" in part:
+            raise BadUsage(f"--delete: {part!r} isn't of the form name:unit")
+        found.append(Op(QuotaKey.parse(part.strip()), None))
+    for op in found:
+        if op.key in ops:
+            raise BadUsage(f"{op.key} is given twice")
+        ops[op.key] = op
+    if not ops:
+        raise BadUsage("--alter needs --add or --delete")
+    return tuple(ops.values())
+
+
+def _connect(options: OptionSet) -> AdminClient:
+    return open_client(
+        servers=options.value("bootstrap-server"),
+        store=options.value("store"),
+        config_file=options.value("command-config"),
+        tool=TOOL,
+        create=options.has("alter"),
+    )
+
+
+# --- actions
+
+
+def list_quotas(options: OptionSet) -> None:
+    """Print the quotas of every entity that matches."""
+    filters = [
+        QuotaFilter(entity_type, QuotaFilter.Rule.EXACT, name)
+        for entity_type, name in read_entries(options).items()
+    ]
+    filters += [
+        QuotaFilter(entity_type, QuotaFilter.Rule.PREFIX, prefix)
+        for entity_type, prefix in read_pairs(options, "prefix")
+    ]
+    with _connect(options) as client:
+        found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
+    if options.has("json"):
+        rows = [
+            {
+                "entity": entity_json(entity),
+                "quotas": {str(k): number(v) for k, v in sorted(found[entity].items())},
+            }
+            for entity in list_order(found)
+        ]
+        say(json.dumps(rows, indent=2))
+        return
+    blocks = [
+        "\n".join(
+            [
+                str(entity),
+                *(
+                    printable(f"{key}={value_text(value)}")
+                    for key, value in sorted(found[entity].items(), key=lambda item: str(item[0]))
+                ),
+            ]
+        )
+        for entity in list_order(found)
+    ]
+    if blocks:
+        say("\n\n".join(blocks))
+
+
+def describe(options: OptionSet) -> None:
+    """Print what applies to an entity, and with --include-overrides what that hides."""
+    entity = read_entity(options, "describe")
+    overrides = options.has("include-overrides")
+    asked = DescribeEffectiveQuotasOptions(omit_overridden_values=not overrides)
+    with _connect(options) as client:
+        result = client.describe_effective_quotas([entity], asked)
+        values = result.config()[entity].result(_TIMEOUT_S)
+    if options.has("json"):
+        say(json.dumps([value_json(key, values[key]) for key in sorted(values, key=str)], indent=2))
+        return
+    for line in effective_lines(values):
+        say(line)
+    notes = sorted({value.note for value in values.values() if value.note})
+    for note in (*notes, *conditions(values)):
+        complain(printable(f"kafka-quotas: note: {note}"))
+
+
+def alter(options: OptionSet) -> None:
+    """Change one entity; prints nothing on success."""
+    entity = read_entity(options, "alter")
+    ops = read_ops(options)
+    validate_only = options.has("validate-only")
+    with _connect(options) as client:
+        result = client.alter_quotas(
+            [QuotaAlteration(entity, ops)], AlterQuotasOptions(validate_only=validate_only)
+        )
+        try:
+            result.all().result(_TIMEOUT_S)
+        except ApiError as exc:
+            raise with_way_out(exc, [op.key for op in ops]) from exc
+    if options.has("json"):
+        ops_json = {str(op.key): None if op.value is None else number(op.value) for op in ops}
+        row = {"entity": entity_json(entity), "ops": ops_json, "validate_only": validate_only}
+        say(json.dumps(row, indent=2))
+
+
+_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], None]]] = {
+    "list": list_quotas,
+    "describe": describe,
+    "alter": alter,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

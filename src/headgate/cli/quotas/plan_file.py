@@ -1,0 +1,137 @@
+"""
+A plan kept as a file: what was reviewed, and of which state of the quotas it speaks.
+
+``headgate plan --out FILE`` and ``headgate undo --out FILE`` write it, ``headgate apply FILE``
+makes it so, unless the quotas aren't what they were when the plan was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headgate.cli.quotas.text import entity_json, number
+from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.file import dump_quotas
+from headgate.quota.key import QuotaKey
+from headgate.quota.plan import Plan, plan_of
+from headgate.quota.table import Change, QuotaTable
+from headgate.store.identity import StoreIdentity
+
+_MARK = "headgate_plan"
+_VERSION = 1
+
+
+class PlanFile(NamedTuple):
+    """
+    A plan as it was reviewed.
+
+    Args:
+        changes: what it does.
+        store: the store's id, "" where servers were asked.
+        revision: the store's.
+        digest: of every quota there was.
+        message: why, for the history.
+    """
+
+    changes: tuple[Change, ...]
+    store: str
+    revision: int
+    digest: str
+    message: str
+
+    def check(self, place: str, table: QuotaTable, found: StoreIdentity | None) -> Plan:
+        """
+        Return the plan for the quotas of now, which must be those it was made for.
+
+        Args:
+            place: where they are, for the error.
+            table: every quota there is now.
+            found: which store it is; None for servers.
+
+        Raises:
+            StoreMovedOn: they aren't.
+        """
+        id_, revision = ("", 0) if found is None else found[:2]
+        other = [c for c in self.changes if table.get(c.entity, c.key) != c.old]
+        if id_ != self.store:
+            was, now = (f"store {each}" if each else "servers" for each in (self.store, id_))
+            raise StoreMovedOn(f"the plan was made for {was}, and {place} is {now}; plan again")
+        if revision != self.revision or digest_of(table) != self.digest:
+            at = f" (revision {self.revision}, now {revision})" if id_ else ""
+            those = f"; {len(other)} of its own values are others now" if other else ""
+            raise StoreMovedOn(
+                f"{place} has moved on since the plan was made{at}{those}; plan again"
+            )
+        return plan_of(table, self.changes)
+
+
+def digest_of(table: QuotaTable) -> str:
+    """Return what tells one state of the quotas from another."""
+    return hashlib.sha256(dump_quotas(table).encode()).hexdigest()
+
+
+def write_plan(path: Path, plan: Plan, identity: StoreIdentity | None, message: str) -> None:
+    """
+    Write a plan as a file.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    document = {
+        _MARK: _VERSION,
+        "store": None if identity is None else identity.id,
+        "revision": None if identity is None else identity.revision,
+        "digest": digest_of(plan.current),
+        "message": message,
+        "changes": [
+            {
+                "entity": entity_json(change.entity),
+                "key": change.key.name,
+                "before": None if change.old is None else number(change.old),
+                "after": None if change.new is None else number(change.new),
+            }
+            for change in plan.changes
+        ],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def read_plan(path: Path) -> PlanFile | None:
+    """
+    Read a plan; None where the file is something else, such as a quotas file.
+
+    Raises:
+        OSError: it can't be read.
+        InvalidQuota: it is a plan with mistakes, or a newer Headgate's.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or _MARK not in document:
+        return None
+    if document[_MARK] != _VERSION:
+        raise InvalidQuota(f"{path}: a plan of another Headgate (version {document[_MARK]})")
+    try:
+        changes = tuple(map(_change, document["changes"]))
+        return PlanFile(
+            changes,
+            document["store"] or "",
+            document["revision"] or 0,
+            document["digest"],
+            document["message"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise InvalidQuota(
+            f"{path}: not a plan as `headgate plan --out` writes it: {exc!r}"
+        ) from exc
+
+
+def _change(row: Any) -> Change:
+    names = {t: DEFAULT if name is None else str(name) for t, name in row["entity"].items()}
+    values = (None if row[side] is None else float(row[side]) for side in ("before", "after"))
+    return Change(QuotaEntity(names), QuotaKey.parse(row["key"]), *values)

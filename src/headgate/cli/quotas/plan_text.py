@@ -1,0 +1,230 @@
+"""
+A plan for people (coloured) and for programs (JSON): what changes, and for which clients.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from headgate.cli.output import printable
+from headgate.cli.quotas.text import entity_json, number, value_text
+from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
+from headgate.quota.key import QuotaKey, QuotaUnit
+from headgate.quota.plan import Plan
+from headgate.quota.precedence import EffectiveQuota, Source, resolve_entity
+from headgate.quota.sanitizer import sanitize
+from headgate.quota.table import Change, QuotaTable
+
+_SET, _CHANGE, _REMOVE = "+", "~", "-"
+MAX_CLIENT_LINES: Final = 50
+"""A review reads no more; --json has them all."""
+_STYLES: Final = {_SET: "green", _CHANGE: "yellow", _REMOVE: "red"}
+
+
+class EffectiveLine(NamedTuple):
+    """How a plan changes what one client gets for one key."""
+
+    client: QuotaEntity
+    key: QuotaKey
+    before: EffectiveQuota
+    after: EffectiveQuota
+
+
+def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
+    """
+    Return the clients that quotas speak of, for want of better knowledge.
+
+    Each named user and client-id as far as they stand together, and each alone with "any other"
+    (a default) beside it.
+    """
+    found: set[QuotaEntity] = set()
+    for table in tables:
+        for entity in table.entities:
+            if entity.ip is not None or len(entity) == 0:
+                continue
+            user: EntityName = DEFAULT if entity.user is None else entity.user
+            client_id: EntityName = DEFAULT if entity.client_id is None else entity.client_id
+            found.add(QuotaEntity.of(user=user, client_id=client_id))
+    return sorted(found)
+
+
+def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[EffectiveLine]:
+    """
+    Yield what a plan changes for clients.
+
+    Args:
+        plan: the plan.
+        clients: users' and client-ids' names; those that quotas name when empty.
+    """
+    keys = sorted({change.key for change in plan.changes})
+    for client in clients or known_clients((plan.current, plan.desired)):
+        for key in keys:
+            before = resolve_entity(plan.current, client, key)
+            after = resolve_entity(plan.desired, client, key)
+            if (before.value, before.source) != (after.value, after.source):
+                yield EffectiveLine(client, key, before, after)
+
+
+def mark(change: Change) -> str:
+    """Return ``+`` for set, ``~`` for changed, ``-`` for removed."""
+    if change.old is None:
+        return _SET
+    return _REMOVE if change.new is None else _CHANGE
+
+
+def print_plan(plan: Plan, clients: Sequence[QuotaEntity], *, place: str, color: str) -> None:
+    """
+    Print a plan.
+
+    Args:
+        plan: the plan.
+        clients: whom to show the effective change for; those that quotas name when empty.
+        place: where the quotas are.
+        color: ``auto`` (a terminal, and no NO_COLOR), ``always`` or ``never``.
+    """
+    console = Console(
+        file=sys.stdout,
+        force_terminal={"always": True, "never": False}.get(color),
+        no_color=True if color == "never" else None,
+        color_system="standard" if color == "always" else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+    for line in plan_lines(plan, clients, place):
+        console.print(line)
+
+
+def plan_lines(plan: Plan, clients: Sequence[QuotaEntity], place: str) -> Iterator[Text]:
+    """Yield the lines of a plan; their plain text is the same with and without colour."""
+    if plan.is_empty:
+        yield Text(f"No changes: {printable(place)} agrees with the file.")
+    else:
+        yield Text(f"Changes to {printable(place)}:", style="bold")
+        for entity, changes in groupby(plan.changes, key=lambda change: change.entity):
+            yield Text(f"  {entity_path(entity)}", style="bold")
+            for change in changes:
+                sign = mark(change)
+                yield Text(printable(f"    {sign} {change.key}: {_from_to(change)}"), _STYLES[sign])
+        lines = list(islice(effective_changes(plan, clients), MAX_CLIENT_LINES + 1))
+        if lines:
+            yield Text("For clients:", style="bold")
+        for line in lines[:MAX_CLIENT_LINES]:
+            yield Text(printable(f"  {effective_text(line)}"))
+        if len(lines) > MAX_CLIENT_LINES:
+            yield Text("  … and more; name those you care about with --client or --clients")
+        yield Text(_totals(plan.changes))
+    if plan.unmentioned:
+        yield Text(
+            f"{len(plan.unmentioned)} not in the file, left alone (--prune deletes them):",
+            style="dim",
+        )
+        for change in plan.unmentioned:
+            text = f"    {entity_path(change.entity)} {change.key}: {_value(change.old)}"
+            yield Text(printable(text), style="dim")
+
+
+def entity_path(entity: QuotaEntity) -> str:
+    """Return ``users/alice/clients/<default>``, sanitised; other types as ``{…}``."""
+    known = KNOWN_TYPES.issuperset(entity.types)
+    return entity.path if known and len(entity) else str(entity)
+
+
+def _value(value: float | None) -> str:
+    return "none" if value is None else value_text(value)
+
+
+def _from_to(change: Change) -> str:
+    if change.old is None:
+        return _value(change.new)
+    if change.new is None:
+        return f"{_value(change.old)} → none"
+    return f"{_value(change.old)} → {_value(change.new)}"
+
+
+def _totals(changes: Sequence[Change]) -> str:
+    signs = [mark(change) for change in changes]
+    words = ((_SET, "to set"), (_CHANGE, "to change"), (_REMOVE, "to remove"))
+    return ", ".join(f"{signs.count(sign)} {word}" for sign, word in words)
+
+
+def effective_text(line: EffectiveLine) -> str:
+    """Return ``alice/etl: 10 MB/s → 4 MB/s, was users/alice (producer_byte_rate:bps)``."""
+    before = human(line.key, line.before.value)
+    after = human(line.key, line.after.value)
+    text = f"{client_text(line.client)}: {before} → {after}"
+    if line.before.source is not None:
+        text += f", was {_source(line.before.source)}"
+    if line.after.source is not None and line.after.source != line.before.source:
+        text += f", now {_source(line.after.source)}"
+    return f"{text} ({line.key})"
+
+
+def client_text(client: QuotaEntity) -> str:
+    """Return ``alice/etl``, sanitised; ``*`` for any name that no quota names."""
+    names = (client.user, client.client_id)
+    return "/".join(sanitize(name) if isinstance(name, str) else "*" for name in names)
+
+
+def _source(source: Source) -> str:
+    return entity_path(source) if isinstance(source, QuotaEntity) else str(source)
+
+
+_BYTES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+
+
+def human(key: QuotaKey, value: float | None) -> str:
+    """Return a limit as people say it: ``10 MB/s``, ``50 %``, ``100 shares``, ``unlimited``."""
+    if value is None or value >= 2.0**63:
+        return "unlimited"
+    if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
+        step = 0
+        while value >= 1000 and step < len(_BYTES) - 1:
+            value /= 1000
+            step += 1
+        suffix = " in all" if key.units == QuotaUnit.BPS else ""
+        return f"{value:.4g} {_BYTES[step]}{suffix}"
+    if key.units == QuotaUnit.PERCENT:
+        return f"{value:g} %"
+    if key.units == QuotaUnit.SHARES:
+        return f"{value_text(value)} shares"
+    return f"{value:g}/s" if key.units == QuotaUnit.PER_S else value_text(value)
+
+
+def plan_json(plan: Plan, clients: Sequence[QuotaEntity]) -> dict[str, Any]:
+    """Return a plan for programs, names raw, null for the default and for no value."""
+
+    def row(change: Change) -> dict[str, Any]:
+        return {
+            "entity": entity_json(change.entity),
+            "key": str(change.key),
+            "before": None if change.old is None else number(change.old),
+            "after": None if change.new is None else number(change.new),
+        }
+
+    def side(effective: EffectiveQuota) -> dict[str, Any]:
+        source = effective.source
+        told = entity_json(source) if isinstance(source, QuotaEntity) else source and str(source)
+        value = effective.value
+        return {"value": None if value is None else number(value), "source": told}
+
+    return {
+        "changes": [row(change) for change in plan.changes],
+        "unmentioned": [row(change) for change in plan.unmentioned],
+        "effective": [
+            {
+                "client": entity_json(line.client),
+                "key": str(line.key),
+                "before": side(line.before),
+                "after": side(line.after),
+            }
+            for line in effective_changes(plan, clients)
+        ],
+    }

@@ -1,0 +1,138 @@
+"""
+`headgate store`: show which store it is, accept another one for a gateway, copy one to another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from headgate.cli import exit_codes
+from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.as_code import run
+from headgate.cli.quotas.place import add_connection, open_quota_store
+from headgate.errors import ConfigError, StoreError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `headgate store`."""
+    arguments = parser().parse_args(argv)
+    actions = {"show": _show, "accept": _accept, "copy": _copy}
+    return run(f"store {arguments.action}", lambda: actions[arguments.action](arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    made = argparse.ArgumentParser(
+        prog="headgate store",
+        description="Show which store it is; let a gateway go by another store; move quotas.",
+        allow_abbrev=False,
+    )
+    actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser(
+        "show", help="print a store's id, revision and whom it took over from"
+    )
+    show.add_argument("--store", metavar="URL", required=True, help="the Headgate store")
+    show.add_argument("--json", action="store_true", help="print it as JSON")
+    accept = actions.add_parser(
+        "accept",
+        help="let the gateway go by the store that it finds, though it isn't the one it knew; run "
+        "it on the gateway's host, once for each gateway; it is used up",
+    )
+    accept.add_argument("id", metavar="ID", help="the id of the store, as `show` prints it")
+    accept.add_argument(
+        "--config", metavar="FILE", required=True, help="the gateway's headgate.properties"
+    )
+    copy = actions.add_parser(
+        "copy",
+        help="copy quotas and settings of brokers to another store, which says then that it took "
+        "over, so that gateways go by it at once; history stays behind",
+    )
+    copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")
+    copy.add_argument("--to", metavar="URL", dest="target", required=True, help="the new store")
+    for each in (show, copy):
+        add_connection(each)
+    return made
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    store = open_quota_store(arguments.store, arguments.command_config)
+    try:
+        found = store.identity()
+    finally:
+        store.close()
+    if arguments.json:
+        say(json.dumps(None if found is None else found._asdict()))
+    elif found is None:
+        say("no identity: nothing was changed here yet, or only by a version before")
+    else:
+        say(f"store {found.id}, revision {found.revision}")
+        for id_, revision in found.succeeds:
+            say(f"took over from store {id_}, revision {revision}")
+    return exit_codes.DONE
+
+
+def _accept(arguments: argparse.Namespace) -> int:
+    from headgate.config import load_settings
+    from headgate.gateway.kept.guard import accept_store
+    from headgate.store import open_store
+
+    settings = load_settings(arguments.config)
+    store = open_store(settings.store, settings, create=False)
+    try:
+        found = store.identity()
+    finally:
+        store.close()
+    if found is None:
+        raise StoreError(
+            f"{settings.store} has no identity: nothing was changed there yet. Put quotas into it "
+            "first, as with headgate apply"
+        )
+    if found.id != arguments.id:
+        raise StoreError(
+            f"{settings.store} is store {found}, not {printable(arguments.id)}; nothing was done"
+        )
+    accept_store(settings, found)
+    say(f"The gateway of {arguments.config} will go by store {found}, within seconds if it runs.")
+    return exit_codes.DONE
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    from headgate.admin.local import principal
+    from headgate.quota.file import QuotasFile
+    from headgate.quota.plan import diff
+
+    if arguments.source == arguments.target:
+        raise ConfigError("--from and --to are the same store")
+    source = open_quota_store(arguments.source, arguments.command_config)
+    try:
+        target = open_quota_store(arguments.target, arguments.command_config, create=True)
+        try:
+            if len(target.snapshot()) or target.broker_configs():
+                raise StoreError(f"{arguments.target} holds quotas; copy to an empty store")
+            who, tool = principal(), "headgate store copy"
+            while True:
+                before = source.identity()
+                table = source.snapshot()
+                wanted = QuotasFile(table, (), (), frozenset())
+                plan = diff(target.snapshot(), wanted, prune=True)
+                for result in target.alter(plan.alterations(), who=who, tool=tool):
+                    if result.error is not None:
+                        raise StoreError(f"{result.entity}: {result.error}")
+                now, there = source.broker_configs(), target.broker_configs()
+                for broker in {*now, *there}:
+                    gone = dict.fromkeys(there.get(broker, ()), None)
+                    ops = {**gone, **now.get(broker, {})}
+                    target.alter_broker_configs(broker, ops, who=who, tool=tool)
+                if source.identity() == before:
+                    break
+                complain("The old store was changed meanwhile; what changed is copied too.")
+            if before is not None:
+                target.succeed(before)
+            say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
+        finally:
+            target.close()
+    finally:
+        source.close()
+    return exit_codes.DONE

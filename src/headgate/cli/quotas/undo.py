@@ -1,0 +1,145 @@
+"""
+`headgate undo`: take back one change, or all since a time.
+
+It is a plan like any other: shown, validated, refused where somebody has changed the same since.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headgate.cli import exit_codes
+from headgate.cli.output import complain, printable
+from headgate.cli.quotas.as_code import add_apply, add_shown, carry_out, run
+from headgate.cli.quotas.place import Place, add_place
+from headgate.cli.quotas.plan_file import write_plan
+from headgate.cli.quotas.plan_text import entity_path
+from headgate.errors import ConfigError, StoreMovedOn
+from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
+from headgate.quota.key import QuotaKey
+from headgate.quota.plan import Plan, plan_of
+from headgate.quota.table import Change, QuotaTable
+from headgate.store.base import HistoryEntry
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `headgate undo`."""
+    arguments = parser().parse_args(argv)
+    return run("undo", lambda: _undo(arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    made = argparse.ArgumentParser(
+        prog="headgate undo",
+        description="Take back a change, such as what one `headgate apply` did, or everything "
+        "since a time. The names of changes stand in `headgate history`.",
+        allow_abbrev=False,
+    )
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("change", metavar="CHANGE", nargs="?", help="the change's name")
+    what.add_argument(
+        "--since",
+        metavar="TIME",
+        help="go back to what held then: 2026-11-22T10:00:00Z, or epoch milliseconds",
+    )
+    add_place(made)
+    made.add_argument(
+        "--entity",
+        metavar="ENTITY",
+        help="only this entity: users/alice/clients/etl or {user=alice, client-id=etl}",
+    )
+    made.add_argument(
+        "--out",
+        metavar="PLAN",
+        type=Path,
+        help="change nothing; keep the plan for `headgate apply`",
+    )
+    add_apply(made)
+    add_shown(made)
+    return made
+
+
+def _undo(arguments: argparse.Namespace) -> int:
+    since_ms = None if arguments.since is None else moment(arguments.since)
+    about = None
+    if arguments.entity is not None:
+        text = arguments.entity
+        about = parse_entity(text) if text.startswith("{") else entity_from_path(text)
+    with Place(arguments, "undo") as place:
+        store = place.history()
+        identity = store.identity()
+        chosen = [
+            entry
+            for entry in store.history(entity=about)
+            if (
+                entry.t_ms >= since_ms if since_ms is not None else entry.change == arguments.change
+            )
+        ]
+        if not chosen and since_ms is None:
+            raise ConfigError(
+                f"{place.name} has no change {arguments.change}; see `headgate history`"
+            )
+        plan = undoing(place.table(), chosen)
+        what = (
+            f"undo of {arguments.change}" if since_ms is None else f"undo since {arguments.since}"
+        )
+        arguments.message = arguments.message or what
+        if arguments.out is not None:
+            write_plan(arguments.out, plan, identity, arguments.message)
+            complain(f"Plan written to {printable(str(arguments.out))}; nothing was changed.")
+            return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
+        revision = None if identity is None else identity.revision
+        return carry_out(place, plan, arguments, revision, reviewed=False)
+
+
+def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
+    """
+    Return the plan that takes entries of the history back.
+
+    Args:
+        table: every quota there is now.
+        chosen: the entries, oldest first.
+
+    Raises:
+        StoreMovedOn: a key was changed again since, by what isn't among them.
+    """
+    before: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
+    after: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
+    for entry in chosen:
+        at = (entry.entity, entry.key)
+        before.setdefault(at, entry.before)
+        after[at] = entry.after
+    others = sorted(at for at, value in after.items() if table.get(*at) != value)
+    if others:
+        told = ", ".join(f"{entity_path(entity)} {key}" for entity, key in others[:3])
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise StoreMovedOn(
+            f"changed again since: {told}{more}; take the later changes back first, or go back to "
+            "a time with --since"
+        )
+    changes = [
+        Change(*at, after[at], value) for at, value in sorted(before.items()) if value != after[at]
+    ]
+    return plan_of(table, changes)
+
+
+def moment(text: str) -> int:
+    """
+    Return a time as epoch milliseconds; without a zone it is UTC.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--since {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
+        ) from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

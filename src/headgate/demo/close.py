@@ -1,0 +1,256 @@
+"""
+The demo's last word: what each quota-id got over whole cycles, and whether the figures agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from headgate.demo import plan
+from headgate.demo.cycles import whole_cycles
+from headgate.demo.lines import attained
+from headgate.demo.view import Line, View, rate_text
+
+NEAR = 0.05
+"""How near its quota a saturated client's mean over whole cycles has to be (issue: 5 %)."""
+ENOUGH = 4
+"""How many whole cycles that takes."""
+BUSY_MS = 5.0
+"""Clients that on average come to run later than this don't fill their bursts in time."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quota-id at the end; rates in bytes per second, times in ms."""
+
+    quota_id: str
+    what: str
+    source: str
+    quota: float | None
+    rate: float
+    cycles: int
+    saturating: bool
+    requests: int
+    throttled: int
+    told_ms: int
+    client_told_ms: int
+    replay_differs: int
+
+    @property
+    def share(self) -> float | None:
+        """Rate against quota; None without a quota."""
+        return self.rate / self.quota if self.quota else None
+
+    @property
+    def near(self) -> bool:
+        """Whether a saturated one got its quota, over enough whole cycles to tell."""
+        return self.cycles >= ENOUGH and abs((self.share or 0.0) - 1) <= NEAR
+
+    @property
+    def out(self) -> list[str]:
+        """Which of its figures aren't what they have to be, in words; none where all are."""
+        said = []
+        if not self.saturating and (self.throttled or self.client_told_ms):
+            said.append(f"wants less than its quota, and was told to wait {self.throttled} times")
+        if self.saturating and self.cycles < ENOUGH:
+            said.append(f"ran for {self.cycles} whole cycles; {ENOUGH} are needed to tell")
+        elif self.saturating and not self.near:
+            said.append(f"got {self.share or 0.0:.1%} of its quota, not within {NEAR:.0%} of it")
+        if self.replay_differs:
+            said.append(
+                f"was told other times than Spark replays by {self.replay_differs} of its "
+                f"{self.requests} answers"
+            )
+        return [f"{self.quota_id} {self.what} {text}" for text in said]
+
+    @property
+    def starved(self) -> bool:
+        """Whether all that is wrong is that it used too little, as where clients can't run."""
+        few = self.saturating and not self.near and (self.share or 0.0) < 1 + NEAR
+        return few and not self.replay_differs
+
+
+def out_of_bounds(rows: Sequence[Row], lines: Sequence[Line], late_ms: float) -> list[str]:
+    """
+    Return which figures aren't what they have to be, in words; none where all are.
+
+    Args:
+        rows: of the closing table.
+        lines: the quota-ids there have to be.
+        late_ms: how much later than due the clients came to run, on average.
+    """
+    found = {(row.quota_id, row.what) for row in rows}
+    missing = [line for line in lines if (line.quota_id, line.what) not in found]
+    out = [f"{line.quota_id} {line.what} made no request" for line in missing]
+    wrong = [row for row in rows if row.out]
+    out += [text for row in wrong for text in row.out]
+    if wrong and not missing and late_ms > BUSY_MS and all(row.starved for row in wrong):
+        out.append(
+            f"this machine was too busy to tell: clients came to run {late_ms:.1f} ms late on "
+            f"average, and may be {BUSY_MS:.0f} ms, so they couldn't use what they were given; "
+            "run it again when less else runs"
+        )
+    return out
+
+
+def close(
+    view: View,
+    tables: Path,
+    log_tables: Path,
+    lines: Sequence[Line],
+    late_ms: float,
+    out: Path,
+) -> list[str]:
+    """
+    Print the closing table and the figures beneath it; keep them as JSON.
+
+    Args:
+        view: where to print.
+        tables: of the gateway's journal.
+        log_tables: of the broker's log.
+        lines: the clients' own figures.
+        late_ms: how much later than due the clients came to run, on average.
+        out: the JSON file.
+
+    Returns:
+        Which figures aren't what they have to be, in words; none where all are.
+    """
+    rows = rows_of(tables, lines)
+    table = Table(title="What each quota-id got", title_justify="left", title_style="bold",
+                  box=SIMPLE_HEAD)  # fmt: skip
+    columns = [
+        ("quota-id", "left"), ("", "left"), ("quota", "right"), ("mean", "right"),
+        ("of it", "right"), ("cycles", "right"), ("throttled", "right"), ("told", "right"),
+        ("", "left"), ("set at", "left"),
+    ]  # fmt: skip
+    if view.console.width < 124:
+        columns.pop()
+    for name, side in columns:
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        cells: list[Text | str] = [
+            Text(row.quota_id), row.what, rate_text(row.quota), rate_text(row.rate),
+            "" if row.share is None else f"{row.share:.1%}",
+            str(row.cycles) if row.saturating else "", f"{row.throttled}/{row.requests}",
+            f"{row.told_ms / 1000:.1f} s",
+            Text("off", style="red") if row.out else Text("✓", style="green"),
+            Text(row.source),
+        ]  # fmt: skip
+        table.add_row(*cells[: len(columns)])
+    view.console.print(table)
+    share, ack_ms = attained(lines)
+    figures = {
+        **agreement(rows),
+        "free_share": share,
+        "free_slowest_ack_ms": ack_ms,
+        "late_ms": late_ms,
+        **log_figures(log_tables),
+    }
+    for text in sentences(rows, figures):
+        view.say(text)
+    out.write_text(
+        json.dumps({"rows": [asdict(row) | {"holds": not row.out} for row in rows],
+                    "figures": figures}, indent=1),
+        encoding="utf-8",
+    )  # fmt: skip
+    return out_of_bounds(rows, lines, late_ms)
+
+
+def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
+    """Compute each quota-id's row from the replay table: exact times, bytes and decisions."""
+    columns = ["record_ms", "amount", "quota_type", "quota_id", "broker_id", "quota_bps",
+               "logged_throttle_time_ms", "replayed_throttle_time_ms",
+               "decided_throttle_time_ms"]  # fmt: skip
+    read = ds.dataset(tables / "replay", format="parquet").to_table(columns=columns)
+    read = read.sort_by([("record_ms", "ascending")])
+    kinds = {plan.PRODUCE: "produce", plan.FETCH: "fetch"}
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for event in read.to_pylist():
+        if event["quota_type"] in kinds:
+            found.setdefault((event["quota_id"], kinds[event["quota_type"]]), []).append(event)
+    return [
+        row_of(line, found[line.quota_id, line.what])
+        for line in lines
+        if (line.quota_id, line.what) in found
+    ]
+
+
+def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
+    """Compute one quota-id's row."""
+    times = [event["record_ms"] for event in events]
+    amounts = [event["amount"] for event in events]
+    cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
+    if line.saturating and line.quota:
+        whole = whole_cycles(times, amounts, plan.WINDOW_NUM * plan.WINDOW_S * 1000)
+        if whole.rate is not None:
+            cycles, rate = whole.count, whole.rate
+    told = [event["logged_throttle_time_ms"] or 0 for event in events]
+    decided = [
+        told_ms if event["decided_throttle_time_ms"] is None else event["decided_throttle_time_ms"]
+        for told_ms, event in zip(told, events, strict=True)
+    ]
+    differs = sum(
+        max(0, decision) != max(0, event["replayed_throttle_time_ms"] or 0)
+        for decision, event in zip(decided, events, strict=True)
+    )
+    return Row(
+        line.quota_id, line.what, line.source, line.quota, rate, cycles, line.saturating,
+        len(events), sum(1 for ms in told if ms > 0), sum(ms for ms in told if ms > 0),
+        line.told_ms, differs,
+    )  # fmt: skip
+
+
+def agreement(rows: Sequence[Row]) -> dict[str, float]:
+    """How well the three tellings agree: gateway, clients, replay."""
+    return {
+        "events": float(sum(row.requests for row in rows)),
+        "replay_differs": float(sum(row.replay_differs for row in rows)),
+        "told_s": sum(row.told_ms for row in rows) / 1000,
+        "client_told_s": sum(row.client_told_ms for row in rows) / 1000,
+        "unthrottled_told": float(sum(row.throttled for row in rows if not row.saturating)),
+    }
+
+
+def log_figures(tables: Path) -> dict[str, float]:
+    """The replay's figures on the broker's log, by their names in the summary table."""
+    if not (tables / "summary").is_dir():
+        return {}
+    read = ds.dataset(tables / "summary", format="parquet").to_table()
+    return {
+        f"log_{row['name']}": row["value"]
+        for row in read.to_pylist()
+        if row["command"] == "replay" and row["value"] is not None
+    }
+
+
+def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
+    """Say the figures."""
+    saturated = [row for row in rows if row.saturating]
+    near = sum(1 for row in saturated if row.near)
+    said = [
+        f"{near} of {len(saturated)} saturated quota-ids are within {NEAR:.0%} of their quota, "
+        f"over {ENOUGH} or more whole cycles.",
+        f"Clients under their quota were told to wait {figures['unthrottled_told']:.0f} times: "
+        f"{figures['free_share']:.1%} of what they meant to send was acknowledged, the slowest "
+        f"message after {figures['free_slowest_ack_ms']:.0f} ms.",
+        f"Throttle time told: {figures['told_s']:.1f} s by the gateway, "
+        f"{figures['client_told_s']:.1f} s as the clients heard it.",
+        f"Replayed by Spark: {figures['events'] - figures['replay_differs']:.0f} of "
+        f"{figures['events']:.0f} decisions are the gateway's to the millisecond.",
+    ]
+    equal = figures.get(f"log_{plan.PRODUCE}.equal_decisions_share")
+    if equal is not None:
+        said.append(
+            f"On the real broker's log {equal:.1%} of the produce decisions are the broker's own; "
+            "its times are rounded, so a log can't bring us nearer."
+        )
+    return said

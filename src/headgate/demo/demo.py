@@ -1,0 +1,393 @@
+"""
+``headgate demo``: the whole way once, on a real Kafka: quotas set, enforced, accounted, drawn.
+
+Five steps in about two minutes: KIP-55's sample quotas into an embedded store by the kafka-configs
+command line; the gateway before an embedded Apache Kafka of two brokers; real clients through it,
+live; the gateway's usage events and a real broker's request log through Spark; one HTML report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from headgate.cli import exit_codes, extras
+from headgate.cli.output import complain
+from headgate.demo import plan
+from headgate.demo.lines import lines_of, scaled, take
+from headgate.demo.view import Line, View
+from headgate.errors import HeadgateError
+
+MARK: Final = ".headgate-demo"
+"""A file in the demo's folder that says the folder may be emptied."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's flags."""
+    made = argparse.ArgumentParser(
+        prog="headgate demo",
+        description="Show everything once, on a real Kafka, in about two minutes: quotas set, "
+        "enforced on real clients, accounted by Spark, drawn as a report.",
+    )
+    made.add_argument(
+        "--dir", type=Path, default=Path("headgate-demo"), metavar="DIR",
+        help="where everything goes; emptied first if a demo made it (default: headgate-demo)",
+    )  # fmt: skip
+    made.add_argument(
+        "--seconds", type=float, default=45.0, metavar="S",
+        help="how long the clients run (default: 45, at least 30)",
+    )  # fmt: skip
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the demo; returns the exit status."""
+    options = parser().parse_args(list(argv))
+    if options.seconds < 30:
+        complain("headgate demo: --seconds must be at least 30, for whole cycles to fit in")
+        return exit_codes.USAGE
+    extras.require_all()
+    view = View(Console(highlight=False, width=None if sys.stdout.isatty() else 132))
+    try:
+        with contextlib.ExitStack() as stack:
+            out = Demo(prepared(options.dir), options.seconds, view, stack).run()
+    except HeadgateError as problem:
+        for line in str(problem).splitlines():
+            complain(f"headgate demo: {line}")
+        return exit_codes.FAILED
+    for text in out:
+        complain(f"headgate demo: {text}")
+    return exit_codes.FAILED if out else exit_codes.DONE
+
+
+def prepared(place: Path) -> Path:
+    """
+    Return the demo's folder, empty.
+
+    Raises:
+        HeadgateError: it holds something that no demo made.
+    """
+    place = place.resolve()
+    if place.exists() and any(place.iterdir()) and not (place / MARK).exists():
+        raise HeadgateError(f"{place} isn't empty and no demo made it; choose another --dir")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    (place / MARK).touch()
+    return place
+
+
+class Demo:
+    """One demo; `run` goes through the five steps."""
+
+    def __init__(
+        self, place: Path, seconds: float, view: View, stack: contextlib.ExitStack
+    ) -> None:
+        self.place = place
+        self.seconds = seconds
+        self.view = view
+        self.stack = stack
+        self.store = f"sqlite:{place / 'quotas.db'}"
+        self.began = time.monotonic()
+        self.kafka: Any = None
+        self.gateway: Any = None
+        self.servers: dict[str, str] = {}
+        self.lines: list[Line] = []
+        self.late_ms = 0.0
+
+    def run(self) -> list[str]:
+        """Go through the five steps; returns which figures aren't what they have to be."""
+        self.view.console.print(
+            "[bold]Headgate[/] shows what it does: quotas for a real Kafka, set, enforced and "
+            "accounted for.", soft_wrap=True
+        )  # fmt: skip
+        starting = _Background(self.start_kafka)
+        try:
+            self.set_quotas()
+        finally:
+            # Kafka takes seconds to start; it did so while the quotas were set.
+            starting.wait()
+        self.start_gateway()
+        self.load()
+        self.account()
+        return self.tell()
+
+    # --- 1 ------------------------------------------------------------------------------------
+
+    def set_quotas(self) -> None:
+        """Set KIP-55's sample configuration with the kafka-configs command line."""
+        from headgate.cli.kafka_configs import kafka_configs
+
+        self.view.step(1, 'Quotas: the "Sample configuration" of KIP-55, by kafka-configs')
+        self.view.say(
+            f"Its figures times {plan.SCALE}, so that two minutes show them. For clientA of user2 "
+            "the KIP's JSON says 30 for consumers, its prose 20: the JSON counts.", "dim"
+        )  # fmt: skip
+        for sample in plan.SAMPLE:
+            command = sample.command(self.store)
+            shown = [word.replace(str(self.place), ".") for word in command]
+            self.view.say("$ kafka-configs " + " ".join(shown[:2] + shown[2:]))
+            said, status = _captured(lambda words=command: kafka_configs.main(words))
+            if status != 0:
+                raise HeadgateError(f"kafka-configs {' '.join(command)} failed: {said.strip()}")
+        self.view.say(
+            f"{len(plan.SAMPLE)} entities set in {self.store.replace(str(self.place), '.')}"
+        )
+
+    # --- 2 ------------------------------------------------------------------------------------
+
+    def start_kafka(self) -> None:
+        """Start Apache Kafka: two brokers on loopback."""
+        from headgate.embedded import EmbeddedKafka
+
+        self.kafka = EmbeddedKafka(self.place / "kafka", brokers=plan.BROKERS, users=plan.USERS)
+        self.kafka.start_all()
+        self.stack.callback(self.kafka.stop)
+
+    def start_gateway(self) -> None:
+        """Put the gateway before it: a process of its own, one port per broker and listener."""
+        from headgate.embedded import free_ports
+        from headgate.embedded.process import Child
+
+        self.view.step(2, f"A gateway before a real Apache Kafka {self.kafka.version}")
+        addresses = self.kafka.broker_addresses
+        self.view.say(
+            f"{plan.BROKERS} brokers (KRaft) on loopback: "
+            + ", ".join(f"broker {b} at port {a['PLAINTEXT'][1]}" for b, a in addresses.items())
+        )
+        self.make_topics()
+        ports = free_ports(2 * plan.BROKERS, consecutive=True)
+        plain, sasl = ports[0], ports[plan.BROKERS]
+        settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}",
+            "headgate.upstream": self.kafka.bootstrap("PLAINTEXT"),
+            "listener.name.sasl_plaintext.headgate.upstream": self.kafka.bootstrap(
+                "SASL_PLAINTEXT"
+            ),
+            "headgate.upstream.admin.sasl.username": "admin",
+            "headgate.upstream.admin.sasl.password": plan.USERS["admin"],
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": str(plan.BROKERS),
+            "headgate.store": self.store,
+            "headgate.usage": f"files:{self.place / 'usage'}",
+            "headgate.data.dir": str(self.place),
+            "quota.window.num": str(plan.WINDOW_NUM),
+            "quota.window.size.seconds": str(plan.WINDOW_S),
+            "super.users": "User:admin",
+        }
+        config = self.place / "headgate.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        log = self.place / "gateway.log"
+        self.gateway = Child(
+            [sys.executable, "-m", "headgate.cli.main", "serve", "--config", str(config)],
+            name="the gateway",
+            output=log,
+            log=log,
+        )
+        self.stack.callback(lambda: self.gateway.running and self.gateway.kill())
+        self.gateway.wait_until(
+            lambda: " ready logger=headgate.serve" in self.gateway.log_text(),
+            timeout_s=180,
+            progress=self.view.say,
+        )
+        self.servers = {
+            "plain": ",".join(f"127.0.0.1:{plain + i}" for i in range(plan.BROKERS)),
+            "sasl": ",".join(f"127.0.0.1:{sasl + i}" for i in range(plan.BROKERS)),
+        }
+        self.view.say(
+            f"gateway: PLAINTEXT {self.servers['plain']}, SASL_PLAINTEXT {self.servers['sasl']}"
+        )
+        self.view.say(
+            f"quota window: {plan.WINDOW_NUM} samples of {plan.WINDOW_S} s instead of Kafka's 11, "
+            "so that the next step shows several whole cycles", "dim"
+        )  # fmt: skip
+
+    def make_topics(self) -> None:
+        """Make each client's topics on its broker, and fill those that are read."""
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        servers = self.kafka.bootstrap("PLAINTEXT")
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+        topics = [
+            NewTopic(client.topic + suffix, 1, replica_assignment=[[client.broker]])
+            for client in plan.CLIENTS
+            for suffix in ("-in", "-out")
+        ]
+        for name, made in admin.create_topics(topics, operation_timeout=120).items():
+            try:
+                made.result(120)
+            except Exception as exc:
+                raise HeadgateError(f"topic {name} can't be made: {exc}") from exc
+        for client in plan.CLIENTS:
+            if not client.saturating:
+                continue
+            size = max(100, min(1_000, client.fetch_bytes // 4))
+            producer = Producer(
+                {"bootstrap.servers": servers, "linger.ms": 20, "log_level": 2, "acks": "1",
+                 "batch.size": client.fetch_bytes // 2,
+                 "batch.num.messages": max(1, client.fetch_bytes // 2 // (size + 40)),
+                 "queue.buffering.max.messages": 1_000_000}
+            )  # fmt: skip
+            for _ in range(min(20_000, 400 * client.fetch_bytes // size)):
+                producer.produce(client.topic + "-in", b"x" * size, partition=0)
+            if producer.flush(120):
+                raise HeadgateError(f"topic {client.topic}-in can't be filled: broker too slow")
+
+    # --- 3 ------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Let real clients produce and consume through the gateway, and show what they see."""
+        self.view.step(3, f"{2 * len(plan.CLIENTS)} clients (librdkafka) for {self.seconds:.0f} s")
+        self.lines = lines_of(self.store)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headgate.demo.load"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.place / "clients.log").open("w"),
+            text=True,
+        )
+        self.stack.callback(process.kill)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"servers": self.servers, "seconds": self.seconds}) + "\n")
+        process.stdin.flush()
+        by_key = {(line.quota_id, line.what): line for line in self.lines}
+        passed = 0.0
+        for text in process.stdout:
+            if not self.gateway.running:
+                raise HeadgateError(f"the gateway ended; its log is {self.gateway.log}")
+            report = json.loads(text)
+            passed = min(report["s"], self.seconds)
+            take(report, by_key)
+            self.late_ms = report["late_ms"]
+            self.view.update(self.lines, passed, self.seconds)
+        if process.wait() != 0:
+            raise HeadgateError(f"the clients failed; see {self.place / 'clients.log'}")
+        self.view.done(self.lines, passed, self.seconds)
+        self.gateway.stop()
+        self.view.say("gateway drained and stopped; its usage journal is in ./usage")
+
+    # --- 4 ------------------------------------------------------------------------------------
+
+    def account(self) -> None:
+        """Run the pipeline on the gateway's journal and on a real broker's log."""
+        from headgate.cli.pipeline import commands as pipeline
+        from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
+
+        self.view.step(4, "Accounting by Spark: the gateway's usage events, a real broker's log")
+        windows = ["--quota-window-num", str(plan.WINDOW_NUM),
+                   "--quota-window-size-seconds", str(plan.WINDOW_S)]  # fmt: skip
+        own = ["--requests", str(self.place / "usage"), "--store", self.store,
+               "--out", str(self.tables)]  # fmt: skip
+        log = ["--requests", str(bundled_log()), "--quotas", str(bundled_quotas()),
+               "--broker-id", str(BUNDLED_BROKER_ID), "--out", str(self.log_tables)]  # fmt: skip
+        plans = {"twice": 2.0, "half": 0.5}
+        for name, factor in plans.items():
+            text = scaled(self.store, factor)
+            (self.place / f"{name}.yaml").write_text(text, encoding="utf-8")
+        tried = [str(self.place / f"{name}.yaml") for name in plans]
+        what_if = ["--requests", str(self.place / "usage"), "--plan", *tried,
+                   "--out", str(self.tables), *windows]  # fmt: skip
+        prices = self.place / "prices.yaml"
+        prices.write_text(plan.PRICES, encoding="utf-8")
+        small = ["--max-request-bytes", "6000", "--min-history-s", "20"]
+        storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
+        steps: list[tuple[str, str, list[str]]] = [
+            ("usage of every quota-id, per second", "main_usage", own),
+            ("which quota applied to whom", "main_effective", own),
+            ("exact replay of every throttle time", "main_replay", [*own, *windows]),
+            ("what if every quota were twice as large, or half", "main_what_if", what_if),
+            ("which quotas would fit", "main_recommend", [*own, *windows, *small]),
+            ("what it costs", "main_chargeback", [*own, "--prices", str(prices)]),
+            ("storms of connections and requests", "main_storms", [*own, *storm]),
+            ("a real broker's log: usage", "main_usage", log),
+            ("a real broker's log: replay", "main_replay", log),
+        ]
+        printed = (self.place / "pipeline.txt").open("w", encoding="utf-8")
+        self.stack.callback(printed.close)
+        for words, name, arguments in steps:
+            self.view.say(words)
+            printed.write(f"\n$ headgate {name.removeprefix('main_').replace('_', '-')} ")
+            printed.write(" ".join(arguments) + "\n\n")
+            with contextlib.redirect_stdout(printed):
+                status = getattr(pipeline, name)(arguments)
+            if status != 0:
+                raise HeadgateError(f"{words}: the pipeline failed, see above")
+
+    @property
+    def tables(self) -> Path:
+        """Where the tables of the gateway's journal are."""
+        return self.place / "tables"
+
+    @property
+    def log_tables(self) -> Path:
+        """Where the tables of the broker's log are."""
+        return self.place / "broker-log"
+
+    # --- 5 ------------------------------------------------------------------------------------
+
+    def tell(self) -> list[str]:
+        """Write the report and print the closing table; returns the figures that are out."""
+        from headgate.demo.close import close
+        from headgate.pipeline.report import write_report
+
+        now = int(time.time() * 1000)
+        window = plan.WINDOW_NUM * plan.WINDOW_S
+        self.view.step(5, "The report")
+        main_page = write_report(
+            self.tables, self.place / "report.html", generated_ms=now, window_s=window,
+            title="Headgate demo: KIP-55's sample quotas at work",
+        )  # fmt: skip
+        write_report(
+            self.log_tables, self.place / "broker-log.html", generated_ms=now,
+            title="Headgate demo: a real broker's request log",
+        )  # fmt: skip
+        out = close(self.view, self.tables, self.log_tables, self.lines, self.late_ms,
+                    self.place / "demo.json")  # fmt: skip
+        took = time.monotonic() - self.began
+        self.view.console.print()
+        self.view.say(f"took {took:.0f} s; everything is in {self.place}", "dim")
+        self.view.console.print(f"\nReport: [bold]{main_page.path}[/]", soft_wrap=True)
+        return out
+
+
+def _captured(work: Any) -> tuple[str, int]:
+    """Run a command of ours in this process; return what it printed and its status."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        status = work()
+    return printed.getvalue(), status
+
+
+class _Background:
+    """Work on a thread of its own; `wait` raises what it raised."""
+
+    def __init__(self, work: Any) -> None:
+        self._error: BaseException | None = None
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as exc:
+                self._error = exc
+
+        self._thread = threading.Thread(target=run, name="headgate-demo", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error

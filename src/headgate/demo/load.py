@@ -1,0 +1,224 @@
+"""
+The demo's clients, in a process of their own: ``python -m headgate.demo.load``.
+
+Real producers and consumers (confluent-kafka), one thread each, told on stdin where to connect and
+for how long. Twice a second a line of JSON says what each has sent and received on the wire, and
+which throttle times it was told: what the demo shows is the clients' view, not the gateway's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+from headgate.demo.plan import CLIENTS, USERS, Client
+
+REPORT_S = 0.5
+NAP_S = 0.02
+LAST_ACKS_S = 5.0
+_lock = threading.Lock()
+
+
+class Seen:
+    """What one client has seen so far."""
+
+    def __init__(self) -> None:
+        self.wire_bytes = 0
+        self.told_ms = 0
+        self.told = 0
+        self.longest_ms = 0
+        self.errors = 0
+        self.meant = 0
+        self.messages = 0
+        self.slowest_ack_ms = 0.0
+
+    def stats(self, field: str, text: str) -> None:
+        """Take librdkafka's statistics: bytes over all connections to brokers."""
+        brokers = json.loads(text)["brokers"].values()
+        self.wire_bytes = sum(broker[field] for broker in brokers)
+
+    def throttled(self, event: Any) -> None:
+        """Take a throttle time from a response."""
+        told = round(event.throttle_time * 1000)
+        if told > 0:
+            self.told_ms += told
+            self.told += 1
+            self.longest_ms = max(self.longest_ms, told)
+
+
+class Naps:
+    """
+    How late the clients' process gets to run: short naps, and how much longer they took.
+
+    On a machine with time to spare that is well below a millisecond each.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.late_ms = 0.0
+
+    def take(self, stop: threading.Event) -> None:
+        """Nap until told to stop."""
+        while not stop.is_set():
+            began = time.monotonic()
+            time.sleep(NAP_S)
+            self.late_ms += (time.monotonic() - began - NAP_S) * 1000
+            self.count += 1
+
+
+def settings(client: Client, servers: dict[str, str], seen: Seen, field: str) -> dict[str, Any]:
+    """Return a client's librdkafka settings."""
+    found: dict[str, Any] = {
+        "bootstrap.servers": servers["sasl" if client.user else "plain"],
+        "client.id": client.client_id,
+        "statistics.interval.ms": int(REPORT_S * 1000),
+        "stats_cb": lambda text: seen.stats(field, text),
+        "throttle_cb": seen.throttled,
+        "error_cb": lambda _error: setattr(seen, "errors", seen.errors + 1),
+        "log_level": 2,
+        # A throttled request waits for minutes at most; nothing may be given up meanwhile.
+        "socket.timeout.ms": 180_000,
+        "enable.metrics.push": False,
+    }
+    if client.user:
+        found |= {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": client.user,
+            "sasl.password": USERS[client.user],
+        }
+    return found
+
+
+def produce(client: Client, servers: dict[str, str], seen: Seen, stop: threading.Event) -> None:
+    """Produce as fast as the gateway lets it, or at its pace."""
+    from confluent_kafka import Producer
+
+    size = client.message_bytes
+    producer = Producer(
+        settings(client, servers, seen, "txbytes")
+        | {
+            "acks": "1",
+            "linger.ms": 5,
+            "batch.size": client.produce_bytes,
+            "batch.num.messages": max(1, client.produce_bytes // (size + 40)),
+            "max.in.flight.requests.per.connection": 1,
+            "queue.buffering.max.messages": 64,
+            "message.timeout.ms": 300_000,
+        }
+    )
+    payload = bytes(range(256)) * (size // 256 + 1)
+
+    def acked(error: Any, message: Any) -> None:
+        if error is not None:
+            seen.errors += 1
+            return
+        seen.messages += 1
+        seen.slowest_ack_ms = max(seen.slowest_ack_ms, message.latency() * 1000)
+
+    due = time.monotonic()
+    while not stop.is_set():
+        if client.pace:
+            due += size / client.pace
+            # An acknowledgement ends a poll early.
+            while not stop.is_set() and (left := due - time.monotonic()) > 0:
+                producer.poll(min(left, REPORT_S))
+            if stop.is_set():
+                break
+            seen.meant += 1
+        try:
+            producer.produce(client.topic + "-out", payload[:size], partition=0, on_delivery=acked)
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            producer.poll(0)
+    if client.pace:
+        producer.flush(LAST_ACKS_S)
+    producer.purge()
+    producer.poll(0)
+
+
+def consume(client: Client, servers: dict[str, str], seen: Seen, stop: threading.Event) -> None:
+    """Read its topic over and over as fast as the gateway lets it; a paced one reads once."""
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        settings(client, servers, seen, "rxbytes")
+        | {
+            "group.id": client.topic,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": client.fetch_bytes,
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 1_024,
+        }
+    )
+    suffix = "-in" if client.saturating else "-out"
+    where = OFFSET_BEGINNING if client.saturating else OFFSET_END
+    start = TopicPartition(client.topic + suffix, 0, where)
+    consumer.assign([start])
+    while not stop.is_set():
+        for message in consumer.consume(500, 0.2):
+            error = message.error()
+            if error is None:
+                seen.messages += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if client.saturating:
+                    consumer.seek(TopicPartition(client.topic + suffix, 0, OFFSET_BEGINNING))
+            else:
+                seen.errors += 1
+    consumer.close()
+
+
+def main() -> int:
+    """Run the load; returns the exit status."""
+    order = json.loads(sys.stdin.readline())
+    servers, seconds = order["servers"], float(order["seconds"])
+    stop = threading.Event()
+    seen: dict[tuple[int, str], Seen] = {}
+    naps = Naps()
+    threads = [threading.Thread(target=naps.take, args=(stop,), daemon=True)]
+    for place, client in enumerate(CLIENTS):
+        for role, work in (("produce", produce), ("fetch", consume)):
+            mine = seen[place, role] = Seen()
+            threads.append(
+                threading.Thread(target=work, args=(client, servers, mine, stop), daemon=True)
+            )
+    import confluent_kafka  # noqa: F401 - loaded before the clock starts, not by the first client
+
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    while True:
+        passed = time.monotonic() - began
+        report(passed, seen, naps)
+        if passed >= seconds:
+            break
+        time.sleep(REPORT_S)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    # What came in while they ended belongs to the time they ran.
+    report(passed, seen, naps)
+    return 0
+
+
+def report(passed: float, seen: dict[tuple[int, str], Seen], naps: Naps) -> None:
+    """Print one line: seconds since the start, lateness, and each client's figures."""
+    rows = [
+        [place, role, s.wire_bytes, s.told_ms, s.told, s.longest_ms, s.errors, s.meant,
+         s.messages, round(s.slowest_ack_ms, 1)]
+        for (place, role), s in seen.items()
+    ]  # fmt: skip
+    late_ms = naps.late_ms / max(1, naps.count)
+    line = {"s": round(passed, 3), "late_ms": round(late_ms, 2), "rows": rows}
+    with _lock:
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

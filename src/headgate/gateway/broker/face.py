@@ -1,0 +1,79 @@
+"""
+What one listener name means at one broker: where its connections go, and what clients are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headgate.config.listeners import HostPort
+    from headgate.config.settings import Settings
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.identity.lending import Lending
+    from headgate.gateway.session.rewrite import AddressBook
+
+
+class FaceParts(NamedTuple):
+    """
+    What of a listener comes from its settings, and changes with them.
+
+    Attributes:
+        settings: with the listener's own values.
+        make_identity: a new connection's identity, from its address and TLS.
+        server_tls: for clients, or None.
+        upstream_tls: for the broker, or None.
+        lending: with what clients that show a certificate go upstream; None: nobody does.
+    """
+
+    settings: Settings
+    make_identity: Callable[[str, Any], Any]
+    server_tls: ssl.SSLContext | None
+    upstream_tls: ssl.SSLContext | None
+    lending: Lending | None
+
+
+class ListenerFace:
+    """
+    What one listener name means at one broker.
+
+    Args:
+        name: listener name.
+        upstream: where its connections go; changes when the broker moves. None: nowhere, the
+            gateway answers everything itself.
+        addresses: what clients are told.
+        parts: made of the settings.
+        on_unknown: told of brokers that clients can't be told about yet.
+        plans: how requests are handled, instead of the front's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        upstream: HostPort | None,
+        addresses: AddressBook,
+        parts: FaceParts,
+        on_unknown: Callable[[], None] = lambda: None,
+        plans: dict[int, Plan] | None = None,
+    ) -> None:
+        self.name = name
+        self.upstream = upstream
+        self.addresses = addresses
+        self._on_unknown = on_unknown
+        self.plans = plans
+        self.take(parts)
+
+    def take(self, parts: FaceParts) -> None:
+        """Put settings in force, for connections from now on."""
+        self.settings = parts.settings
+        self.make_identity = parts.make_identity
+        self.server_tls = parts.server_tls
+        self.upstream_tls = parts.upstream_tls
+        self.lending = parts.lending
+
+    def unknown_brokers(self, broker_ids: tuple[int, ...]) -> None:
+        """Have the upstream's brokers looked up soon."""
+        self._on_unknown()

@@ -1,0 +1,308 @@
+"""
+The managers of one broker, by quota key: made from the settings, fed from the quota table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headgate.gateway.charging.context import Limits
+from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.lanes import LaneKey, lane_key
+from headgate.gateway.charging.plans import Kind
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import (
+    CONSUMER,
+    CONSUMER_BPS,
+    CONSUMER_SHARES,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    PRODUCER_IDS,
+    PRODUCER_SHARES,
+    REQUEST,
+    QuotaKey,
+    QuotaType,
+)
+from headgate.throttle.cluster import BpsQuotaManager
+from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Rules, Tags
+from headgate.throttle.pacing import PacedQuotaManager
+from headgate.throttle.producer_id import ProducerIdQuotaManager
+from headgate.throttle.request import RequestQuotaManager
+from headgate.throttle.shares import SharesQuotaManager
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.throttle.registry import Throttle
+
+SHARES_PERIOD_MS: Final = 1000
+"""How often contested capacity is divided anew."""
+_BEYOND_KAFKA: Final = frozenset(
+    {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
+)
+"""What no Kafka broker enforces: all that ``headgate.enforce=missing`` throttles by."""
+
+
+PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
+"""What a produce request is charged, besides its time."""
+_MOST_ASKED: Final = 2.0**31
+"""No fetch asks for so much."""
+_SMOOTH_FETCH_S: Final = 0.2
+"""A smooth consumer gets no more at once than its quota is in so many seconds."""
+_LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
+    Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
+    Kind.MUTATION: (REQUEST, MUTATION),
+}
+"""What a kind of request owes to; any other owes its time. Fetches have gates (``fetch_gate``)."""
+_FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
+
+
+class ByteManager(Protocol):
+    """What a produce or fetch manager does, by sampled rate, bucket, split or share."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether requests are charged at all."""
+        ...
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Charge and decide."""
+        ...
+
+    def unrecord(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
+        """Take a charge back."""
+        ...
+
+
+class Managers:
+    """
+    Every manager of one broker.
+
+    Args:
+        settings: windows, pacing, capacities, static defaults.
+        start_ms: epoch milliseconds; expiry counts from it.
+    """
+
+    def __init__(self, settings: Settings, start_ms: int) -> None:
+        rules = _rules(settings)
+        self._empties = settings.fetch == "kafka"
+        self.produce = _byte_rate(
+            settings, QuotaType.PRODUCER_BYTE_RATE, settings.quota_producer_default, start_ms
+        )
+        self.fetch = _byte_rate(
+            settings, QuotaType.CONSUMER_BYTE_RATE, settings.quota_consumer_default, start_ms
+        )
+        self.request = RequestQuotaManager(
+            num_samples=settings.quota_window_num,
+            window_ms=settings.quota_window_ms,
+            rules=rules,
+            start_ms=start_ms,
+        )
+        self.mutation = ControllerMutationQuotaManager(
+            num_samples=settings.controller_quota_window_num,
+            window_ms=settings.controller_quota_window_size_seconds * 1000,
+            rules=rules,
+            start_ms=start_ms,
+        )
+        self.producer_ids = ProducerIdQuotaManager(
+            settings.producer_id_quota_cache_cleanup_scheduler_interval_ms,
+            num_samples=settings.producer_id_quota_window_num,
+            window_ms=settings.producer_id_quota_window_size_seconds * 1000,
+            cache_window_ms=settings.producer_id_quota_cache_window_seconds * 1000,
+            start_ms=start_ms,
+        )
+        split: dict[str, Any] = {"period_ms": settings.splits_period_ms, "start_ms": start_ms}
+        self.produce_bps = BpsQuotaManager(QuotaType.PRODUCER_BYTE_RATE, 1, **split)
+        self.fetch_bps = BpsQuotaManager(QuotaType.CONSUMER_BYTE_RATE, 1, **split)
+        share: dict[str, Any] = {"period_ms": SHARES_PERIOD_MS, "start_ms": start_ms}
+        self.produce_shares = SharesQuotaManager(
+            QuotaType.PRODUCER_BYTE_RATE, settings.capacity_producer_byte_rate, **share
+        )
+        self.fetch_shares = SharesQuotaManager(
+            QuotaType.CONSUMER_BYTE_RATE, settings.capacity_consumer_byte_rate, **share
+        )
+        self.by_key: Mapping[QuotaKey, Any] = {
+            PRODUCER: self.produce,
+            CONSUMER: self.fetch,
+            PRODUCER_BPS: self.produce_bps,
+            CONSUMER_BPS: self.fetch_bps,
+            PRODUCER_SHARES: self.produce_shares,
+            CONSUMER_SHARES: self.fetch_shares,
+            REQUEST: self.request,
+            MUTATION: self.mutation,
+            PRODUCER_IDS: self.producer_ids,
+        }
+        self._by_name = {key.name: manager for key, manager in self.by_key.items()}
+        for manager in self.by_key.values():
+            if isinstance(manager, PacedQuotaManager):  # its own buckets need no windows
+                manager.rate_windows = (settings.quota_window_num, settings.quota_window_ms)
+        self.active: frozenset[QuotaKey] = frozenset()
+        self.active_names: frozenset[str] = frozenset()
+        self.produce_active: tuple[tuple[str, ByteManager], ...] = ()
+        self.fetch_active: tuple[tuple[str, ByteManager], ...] = ()
+        self.set_enforce(settings.enforce)
+
+    def set_enforce(self, enforce: str) -> None:
+        """Choose whose throttles are in force (``headgate.enforce``); all keep measuring."""
+        if enforce == "all":
+            self.active = frozenset(self.by_key)
+        elif enforce == "missing":
+            self.active = _BEYOND_KAFKA
+        else:
+            self.active = frozenset()
+        self.active_names = frozenset(key.name for key in self.active)
+
+    def apply(
+        self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
+    ) -> list[tuple[QuotaEntity, QuotaKey, float | None]]:
+        """
+        Put quotas in force.
+
+        Returns:
+            Those that a manager took; others (connection rates) are somebody else's.
+        """
+        taken = []
+        for entity, key, value in changes:
+            manager = self.by_key.get(key)
+            if manager is not None:
+                manager.update_quota(entity, value, now_ms)
+                taken.append((entity, key, value))
+        self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
+        self.fetch_active = self._enabled(CONSUMER_BPS, CONSUMER_SHARES)
+        return taken
+
+    def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, ByteManager], ...]:
+        return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)
+
+    @property
+    def splits(self) -> bool:
+        """Whether there is a cluster-wide quota to be split."""
+        return self.produce_bps.enabled or self.fetch_bps.enabled
+
+    def set_exempt(self, principals: frozenset[str]) -> None:
+        """Name the principals who are measured, on sensors of their own, and never throttled."""
+        for manager in self.by_key.values():
+            manager.set_exempt(principals)
+
+    def finite(self, principal: str, client_id: str) -> dict[QuotaKey, Tags]:
+        """Return the finite quotas in force for a principal and client id, with their quota-ids."""
+        found: dict[QuotaKey, Tags] = {}
+        for key, manager in self.by_key.items():
+            if key in self.active and manager.enabled:
+                tags = manager.tags(principal, client_id)
+                if manager.bound(tags) < UNLIMITED:
+                    found[key] = tags
+        return found
+
+    def lanes_of(
+        self, principal: str, client_id: str, kind: int
+    ) -> Iterator[tuple[LaneKey, float]]:
+        """Yield the lanes that a kind of request is charged to, each with the quota in force."""
+        for key in _LANES.get(kind, (REQUEST,)):
+            manager = self.by_key[key]
+            if key in self.active and manager.enabled:
+                tags = manager.tags(principal, client_id)
+                bound = manager.bound(tags)
+                if bound < UNLIMITED:
+                    yield lane_key(key.name, tags[0], tags[1], principal), bound
+
+    def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
+        """Return what says how long a quota-id's bucket is repaid; None: it has no bucket."""
+        manager = self._by_name[key.quota_type]
+        if not isinstance(manager, PacedQuotaManager):
+            return None
+        return partial(manager.owed_ms, (key.user_tag, key.client_tag))
+
+    def gate_bound(self, key: GateKey) -> float:
+        """Return the quota in force for a gate."""
+        bound: float = self._by_name[key.quota_type].bound((key.user_tag, key.client_tag))
+        return bound
+
+    def fetch_limit(self, principal: str, client_id: str, now_ms: int) -> float:
+        """Return the most bytes a fetch may ask for; infinite where nothing limits it."""
+        manager = self.fetch
+        if not manager.enabled:
+            return float("inf")
+        if isinstance(manager, ClientQuotaManager):
+            most = manager.max_in_window(principal, client_id, now_ms)
+            if self._empties or most >= _MOST_ASKED:
+                return most
+            # Differs: a fetch is capped to what is left of its window, or to a sample's worth;
+            # Kafka caps it to the whole window.
+            left = manager.left_in_window(principal, client_id, now_ms)
+            return min(most, max(left, most / max(manager.num_samples - 1, 1)))
+        # Differs: smooth pacing caps a fetch to a fifth of a second's worth, or to the burst.
+        tags = manager.tags(principal, client_id)
+        return manager.bound(tags) * min(manager.burst_of(tags), _SMOOTH_FETCH_S)
+
+
+def limits_of(finite: Collection[QuotaKey]) -> Limits:
+    """Return what the finite quotas of a client limit."""
+    return Limits(
+        bool(finite),
+        REQUEST in finite,
+        not PRODUCING.isdisjoint(finite),
+        not _FETCHING.isdisjoint(finite),
+    )
+
+
+Sensors = Mapping[str, Callable[[Tags], dict[str, Any]]]
+"""By released name of a quota type: how the sensor of a quota-id decides, as the journal's columns:
+``rule`` and windows; ``max_throttle_ms`` where a throttle is capped."""
+
+
+def sensors_of(managers: Mapping[QuotaKey, Any]) -> Sensors:
+    """Return what a replay must know of managers (by key, as ``Managers.by_key``)."""
+    return {key.name: partial(_sensor_of, manager) for key, manager in managers.items()}
+
+
+def _sensor_of(manager: Any, tags: Tags) -> dict[str, Any]:
+    if isinstance(manager, PacedQuotaManager):
+        burst_ms = round(manager.burst_of(tags) * 1e3)
+        windows = {"rule": "paced", "num_samples": 1, "window_ms": burst_ms}
+    else:
+        sampled = isinstance(manager, ClientQuotaManager)
+        windows = {
+            "rule": "sampled" if sampled else "bucket",
+            "num_samples": manager.num_samples,
+            "window_ms": manager.window_ms,
+        }
+    cap_ms = getattr(manager, "max_throttle_ms", None)
+    return windows | ({} if cap_ms is None else {"max_throttle_ms": cap_ms})
+
+
+def _byte_rate(
+    settings: Settings, kind: QuotaType, default: int, start_ms: int
+) -> ClientQuotaManager | PacedQuotaManager:
+    """Return the manager of a broker's byte rate, by ``headgate.pacing``."""
+    static = None if default >= 2**63 - 1 else float(default)
+    if settings.pacing == "smooth":
+        return PacedQuotaManager(
+            kind,
+            burst_ms=max(round(settings.pacing_burst_seconds * 1000), 1),
+            bursts={
+                entity_from_path(path): max(round(seconds * 1000), 1) / 1000.0
+                for path, seconds in settings.pacing_burst_overrides.items()
+            },
+            static_default=static,
+            rules=_rules(settings),
+            start_ms=start_ms,
+        )
+    return ClientQuotaManager(
+        kind,
+        num_samples=settings.quota_window_num,
+        window_ms=settings.quota_window_ms,
+        static_default=static,
+        rules=_rules(settings),
+        start_ms=start_ms,
+    )
+
+
+def _rules(settings: Settings) -> Rules:
+    """Return whose rules choose a quota's level (``headgate.quota.rules``)."""
+    return KAFKA_3_9 if settings.quota_rules == KAFKA_3_9.name else KAFKA_4

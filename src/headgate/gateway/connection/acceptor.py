@@ -1,0 +1,340 @@
+"""
+Take connections of one listener, no faster than its quotas allow (KIP-612).
+
+While a delay runs, or no slot is free, nothing is accepted: connections wait in the kernel's
+backlog. Accepting goes on when the delay is over *and* a slot is free.
+"""
+
+from __future__ import annotations
+
+import _socket
+import asyncio
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.gateway.log import get_logger
+from headgate.metrics.meters import BlockedMeter
+from headgate.throttle.connection import Outcome, host_address
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.journal import Journal
+    from headgate.metrics.meters import ListenerMeters
+    from headgate.throttle.connection import ConnectionQuotas
+
+log = get_logger("headgate.gateway")
+
+_AGAIN_MS: Final = 100
+"""Wait after a failure that the next connection may well have too."""
+MOST_PARKED: Final = 1_000
+"""Connections of addresses that come too fast and wait to be closed; if more come the one that
+waits longest is closed early, for each holds a descriptor."""
+_BATCH: Final = 32
+"""Connections taken per turn of the loop, so that a storm doesn't starve those at work."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Acceptor:
+    """
+    The accept loop of one listener of one broker.
+
+    Args:
+        sock: listening, not blocking.
+        listener: its name.
+        broker_id: for the journal.
+        quotas: of the broker.
+        meters: of the listener.
+        journal: told of every connection.
+        on_accept: called with the socket and the client's address as Java spells it.
+        now_ms: the clock.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: str,
+        broker_id: int,
+        quotas: ConnectionQuotas,
+        meters: ListenerMeters,
+        journal: Journal,
+        on_accept: Callable[[socket.socket, str], None],
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        self._sock = sock
+        self.listener = listener
+        self._broker_id = broker_id
+        self._quotas = quotas
+        self._meters = meters
+        self._journal = journal
+        self._on_accept = on_accept
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._reserved = False  # broker and listener are charged for the next connection
+        self._blocked_since_ms = 0
+        self._counts = False  # this wait is a quota's, not a failure's
+        if meters.blocked is None:
+            meters.blocked = BlockedMeter(now_ms())
+        self._blocked = meters.blocked
+        self._delay_ends_ms = 0
+        self._parked: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._listening = False
+        self._pending = pending(sock)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens: host and port."""
+        name = self._sock.getsockname()
+        return str(name[0]), int(name[1])
+
+    @property
+    def started(self) -> bool:
+        """Whether connections are, or were, accepted."""
+        return self._listening or self._reserved or bool(self._blocked_since_ms)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether who connects gets in, at once or when a delay is over or a slot is free."""
+        return (
+            self.started
+            and self._sock.fileno() >= 0
+            and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+        )
+
+    def start(self) -> None:
+        """Begin to accept."""
+        if not self._listening and self._sock.fileno() >= 0:
+            self._listening = True
+            self._loop.add_reader(self._sock.fileno(), self._ready)
+
+    def _stop(self) -> None:
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(self._sock.fileno())
+
+    def slot_freed(self) -> None:
+        """A connection closed or a limit changed: perhaps there is a slot now."""
+        if self._blocked_since_ms:
+            self._go_on()
+
+    def _ready(self) -> None:
+        try:
+            for _ in range(_BATCH):
+                # None is charged, or makes the others wait, before it is there.
+                if not self._reserve() or not self._accept() or not self._pending.poll(0):
+                    return
+        except Exception:
+            # The port stays readable: without a pause this would be the loop's only business.
+            log.exception("a connection couldn't be taken", listener=self.listener)
+            self._meters.closed["accept-failed"] += 1
+            self._pause()
+
+    def _reserve(self) -> bool:
+        """Charge the next connection; False when it has to wait."""
+        now = self._now_ms()
+        delay_ms = 0 if self._reserved else self.rate(now)
+        # Asked again of who waited: another listener's connection may have taken the slot.
+        if delay_ms <= 0 and self._quotas.slot_available(self.listener):
+            self._reserved = True
+            self._delay_ends_ms = 0
+            return True
+        if not self._reserved:
+            self._journal.connection(self._broker_id, self.listener, "", now, delay_ms)
+        self._reserved = True
+        self._stop()
+        self._counts = True
+        self._blocked_since_ms = now
+        self._delay_ends_ms = now + delay_ms
+        self._timer = self._loop.call_later(max(delay_ms, 1) / 1000, self._go_on)
+        return False
+
+    def rate(self, now_ms: int) -> int:
+        """Charge broker and listener for one connection; return how long it is delayed, ms."""
+        delay_ms = self._quotas.reserve(self.listener, now_ms)
+        if delay_ms > 0 and self._quotas.observing:
+            self._journal.connection(self._broker_id, self.listener, "", now_ms, delay_ms)
+            return 0
+        if delay_ms > 0:
+            self._meters.throttle_time.record(delay_ms, now_ms)
+        return delay_ms
+
+    def _pause(self) -> None:
+        """Accept nothing for a moment."""
+        self._stop()
+        self._counts = False
+        self._blocked_since_ms = self._now_ms()
+        self._delay_ends_ms = self._blocked_since_ms + _AGAIN_MS
+        self._timer = self._loop.call_later(_AGAIN_MS / 1000, self._go_on)
+
+    def _go_on(self) -> None:
+        now = self._now_ms()
+        # A clock that was set back behind the delay's begin would make it as long as it was set.
+        if self._blocked_since_ms <= now < self._delay_ends_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(
+                max(self._delay_ends_ms - now, 1) / 1000, self._go_on
+            )
+            return
+        # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
+        if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
+            return
+        if self._counts and now > self._blocked_since_ms:
+            self._blocked.mark(now - self._blocked_since_ms, now)
+        self._blocked_since_ms = 0
+        self.start()
+
+    def _accept(self) -> bool:
+        try:
+            sock, peer = accept(self._sock)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            # Out of descriptors: wait, rather than spin on a readable listener.
+            self._meters.closed[f"accept-{error.errno}"] += 1
+            self._pause()
+            return False
+        self._reserved = False
+        try:
+            self.admit(sock, host_address(str(peer[0])))
+        except BaseException:
+            sock.close()
+            raise
+        return True
+
+    def admit(self, sock: socket.socket, address: str) -> None:
+        """Take over a connection that was rated, unless its address has too many or too fast."""
+        now = self._now_ms()
+        outcome, throttle_ms = self._quotas.admit(self.listener, address, now)
+        self._journal.connection(self._broker_id, self.listener, address, now, throttle_ms)
+        if outcome is Outcome.THROTTLED:
+            self._meters.closed["ip-connection-rate"] += 1
+            self._meters.ip_throttle_time.record(throttle_ms, now)
+            self._parked[sock] = self._loop.call_later(throttle_ms / 1000, self._close_parked, sock)
+            if len(self._parked) > MOST_PARKED:
+                self._close_parked(next(iter(self._parked)))
+        elif outcome is Outcome.TOO_MANY:
+            self._meters.closed["max-connections-per-ip"] += 1
+            self._quotas.release(self.listener, address)
+            sock.close()
+        else:
+            self._meters.accepted += 1
+            try:
+                self._on_accept(sock, address)
+            except BaseException:
+                self._quotas.release(self.listener, address)
+                raise
+
+    def _close_parked(self, sock: socket.socket) -> None:
+        timer = self._parked.pop(sock, None)
+        if timer is not None:
+            timer.cancel()
+        with contextlib.suppress(OSError):
+            sock.close()
+
+    def stop_accepting(self) -> None:
+        """Take no more connections; the port stays bound until ``close``."""
+        self._stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._blocked_since_ms = 0
+
+    def close(self) -> None:
+        """Close the port and what is parked."""
+        self.stop_accepting()
+        for sock in list(self._parked):
+            self._close_parked(sock)
+        self._sock.close()
+
+
+class Accepted(socket.socket):
+    """
+    A client's socket that tells its family and type as numbers.
+
+    The loop asks for them some five times while it takes a connection over, and making an enum's
+    member of the number each time costs more than all else of it here.
+    """
+
+    __slots__ = ()
+    family = _socket.socket.family  # type: ignore[assignment]
+    type = _socket.socket.type  # type: ignore[assignment]
+
+
+def accept(listening: socket.socket) -> tuple[Accepted, Any]:
+    """
+    Take a connection, as ``socket.accept`` does, that isn't blocking.
+
+    Raises:
+        OSError: as of ``socket.accept``.
+    """
+    fd, peer = listening._accept()  # type: ignore[attr-defined]
+    sock = Accepted(_family(listening), socket.SOCK_STREAM, 0, fd)
+    sock.setblocking(False)
+    return sock, peer
+
+
+_family = _socket.socket.family.__get__
+
+
+def pending(sock: socket.socket) -> select.poll:
+    """Return what tells at once, by ``poll(0)``, whether a connection waits to be accepted."""
+    made = select.poll()
+    made.register(sock, select.POLLIN)
+    return made
+
+
+def size_buffers(sock: socket.socket, send_bytes: int, receive_bytes: int) -> None:
+    """
+    Set the kernel's buffers of an accepted connection.
+
+    Args:
+        sock: the connection; if it is gone already, who reads from it will see.
+        send_bytes: ``socket.send.buffer.bytes``; -1 leaves the size to the system.
+        receive_bytes: ``socket.receive.buffer.bytes``; likewise.
+    """
+    for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+        if size >= 0:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """
+    Open a listening socket.
+
+    Args:
+        host: "" is every interface (IPv6 with IPv4 where there is IPv6).
+        port: 0 lets the system choose.
+        backlog: ``socket.listen.backlog.size``.
+
+    Raises:
+        OSError: the port is in use, or the address isn't this machine's.
+    """
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    else:
+        try:
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            address = ("::", port)
+        except OSError:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            address = ("0.0.0.0", port)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,65 @@
+"""
+Notice clients that hang up while nothing is read from them.
+
+A transport that doesn't read doesn't see its peer's FIN. Linux tells it apart from data
+(EPOLLRDHUP), so one epoll descriptor, itself watched by the event loop, covers all muted
+connections. Elsewhere than on Linux such a connection goes when its mute is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.gateway.connection.link import Link
+
+
+class HangupWatch:
+    """Watch the sockets of paused links; close a link whose client has gone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._links: dict[int, Link] = {}
+        self._fds: dict[Link, int] = {}
+        self._epoll: Any = None
+        if hasattr(select, "epoll"):
+            self._epoll = select.epoll()
+            loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def watch(self, link: Link) -> None:
+        """Look after a link that isn't read from now on."""
+        sock = link.client.transport.get_extra_info("socket")
+        if self._epoll is None or sock is None:
+            return
+        fd = sock.fileno()
+        if fd < 0 or link in self._fds:
+            return
+        with contextlib.suppress(OSError):
+            self._epoll.register(fd, select.EPOLLRDHUP | select.EPOLLONESHOT)
+            self._links[fd] = link
+            self._fds[link] = fd
+
+    def forget(self, link: Link) -> None:
+        """The link is read again, or closed."""
+        fd = self._fds.pop(link, None)
+        if fd is None:
+            return
+        del self._links[fd]
+        with contextlib.suppress(OSError, ValueError):
+            self._epoll.unregister(fd)
+
+    def _ready(self) -> None:
+        for fd, _ in self._epoll.poll(0):
+            link = self._links.get(fd)
+            if link is not None:
+                link.client_gone("hung up while muted")
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None

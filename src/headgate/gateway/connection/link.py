@@ -1,0 +1,358 @@
+"""
+One client connection on the event loop: two transports, a session between them.
+
+Backpressure: the high-water mark is 0, so a side that can't take everything at once stops the
+reading of the other side until it has drained; a link keeps at most a buffer per direction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
+from headgate.gateway.connection.refusals import DELAYED
+from headgate.gateway.connection.transports import BrokerSide, ClientSide
+from headgate.gateway.session.commands import (
+    Ask,
+    AwaitTurn,
+    Close,
+    PauseBroker,
+    PauseClient,
+    ResumeBroker,
+    ResumeClient,
+    WakeAt,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.refusals import Refusals
+    from headgate.gateway.connection.transports import ReadBuffer
+    from headgate.gateway.session.session import Session
+
+LATE_ANSWER_S: Final = 10.0
+"""How long the answer to a fetch is waited for whose client has gone, to be charged; clients let
+brokers wait half a second for records. Until then the connection counts as open."""
+SET_BACK_MS: Final = 10
+"""A wall clock further behind than the loop's timers are early was set back meanwhile."""
+
+_wall_ns: Final = time.time_ns
+
+
+class Link:
+    """
+    A client's connection and its upstream twin.
+
+    Args:
+        session: decides everything.
+        buffer: the loop's read buffer.
+        hangup: tells of clients that go while nothing is read from them.
+        on_ask: answers an ``Ask``; called with the link and the question.
+        on_closed: called once, with the link, the reason and a detail.
+        refusals: where a client that is refused waits for that; None: it is told at once.
+    """
+
+    __slots__ = (
+        "_account",
+        "_broker_paused",
+        "_buffer",
+        "_hangup",
+        "_on_ask",
+        "_on_closed",
+        "_paused",
+        "_refusals",
+        "_starved",
+        "_waits",
+        "broker",
+        "bytes_in",
+        "bytes_out",
+        "client",
+        "closed",
+        "connected",
+        "kept",
+        "opened_ms",
+        "session",
+        "tasks",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        buffer: ReadBuffer,
+        hangup: HangupWatch,
+        on_ask: Callable[[Link, Ask], None],
+        on_closed: Callable[[Link, str, str], None],
+        refusals: Refusals | None = None,
+    ) -> None:
+        self.session = session
+        self.client = ClientSide(self, buffer)
+        self.broker = BrokerSide(self, buffer)
+        self.bytes_in = self.bytes_out = 0
+        self.opened_ms = _wall_ns() // 1_000_000
+        self.closed: str | None = None
+        self.connected: Callable[[], None] | None = None
+        self.tasks: set[Any] = set()
+        self.kept: Any = None  # lives as long as the link
+        self._paused = self._broker_paused = False
+        self._buffer = buffer
+        self._account: Account | None = None  # of the pool, once it holds something
+        self._starved = False  # the pool has no room for more
+        self._refusals = refusals
+        self._waits = False  # it was refused, and isn't told yet
+        self._hangup = hangup
+        self._on_ask = on_ask
+        self._on_closed = on_closed
+
+    def client_connected(self) -> None:
+        """The client's transport is up, TLS included."""
+        if self.connected is not None:
+            self.connected()
+
+    def upstream_ready(self) -> None:
+        """The broker's transport is up."""
+        self.session.upstream_ready(_wall_ns() // 1_000_000)
+        self.settle()
+
+    def settle(self) -> None:
+        """Write what the session has to say and do what it commands, until it has nothing left."""
+        session = self.session
+        if session.closed is not None and self._must_wait(session.closed.reason):
+            return
+        while True:
+            if session.to_client:
+                self.client.send(session.to_client)
+            if session.to_broker:
+                self.broker.send(session.to_broker)
+            if not session.commands:
+                if session.retains or self._account is not None:
+                    self.weigh()
+                return
+            commands = session.commands
+            session.commands = []
+            for command in commands:
+                kind = command.__class__
+                if kind is WakeAt:
+                    self.client.freely = False
+                    self._wake_at(command.t_ms)  # type: ignore[union-attr]
+                elif kind is Ask:
+                    self.client.freely = False
+                    self._on_ask(self, command)  # type: ignore[arg-type]
+                elif kind is PauseClient:
+                    self._paused = True
+                    self.client_reading()
+                    if self.client.transport is not None:
+                        self._hangup.watch(self)
+                elif kind is ResumeClient:
+                    self._paused = False
+                    self._hangup.forget(self)
+                    self.client_reading()
+                elif kind is PauseBroker or kind is ResumeBroker:
+                    self._broker_paused = kind is PauseBroker
+                    self.broker_reading(not self.client.full)
+                elif kind is AwaitTurn:
+                    command.hold.nudge = self._nudged  # type: ignore[union-attr]
+                elif kind is Close:
+                    self.close(command.reason, command.detail)  # type: ignore[union-attr]
+
+    def weigh(self) -> None:
+        """Tell the pool what is held here, and read no further while it has no room."""
+        account = self._account
+        session = self.session
+        if self.closed is not None:
+            return
+        retained = session.retained()
+        owed = self.client.owed + self.broker.owed
+        if account is None:
+            if retained + owed <= MINIMUM_BYTES:
+                return
+            account = self._account = Account(self._go_on, self._give_up)
+        elif retained + owed == account.size <= MINIMUM_BYTES:
+            return
+        if not session.known:
+            kind = Kind.UNKNOWN
+        else:
+            kind = Kind.OURS if session.made_to_wait and not owed else Kind.KNOWN
+        now_ms = time.monotonic_ns() // 1_000_000
+        starved = not self._buffer.pool.hold(account, retained + owed, kind, now_ms)
+        if starved != self._starved:
+            self._starved = starved
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """The pool has no room for more, or has it again."""
+        self.client_reading()
+        if self.session.collects_answer or not self._starved:
+            self.broker_reading(not self.client.full)
+        if self._starved:
+            if self.client.transport is not None:
+                self._hangup.watch(self)
+        elif not self._paused:
+            self._hangup.forget(self)
+
+    def _go_on(self) -> None:
+        """The pool has room again."""
+        if self.closed is None:
+            self._starved = False
+            self._read_or_not()
+
+    def _give_up(self) -> None:
+        """The pool is full, and this one holds much of it and does nothing."""
+        held = 0 if self._account is None else self._account.size
+        self.close("memory", f"{held} bytes held for {STUCK_MS} ms while others waited for room")
+
+    def _must_wait(self, reason: str) -> bool:
+        """Have a refused client wait for its answer and its end (``refusals``), once."""
+        if self._waits:
+            return True
+        refusals = self._refusals
+        if (
+            refusals is None
+            or self.closed is not None
+            or reason not in DELAYED
+            or not refusals.hold(self, self._tell)
+        ):
+            return False
+        self._waits = True
+        session = self.session
+        # What lies in the loop's buffer is another's by then.
+        session.to_client[:] = [b"".join(session.to_client)]
+        session.to_broker.clear()
+        self.broker.abort()
+        return True
+
+    def _tell(self) -> None:
+        """Tell a client that waits for it that it was refused."""
+        self._waits = False
+        refusals, self._refusals = self._refusals, None
+        if refusals is not None:
+            refusals.forget(self)
+        self.settle()
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Refuse the client for what isn't its session's to see."""
+        session = self.session
+        if self.closed is None and session.closed is None:
+            session.closed = Close(reason, detail)
+            session.commands.append(session.closed)
+            session.abandon(_wall_ns() // 1_000_000)
+            self.settle()
+
+    def answer(self, ask: Ask, frame: bytes) -> None:
+        """Answer a question ourselves."""
+        self.session.answer(ask, frame, _wall_ns() // 1_000_000)
+        self.settle()
+
+    def forward(
+        self, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None = None
+    ) -> None:
+        """Pass a question on to the broker."""
+        self.session.forward(ask, frame, merge)
+        self.settle()
+
+    def resume(self, ask: Ask) -> None:
+        """Go on with a client whose token's owner was looked up."""
+        self.session.resume(ask, _wall_ns() // 1_000_000)
+        self.settle()
+
+    def client_reading(self) -> None:
+        """Read from the client unless the session or the broker's side is full."""
+        transport = self.client.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._paused or self._starved or self.broker.full:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def broker_reading(self, on: bool) -> None:
+        """Read from the broker unless the client's side is full."""
+        transport = self.broker.transport
+        if transport is None or transport.is_closing():
+            return
+        if on and not (self._broker_paused or (self._starved and self.session.collects_answer)):
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _nudged(self) -> None:
+        """The session's turn has come; what nudges may be another session at work."""
+        asyncio.get_running_loop().call_soon(self._wake, 0)
+
+    def stalled(self, on: bool) -> None:
+        """The client's side is full, or was: no answers are read meanwhile."""
+        session = self.session
+        if session.closed is None:
+            session.stalled(on, _wall_ns() // 1_000_000)
+            if session.commands:
+                asyncio.get_running_loop().call_soon(self.settle)
+
+    def _wake_at(self, t_ms: int) -> None:
+        delay_ms = t_ms - _wall_ns() // 1_000_000
+        # The loop's timers have whole milliseconds and may be early by one; the session asks again.
+        asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
+
+    def _wake(self, t_ms: int) -> None:
+        if self.closed is None:
+            now_ms = _wall_ns() // 1_000_000
+            # The loop's own clock is never set and has counted the whole delay.
+            self.session.wake(now_ms, t_ms if t_ms - now_ms > SET_BACK_MS else 0)
+            self.settle()
+
+    def lost(self, side: str, exc: Exception | None) -> None:
+        """One side's connection has gone."""
+        if self.closed is not None or (self._waits and side == "broker"):
+            return
+        identity = self.session.identity
+        if side == "client":
+            self.client_gone(str(exc or ""))
+        elif identity.close_reason is not None:
+            self.close(identity.close_reason, identity.close_text)
+        else:
+            self.close("upstream-gone", str(exc or ""))
+
+    def client_gone(self, detail: str) -> None:
+        """The client has hung up: close, once all is known that it is charged for."""
+        session = self.session
+        if self.closed is not None or session.gone:
+            return
+        if self._waits or not session.client_gone(_wall_ns() // 1_000_000):
+            self.close("client-gone", detail)
+            return
+        self._hangup.forget(self)
+        self.client.abort()
+        self.client.full = False
+        self.broker_reading(True)
+        asyncio.get_running_loop().call_later(LATE_ANSWER_S, self.close, "client-gone", detail)
+        self.settle()
+
+    def close(self, reason: str, detail: str = "") -> None:
+        """Close both sides, once; what the client is still owed is sent first."""
+        if self._waits:  # it is told now, and keeps the reason for which it was refused
+            self._tell()
+            return
+        if self.closed is not None:
+            return
+        self.closed = reason
+        if self.session.closed is None:
+            self.session.closed = Close(reason, detail)
+            self.session.abandon(_wall_ns() // 1_000_000)
+        self._hangup.forget(self)
+        if self._account is not None:
+            self._buffer.pool.forget(self._account)
+            self._account = None
+        for task in self.tasks:
+            task.cancel()
+        with contextlib.suppress(Exception):
+            if reason == "client-gone":
+                self.client.abort()
+            elif reason == "drained":
+                self.client.say_goodbye()
+            else:
+                self.client.close()
+            # A half-sent request must not look like a whole one's end: just go.
+            self.broker.abort()
+        self._on_closed(self, reason, detail)

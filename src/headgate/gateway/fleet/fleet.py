@@ -1,0 +1,208 @@
+"""
+The workers of one ``headgate serve`` as its supervisor sees them: their health and metrics in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.gateway.fleet import worker
+from headgate.gateway.fleet.pipe import LineLost, Pipe
+from headgate.gateway.fleet.watchdog import KILLS, until_hung, until_stuck
+from headgate.metrics.expose import Drawn, draw
+from headgate.metrics.samples import Sample
+from headgate.wire.schema import finish
+
+ANSWER_S: Final = 2.0
+"""A worker that is silent for longer counts as not there."""
+METRICS_S: Final = 8.0
+"""How long a worker may draw its metrics beside its traffic: Prometheus waits ten seconds."""
+NOT_STARTED: Final = "not started yet"
+STARTING: Final = "starting"
+REASONS: Final = ("ended", "hung")
+"""Why a worker is started again."""
+
+T = TypeVar("T")
+
+
+class Fleet:
+    """
+    One worker per broker, each at the end of a line.
+
+    Args:
+        brokers: whom the workers front.
+        answer_s: the longest wait for a worker, seconds.
+    """
+
+    def __init__(self, brokers: Iterable[int], answer_s: float = ANSWER_S) -> None:
+        self._answer_s = answer_s
+        self._pipes: dict[int, Pipe] = {}
+        self._away: dict[int, str] = dict.fromkeys(brokers, NOT_STARTED)
+        self._lost: Counter[tuple[int, str]] = Counter()
+        self._killed: Counter[tuple[int, str]] = Counter()
+
+    @property
+    def brokers(self) -> list[int]:
+        """The brokers that have, or should have, a worker."""
+        return sorted({*self._pipes, *self._away})
+
+    async def start(self, broker: int, sock: socket.socket) -> None:
+        """A worker was started, at the other end of a connected socket."""
+
+        async def told(question: str, body: bytes) -> bytes:
+            if question == worker.HELLO and self._pipes.get(broker) is pipe:
+                self._away.pop(broker, None)
+            return worker.NOTHING
+
+        pipe = Pipe(told)
+        self._away[broker] = STARTING
+        self._pipes[broker] = pipe
+        await pipe.open(sock)
+
+    async def until_hung(self, broker: int, timeout_s: float) -> bool:
+        """
+        Wait until a worker hangs: it says nothing for so many seconds.
+
+        Returns:
+            False: it has gone before.
+        """
+        return await until_hung(self._pipes[broker], timeout_s)
+
+    async def until_stuck(
+        self,
+        broker: int,
+        timeout_s: float,
+        stopping: asyncio.Event,
+        exit_s: float | Callable[[], float],
+    ) -> str:
+        """
+        Wait until a worker has to be killed; cancelled when it ends by itself.
+
+        Args:
+            broker: whose.
+            timeout_s: how long it may say nothing.
+            stopping: set when all were told to end.
+            exit_s: how long it may take to end.
+
+        Returns:
+            Why, of ``watchdog.KILLS``; it is counted.
+        """
+        why = await until_stuck(until_hung(self._pipes[broker], timeout_s), stopping, exit_s)
+        self._killed[broker, why] += 1
+        return why
+
+    def lost(self, broker: int, reason: str) -> None:
+        """A worker is started again; why, of ``REASONS``."""
+        self._lost[broker, reason] += 1
+
+    def left(self, broker: int, why: str) -> None:
+        """A worker has ended, or its broker is to have one soon."""
+        pipe = self._pipes.pop(broker, None)
+        if pipe is not None:
+            pipe.close()
+        self._away[broker] = why
+
+    async def health(self) -> str | None:
+        """Say which workers don't live or don't answer, a line each; None: all do."""
+        statuses = await self.statuses()
+        return _lines({b: s for b, s in statuses.items() if isinstance(s, str)})
+
+    async def ready(self) -> str | None:
+        """Say which workers aren't ready and why, a line each; None: all are."""
+        why: dict[int, str] = {}
+        for broker, status in (await self.statuses()).items():
+            if isinstance(status, str):
+                why[broker] = status
+            elif status.not_ready is not None:
+                why[broker] = status.not_ready
+        return _lines(why)
+
+    async def note(self) -> str | None:
+        """Say what workers serve without, a line each; None: nothing is missing."""
+        statuses = await self.statuses()
+        return _lines({b: s.note for b, s in statuses.items() if not isinstance(s, str) and s.note})
+
+    async def metrics(self) -> list[Drawn]:
+        """Return what every worker that answers has drawn, and which do."""
+        found = await self.ask(
+            worker.METRICS, worker.METRICS_DECODER, answer_s=max(METRICS_S, self._answer_s)
+        )
+        samples: list[Sample] = []
+        for broker in self.brokers:
+            at = (("broker", str(broker)),)
+            samples.append(Sample("headgate_worker_up", at, float(broker in found)))
+            for why in REASONS:
+                count = float(self._lost[broker, why])
+                labels = (*at, ("reason", why))
+                samples.append(Sample("headgate_worker_restarts_total", labels, count))
+            for why in KILLS:
+                count = float(self._killed[broker, why])
+                labels = (*at, ("reason", why))
+                samples.append(Sample("headgate_worker_kills_total", labels, count))
+        return [*found.values(), finish(draw(samples))]
+
+    async def statuses(self) -> dict[int, worker.Status | str]:
+        """Return how each broker's worker is, or why it can't be asked."""
+        asked = self._pipes.keys() - self._away.keys()
+        found = await self.ask(worker.STATUS, worker.STATUS_DECODER)
+        silent = dict.fromkeys(asked - found.keys(), "no answer")
+        return {**silent, **found, **self._away}
+
+    async def ask(
+        self,
+        question: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        bodies: Mapping[int, bytes] | None = None,
+        answer_s: float | None = None,
+    ) -> dict[int, T]:
+        """
+        Ask every worker at once.
+
+        Args:
+            question: of ``headgate.gateway.fleet.worker``.
+            decoder: of the answer.
+            bodies: what goes with it, by broker; a broker left out isn't asked. None: nothing.
+            answer_s: the longest wait, seconds; None: as for every question.
+
+        Returns:
+            The answers of those that gave one, in time and understood.
+        """
+        asked = [
+            (broker, pipe)
+            for broker, pipe in self._pipes.items()
+            if broker not in self._away and (bodies is None or broker in bodies)
+        ]
+        answers = await asyncio.gather(
+            *(
+                self._ask(p, question, decoder, (bodies or {}).get(b, worker.NOTHING), answer_s)
+                for b, p in asked
+            )
+        )
+        return {
+            broker: answer[0]
+            for (broker, _), answer in zip(asked, answers, strict=True)
+            if answer is not None
+        }
+
+    async def _ask(
+        self,
+        pipe: Pipe,
+        question: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        body: bytes,
+        answer_s: float | None,
+    ) -> tuple[T] | None:
+        try:
+            return (decoder.decode(await pipe.ask(question, body, answer_s or self._answer_s)),)
+        except (LineLost, msgspec.MsgspecError):
+            return None  # gone, silent, or of another release that was installed meanwhile
+
+
+def _lines(why: dict[int, str]) -> str | None:
+    return "\n".join(f"broker {b}: {text}" for b, text in sorted(why.items())) or None

@@ -1,0 +1,270 @@
+"""
+Each broker is fronted by exactly one live worker: leases with fencing, and standbys that wait.
+
+A worker takes the lease of a broker before it opens the broker's ports, and renews it three times
+per ttl. One that can't have it is a standby: it asks again until the lease is free, which it is at
+once if its holder is known to be dead (``instance``).
+
+When a worker loses its lease it stops fronting the broker at once. When the store can't be asked,
+nobody can take the lease from us, or we can't know: a worker that has seen a standby lately then
+stops after one ttl (two gateways never serve one broker); one that is alone goes on, with the last
+known quotas. A store that doesn't answer at all is one that can't be asked: no renewal is waited
+for beyond the lease it should renew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headgate.errors import StoreError
+from headgate.gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from headgate.gateway.fleet.instance import Instance
+    from headgate.store.base import Lease, QuotaStore
+
+log = get_logger("headgate.gateway")
+
+T = TypeVar("T")
+
+_RENEWALS: Final = 3
+"""Renewals per ttl: two may fail before the lease runs out."""
+_STOP_AT: Final = 0.9
+"""Part of a ttl after which a renewal that hangs is given up: what is left is for closing."""
+_ASKS: Final = 5
+"""How often per ttl a standby asks: it takes over within 1.2 ttl of the last renewal."""
+
+
+class Leases:
+    """
+    The leases of one worker.
+
+    Args:
+        store: where they are kept.
+        prefix: of the leases' names; says which cluster is fronted.
+        instance: this worker's name, and the names of those known to be dead.
+        ttl_ms: ``headgate.lease.ttl.ms``.
+        on_thread: runs what may wait off the loop.
+        on_lost: called with a broker that this worker must stop fronting.
+        monotonic: a clock in seconds.
+    """
+
+    def __init__(
+        self,
+        store: QuotaStore,
+        prefix: str,
+        instance: Instance,
+        ttl_ms: int,
+        on_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+        on_lost: Callable[[int], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._instance = instance
+        self._owner = instance.owner
+        self._ttl_ms = ttl_ms
+        self._on_thread = on_thread
+        self._on_lost = on_lost
+        self._monotonic = monotonic
+        self._held: dict[int, Lease] = {}
+        self._renewed_at: dict[int, float] = {}
+        self._standby: Lease | None = None
+        self._others = False
+        self._reachable = True
+        self._trouble: str | None = None
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Broker to the fencing epoch of the lease held."""
+        return {broker: lease.epoch for broker, lease in self._held.items()}
+
+    def name_of(self, broker_id: int) -> str:
+        """Return the name of a broker's lease in the store."""
+        return f"{self._prefix}/broker/{broker_id}"
+
+    async def take(self, broker_id: int) -> bool:
+        """
+        Try to take a broker's lease.
+
+        Returns:
+            Whether it is ours now.
+
+        Raises:
+            StoreError: the store can't be asked.
+        """
+        asked_at = self._monotonic()
+        name = self.name_of(broker_id)
+        lease = await self._on_thread(
+            lambda: self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
+        )
+        if lease is None:
+            return False
+        if (self._monotonic() - asked_at) * 1000 >= self._ttl_ms * _STOP_AT:
+            return False  # the answer took so long that the lease may be somebody else's by now
+        self._held[broker_id] = lease
+        self._renewed_at[broker_id] = asked_at
+        return True
+
+    async def wait_for(self, broker_id: int) -> None:
+        """Stand by until a broker's lease is ours."""
+        while True:
+            try:
+                if await self.take(broker_id):
+                    break
+                await self._stand_by()
+            except StoreError as error:
+                self._say_reachable(False, error)
+            except Exception as error:
+                # Nobody else would ever take over: whatever it was, ask again.
+                self._fell(error)
+            await asyncio.sleep(self._ttl_ms / 1000 / _ASKS)
+
+        try:
+            await self._stand_down()
+        except Exception as error:
+            self._fell(error)  # it runs out by itself; the broker's lease is ours
+
+    async def _stand_by(self) -> None:
+        """Let an active worker know that somebody waits."""
+        if self._standby is None or not await self._on_thread(self._standby.renew):
+            self._standby = await self._on_thread(
+                lambda: self._store.lease(f"{self._prefix}/standby", self._owner, self._ttl_ms * 2)
+            )
+
+    async def _stand_down(self) -> None:
+        if self._standby is not None:
+            standby, self._standby = self._standby, None
+            await self._soon(standby.release, self._monotonic())
+
+    async def keep(self) -> None:
+        """Renew until cancelled; tell of every lease that is lost."""
+        while True:
+            await asyncio.sleep(self._ttl_ms / 1000 / _RENEWALS)
+            try:
+                await self.renew()
+            except Exception as error:
+                self._fell(error)  # nothing may end the renewals: others would serve as well
+
+    async def renew(self) -> None:
+        """Renew every lease once."""
+        for broker_id, lease in list(self._held.items()):
+            if self._held.get(broker_id) is not lease:
+                continue  # given up while another was renewed
+            asked_at = self._monotonic()
+            if self._others and (asked_at - self._renewed_at[broker_id]) * 1000 >= self._ttl_ms:
+                # This worker hung: somebody else may serve by now, so don't even ask first.
+                self._lose(broker_id, "it ran out meanwhile, and a standby waits")
+                continue
+            try:
+                kept = await self._soon(lease.renew, self._renewed_at[broker_id])
+                self._say_reachable(True)
+            except StoreError as error:
+                self._say_reachable(False, error)
+                self._not_renewed(broker_id, lease, asked_at)
+                continue
+            except Exception as error:
+                # As above: a lease that isn't renewed is somebody else's soon, whatever the reason.
+                self._fell(error)
+                self._not_renewed(broker_id, lease, asked_at)
+                continue
+            if self._held.get(broker_id) is not lease:
+                continue  # given up, or taken anew, while the store was asked
+            if kept:
+                self._renewed_at[broker_id] = asked_at
+            else:
+                self._lose(broker_id, "another worker has it")
+        if self._held and self._reachable:
+            await self._look_for_others()
+
+    def _not_renewed(self, broker_id: int, lease: Lease, asked_at: float) -> None:
+        """Stop fronting in time if somebody waits; else the next renewal may work."""
+        if not self._others or self._held.get(broker_id) is not lease:
+            return
+        ttl_s = self._ttl_ms / 1000
+        renewed_at = self._renewed_at[broker_id]
+        if (
+            asked_at - renewed_at >= ttl_s * (_RENEWALS - 1) / _RENEWALS
+            or self._monotonic() - renewed_at >= ttl_s * _STOP_AT
+        ):
+            self._lose(broker_id, "the store can't be asked and a standby waits")
+
+    async def _soon(self, function: Callable[[], T], renewed_at: float) -> T:
+        """
+        Ask the store, no longer than a lease lasts that was renewed at a time.
+
+        Raises:
+            StoreError: it can't be asked, or doesn't answer.
+        """
+        left_s = renewed_at + self._ttl_ms / 1000 * _STOP_AT - self._monotonic()
+        try:
+            async with asyncio.timeout(max(left_s, self._ttl_ms / 1000 / 100)):
+                answer: T = await self._on_thread(function)
+                return answer
+        except TimeoutError:
+            raise StoreError("the store doesn't answer", retriable=True) from None
+
+    async def _look_for_others(self) -> None:
+        """Find out whether a standby waits: then its lease can't be had."""
+        oldest = min(self._renewed_at.values())
+        try:
+            lease = await self._soon(
+                lambda: self._store.lease(
+                    f"{self._prefix}/standby", f"{self._owner}/active", self._ttl_ms
+                ),
+                oldest,
+            )
+            self._others = lease is None
+            if lease is not None:
+                await self._soon(lease.release, oldest)
+        except StoreError as error:
+            self._say_reachable(False, error)
+        except Exception as error:
+            self._fell(error)
+
+    def _fell(self, error: Exception) -> None:
+        """Say that a store failed in a way that it shouldn't."""
+        log.error("a lease couldn't be asked for", error=repr(error), exc_info=error)
+        self._say_reachable(False, StoreError(str(error)))
+
+    def _lose(self, broker_id: int, why: str) -> None:
+        log.error("lease lost: not fronted here any more", broker=broker_id, why=why)
+        del self._held[broker_id]
+        del self._renewed_at[broker_id]
+        self._on_lost(broker_id)
+
+    def _say_reachable(self, reachable: bool, error: StoreError | None = None) -> None:
+        if reachable != self._reachable:
+            if reachable:
+                log.info("the store answers again")
+            else:
+                log.warning("the store can't be reached, the last quotas stay", error=str(error))
+        self._reachable = reachable
+        self._trouble = None if reachable else str(error)
+
+    @property
+    def trouble(self) -> str | None:
+        """Say why the store couldn't be changed when a lease was to be renewed last, or None."""
+        return self._trouble
+
+    async def give_up(self, broker_id: int) -> None:
+        """Release a broker's lease, so that a standby needn't wait for its end."""
+        lease = self._held.pop(broker_id, None)
+        self._renewed_at.pop(broker_id, None)
+        if lease is not None:
+            try:
+                await self._soon(lease.release, self._monotonic())
+            except Exception as error:
+                log.warning("lease not released", broker=broker_id, error=str(error))
+
+    async def close(self) -> None:
+        """Release everything."""
+        for broker_id in list(self._held):
+            await self.give_up(broker_id)
+        try:
+            await self._stand_down()
+        except Exception as error:
+            log.warning("standby lease not released", error=str(error))

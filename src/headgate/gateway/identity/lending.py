@@ -1,0 +1,238 @@
+"""
+With which credentials an mTLS client goes upstream: the broker never sees its certificate.
+
+Mapped to its principal in ``headgate.upstream.credentials.file``, else
+``headgate.upstream.shared.*`` if enabled, else none: the client is refused. The gateway's own
+admin credentials are never lent.
+
+The file::
+
+    credentials:
+      - principal: alice
+        sasl.mechanism: SCRAM-SHA-512
+        sasl.username: alice
+        sasl.password: alice-secret
+      - principal: etl
+        ssl.keystore.location: /etc/headgate/etl.pem
+
+A TLS context takes up to 20 ms to make, most of it for the system's authorities. So there is one
+for each set of ``ssl.*``, made when it is first needed, and again when its files have changed; a
+reload makes a new ``Lending``, and with it all anew.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import yaml
+
+from headgate.config.kinds import Password
+from headgate.config.listeners import SecurityProtocol
+from headgate.errors import ConfigError
+from headgate.gateway.connection.tls import client_context
+from headgate.gateway.log import get_logger
+from headgate.quota.file import as_yaml
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headgate.config.settings import ClientSecurity, Settings, Tls
+
+log = get_logger("headgate.gateway")
+
+_SASL: Final = ("sasl.mechanism", "sasl.username", "sasl.password")
+_SSL: Final = (
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.password",
+    "ssl.key.password",
+)
+_SECRET: Final = frozenset({"sasl.password", "ssl.keystore.password", "ssl.key.password"})
+_MOST_CONTEXTS: Final = 256
+"""Contexts kept; one with the system's authorities takes about a megabyte."""
+_QUOTE: Final = "a value with a special character, as passwords have them, goes into quotes: 'p@ss'"
+
+
+class _Made(NamedTuple):
+    """A context, and how the files it was made from looked before they were read."""
+
+    context: ssl.SSLContext
+    files: tuple[tuple[int, int, int] | None, ...]
+
+
+class Lending:
+    """
+    The credentials lent to principals.
+
+    Args:
+        settings: of the listener.
+        protocol: what the upstream speaks.
+
+    Raises:
+        ConfigError: the file can't be read, every mistake at once.
+    """
+
+    def __init__(self, settings: Settings, protocol: SecurityProtocol) -> None:
+        self._protocol = protocol
+        self._shared = settings.upstream_shared if settings.upstream_shared_enable else None
+        self._base = settings.upstream_shared
+        self._trust = settings.upstream_ssl
+        self._mapped: Mapping[str, ClientSecurity] = {}
+        self._contexts: dict[Tls, _Made] = {}
+        self._making = threading.Lock()
+        problems = [] if self._shared is None else self._wrong_shared(settings)
+        if problems:
+            raise ConfigError(problems)
+        where = settings.upstream_credentials_file
+        if where is not None:
+            self._mapped = self._read(Path(where))
+
+    def _wrong_shared(self, settings: Settings) -> list[str]:
+        """Say what keeps the shared credentials from ever logging in."""
+        prefix, shared, problems = "headgate.upstream.shared.", settings.upstream_shared, []
+        given = f"{prefix}security.protocol"
+        if given in settings.given and shared.security_protocol is not self._protocol:
+            problems.append(
+                f"{given}={shared.security_protocol}, but clients' connections go on in "
+                f"{self._protocol} (headgate.upstream.security.protocol)"
+            )
+        if self._protocol.sasl and not (shared.sasl_username and shared.sasl_password):
+            problems.append(
+                f"the upstream speaks {self._protocol}: {prefix}enable needs "
+                f"{prefix}sasl.username and {prefix}sasl.password"
+            )
+        return problems
+
+    def lend(self, principal: str) -> ClientSecurity | None:
+        """Return what a principal goes upstream with; None: it is refused."""
+        found = self._mapped.get(principal)
+        if found is not None:
+            return found
+        if self._shared is None:
+            return None
+        return replace(self._shared, security_protocol=self._protocol)
+
+    def ready_context(self, tls: Tls) -> ssl.SSLContext | None:
+        """Return the context of these ``ssl.*`` if there is one and its files haven't changed."""
+        made = self._contexts.get(tls)
+        return made.context if made is not None and made.files == _looks(tls) else None
+
+    def context(self, tls: Tls) -> ssl.SSLContext:
+        """
+        Return the context of these ``ssl.*``, made if need be: not for the event loop.
+
+        While changed files can't be used, as half-written ones can't, the context made of what was
+        there before stays in force; that is logged once for each change.
+
+        Raises:
+            ConfigError: a store can't be read, and there is no context from before.
+        """
+        with self._making:
+            ready = self.ready_context(tls)
+            if ready is not None:
+                return ready
+            files = _looks(tls)
+            before = self._contexts.get(tls)
+            try:
+                context = client_context(tls)
+            except ConfigError as error:
+                if before is None:
+                    raise
+                log.error("lent certificates have changed and can't be used; those from before "
+                          "stay in force", error=str(error))  # fmt: skip
+                context = before.context
+            if before is None and len(self._contexts) >= _MOST_CONTEXTS:
+                del self._contexts[next(iter(self._contexts))]
+            self._contexts[tls] = _Made(context, files)
+            return context
+
+    def _read(self, path: Path) -> dict[str, ClientSecurity]:
+        try:
+            # Every value stays the text it is: 0123 and yes are passwords too.
+            content = yaml.load(as_yaml(path.read_text(encoding="utf-8")), yaml.BaseLoader)
+        except OSError as error:
+            raise ConfigError(
+                f"headgate.upstream.credentials.file: {path} can't be read: {error.strerror}"
+            ) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}{_where(error)} isn't YAML; {_QUOTE}") from None
+        rows = content.get("credentials") if isinstance(content, dict) else None
+        if not isinstance(rows, list):
+            raise ConfigError(f"{path}: it must hold a list named credentials")
+        problems: list[str] = []
+        found: dict[str, ClientSecurity] = {}
+        for number, row in enumerate(rows, 1):
+            principal = row.get("principal") if isinstance(row, dict) else None
+            if not isinstance(principal, str) or not principal:
+                problems.append(f"{path}: entry {number} names no principal")
+                continue
+            unknown = sorted(set(row) - {"principal", *_SASL, *_SSL})
+            if unknown:
+                # What follows a comma in a password without quotes looks like a name without value.
+                told = [name for name in unknown if row[name]]
+                problems.append(
+                    f"{path}: entry {number} ({principal}): unknown "
+                    f"{', '.join(told) or 'names, not shown here'}; there are "
+                    f"{', '.join((*_SASL, *_SSL))}; {_QUOTE}"
+                )
+                continue
+            security = self._security(row)
+            if self._protocol.sasl and not (security.sasl_username and security.sasl_password):
+                problems.append(
+                    f"{path}: entry {number} ({principal}): the upstream speaks {self._protocol}, "
+                    "so sasl.username and sasl.password are needed"
+                )
+                continue
+            found[principal] = security
+        if problems:
+            raise ConfigError(problems)
+        return found
+
+    def _security(self, row: Mapping[str, Any]) -> ClientSecurity:
+        def value(name: str) -> Any:
+            text = row.get(name)
+            if not isinstance(text, str) or not text:
+                return None
+            return Password(text) if name in _SECRET else text
+
+        tls = replace(
+            self._trust,
+            keystore_location=value("ssl.keystore.location") or self._trust.keystore_location,
+            keystore_type=value("ssl.keystore.type") or "PEM",
+            keystore_password=value("ssl.keystore.password"),
+            key_password=value("ssl.key.password"),
+        )
+        return replace(
+            self._base,
+            security_protocol=self._protocol,
+            sasl_mechanism=value("sasl.mechanism") or "PLAIN",
+            sasl_username=value("sasl.username"),
+            sasl_password=value("sasl.password"),
+            ssl=tls,
+        )
+
+
+def _looks(tls: Tls) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what tells one state of the files of these ``ssl.*`` from another."""
+    return tuple(
+        _look(path) for path in (tls.keystore_location, tls.truststore_location) if path is not None
+    )
+
+
+def _look(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - asked at every connection
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _where(error: Exception) -> str:
+    """Say the line of a mistake in YAML, and not the parser's own words: they quote the line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return "" if mark is None else f":{mark.line + 1}"

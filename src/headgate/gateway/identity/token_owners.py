@@ -1,0 +1,140 @@
+"""
+Whose a delegation token is (KIP-48): its id is all that a client shows, a broker knows the owner.
+
+Asked of the very broker the client comes to, with the gateway's own credentials, while the client's
+first message waits. An owner never changes, so it is remembered as long as its token lives. Anybody
+may come with any id: however many do, a broker is asked once a second at most, and all who came
+before that wait for the same answer.
+
+The answer holds the tokens' secrets; nothing but ids and owners is kept of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.config.listeners import HostPort, SecurityProtocol
+from headgate.errors import HeadgateError
+from headgate.gateway import upstream as up
+from headgate.gateway.log import get_logger
+from headgate.wire.messages.delegation import USER, DescribedToken
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.gateway_state import GatewayState
+
+log = get_logger("headgate.gateway")
+
+INTERVAL_S: Final = 1.0
+"""A broker isn't asked more often; describing 10,000 tokens costs it some 10 ms."""
+_FAILURES: Final = (HeadgateError, OSError, EOFError, TimeoutError)
+
+
+class TokenOwners:
+    """
+    Owners of delegation tokens.
+
+    Args:
+        gateway: whose credentials are used.
+        spawn: starts a task that ends with the gateway.
+        interval_s: between two questions to one broker.
+    """
+
+    def __init__(
+        self,
+        gateway: GatewayState,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._gateway = gateway
+        self._spawn = spawn
+        self._interval_s = interval_s
+        self._owners: dict[str, tuple[str, int]] = {}
+        self._next: dict[HostPort, asyncio.Task[None]] = {}
+        self._asked_s: dict[HostPort, float] = {}
+        self._said: dict[HostPort, tuple[str, int]] = {}
+
+    def owner_of(self, token_id: str) -> str | None:
+        """Return the name of a token's owner, if it is known."""
+        found = self._owners.get(token_id)
+        return None if found is None else found[0]
+
+    async def find(self, token_id: str, face: ListenerFace) -> None:
+        """
+        Have a token's owner known, if the broker tells.
+
+        Args:
+            token_id: the user name that a client came with.
+            face: the listener it came through.
+        """
+        where = face.upstream
+        if where is None or self.owner_of(token_id) is not None:
+            return
+        # A question that is under way may be older than the token: only the next one will do.
+        task = self._next.get(where)
+        if task is None:
+            task = self._next[where] = self._spawn(self._ask(where, face))
+        await asyncio.shield(task)
+
+    def learn(self, tokens: Iterable[DescribedToken], now_ms: int) -> None:
+        """
+        Take what a broker said.
+
+        Args:
+            tokens: all that the broker let the gateway see.
+            now_ms: epoch milliseconds; what has expired and wasn't named again is forgotten.
+        """
+        self._owners = {
+            **{k: known for k, known in self._owners.items() if known[1] > now_ms},
+            **{t.token_id: (t.owner_name, t.expires_ms) for t in tokens if t.owner_type == USER},
+        }
+
+    async def _ask(self, where: HostPort, face: ListenerFace) -> None:
+        try:
+            wait_s = self._asked_s.get(where, -self._interval_s) + self._interval_s
+            await asyncio.sleep(max(0.0, wait_s - time.monotonic()))
+        finally:
+            del self._next[where]
+        self._asked_s[where] = time.monotonic()
+        try:
+            tokens = await self._describe(where, face)
+        except _FAILURES as error:
+            self._say(where, face.name, str(error) or type(error).__name__)
+        else:
+            self.learn(tokens, time.time_ns() // 1_000_000)
+
+    def _say(self, where: HostPort, listener: str, problem: str) -> None:
+        """Log why a broker doesn't tell: once a minute, however many come with made-up ids."""
+        said = (problem, int(time.monotonic() // 60))
+        if self._said.get(where) == said:
+            return
+        self._said[where] = said
+        log.warning(
+            "owners of delegation tokens can't be asked",
+            listener=listener,
+            broker=str(where),
+            error=problem,
+        )
+
+    async def _describe(self, where: HostPort, face: ListenerFace) -> tuple[DescribedToken, ...]:
+        """Log in where the client will; brokers tell of tokens on such a listener only."""
+        _, security, tls = self._gateway.own_way(face.name)
+        protocol = SecurityProtocol.SASL_PLAINTEXT
+        if face.upstream_tls is None:
+            tls = None
+        else:
+            protocol = SecurityProtocol.SASL_SSL
+            tls = tls or face.upstream_tls
+        timeout_ms = face.settings.upstream_connect_timeout_ms
+        connection = await up.connect(
+            where, replace(security, security_protocol=protocol), tls, timeout_ms
+        )
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await up.delegation_tokens(connection)
+        finally:
+            await connection.close()

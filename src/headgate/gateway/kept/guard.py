@@ -1,0 +1,179 @@
+"""
+Whether the store that is found is the one whose quotas were in force, or may take its place.
+
+The snapshot remembers the store. An emptied store, another one or an older copy must not lift
+everybody's quotas: what was in force stays, the gateway isn't ready, and changes are refused, until
+the store is back or somebody accepts the other one by naming it (``headgate store accept``), which
+leaves a file beside the snapshot that is used up by the gateway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import StoreError, StoreReplaced
+from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot, write_whole
+from headgate.gateway.log import get_logger
+from headgate.quota.table import QuotaTable, table_delta
+from headgate.store.identity import StoreIdentity, replaced
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.store.base import BrokerConfigs, HistoryEntry, QuotaStore
+
+log = get_logger("headgate.gateway")
+
+SHARED_MS: Final = 30_000
+"""How long the other workers of a gateway may use an acceptance that one has used."""
+
+
+class StoreGuard:
+    """
+    Lets a gateway's store in, and keeps the snapshot.
+
+    Args:
+        settings: where the snapshot is.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._accepted = acceptance_path(settings)
+        self._identity: StoreIdentity | None = None
+
+    def last(self) -> Snapshot:
+        """Return what was in force last; nothing where that can't be told."""
+        try:
+            return load_snapshot(self._settings) or Snapshot(QuotaTable())
+        except StoreError as error:
+            log.error("the last known quotas are lost", error=str(error))
+            return Snapshot(QuotaTable())
+
+    def admit(self, store: QuotaStore) -> None:
+        """
+        Let a store in if it is the one that the snapshot knows, and keep what it says.
+
+        Raises:
+            StoreReplaced: it is another one; nothing was written.
+            StoreError: it can't be read.
+        """
+        found = store.identity()
+        why = self._why_not(store, found)
+        if why is not None and (found is None or not self._is_accepted(found)):
+            raise StoreReplaced(why)
+        if found is not None:
+            store.accept(found)
+            self._is_accepted(found)  # whatever it was for, it is used up
+        self.save(store, store.snapshot(), store.broker_configs())
+
+    def reconsider(self, store: QuotaStore) -> bool:
+        """Go by another store in the place of the one let in, if that was accepted."""
+        found = store.identity()
+        if found is None or not self._is_accepted(found):
+            return False
+        store.accept(found)
+        log.warning("another store was accepted; its quotas are in force", store=str(found))
+        return True
+
+    def save(self, store: QuotaStore | None, table: QuotaTable, brokers: BrokerConfigs) -> None:
+        """
+        Keep quotas and settings as the last known ones.
+
+        Args:
+            store: whose they are; None: of the one that was asked last.
+            table: the quotas.
+            brokers: settings of brokers.
+
+        Raises:
+            StoreReplaced: another store has taken the place of this one; nothing is kept.
+            OSError: the place can't be written.
+        """
+        if store is not None:
+            self._identity = store.identify()
+        save_snapshot(self._settings, Snapshot(table, brokers, self._identity))
+
+    def _why_not(self, store: QuotaStore, found: StoreIdentity | None) -> str | None:
+        """Say what speaks against a store, or None."""
+        try:
+            known = load_snapshot(self._settings)
+        except StoreError as error:
+            # Nobody can tell any more. Quotas are better than none.
+            log.error("the last known quotas are lost", error=str(error))
+            return None if len(store.snapshot()) else f"{error}, and the store {store.url} is empty"
+        if known is None:
+            return None
+        if known.identity is None:  # of the version before
+            now = store.snapshot()
+            if not len(known.table) or led_to(known.table, now, store.history()):
+                return None
+            return (
+                f"{store.url} doesn't hold what was in force last, and its history doesn't tell "
+                "how that changed. Bring the store back, or accept what is there "
+                "(headgate store accept)"
+            )
+        if found is None or not found.follows(known.identity):
+            return str(replaced(store.url, known.identity, found))
+        return None
+
+    def _is_accepted(self, found: StoreIdentity) -> bool:
+        """Use up the acceptance of a store, if there is one."""
+        try:
+            told = json.loads(self._accepted.read_text(encoding="utf-8"))
+            accepted, until_ms = str(told["store"]), told.get("until_ms")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+        now_ms = time.time_ns() // 1_000_000
+        if until_ms is not None and now_ms > int(until_ms):
+            with contextlib.suppress(OSError):
+                self._accepted.unlink()
+            return False
+        if accepted != found.id:
+            return False
+        if until_ms is None:
+            used = {"store": accepted, "until_ms": now_ms + SHARED_MS}
+            try:
+                write_whole(self._accepted, json.dumps(used))
+            except OSError:  # as on a full disk: better gone than there for ever
+                with contextlib.suppress(OSError):
+                    self._accepted.unlink()
+        return True
+
+
+def acceptance_path(settings: Settings) -> Path:
+    """Return where the acceptance of another store is left for the gateway."""
+    return Path(f"{settings.store_snapshot}.accept")
+
+
+def accept_store(settings: Settings, identity: StoreIdentity) -> None:
+    """
+    Leave the acceptance of a store for the gateway that has these settings.
+
+    Raises:
+        OSError: the place can't be written.
+    """
+    write_whole(acceptance_path(settings), json.dumps({"store": identity.id}))
+
+
+def led_to(known: QuotaTable, now: QuotaTable, history: Sequence[HistoryEntry]) -> bool:
+    """
+    Whether a store holds quotas that were known, or its history tells how they changed since.
+
+    Args:
+        known: the quotas of then.
+        now: the store's.
+        history: the store's, oldest first.
+    """
+    differ = {(change.entity, change.key) for change in table_delta(known, now).changes}
+    for entry in reversed(history):
+        if not differ:
+            break
+        at = (entry.entity, entry.key)
+        if known.get(*at) == entry.before:
+            differ.discard(at)
+        else:
+            differ.add(at)
+    return not differ

@@ -1,0 +1,210 @@
+"""
+A gateway's store: let in by the guard, watched, and what it says kept on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import StoreError, StoreReplaced
+from headgate.gateway.kept.guard import StoreGuard
+from headgate.gateway.log import get_logger
+
+if TYPE_CHECKING:
+    from headgate.gateway.gateway_state import GatewayState
+    from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.store.base import QuotaStore
+
+log = get_logger("headgate.gateway")
+
+_SAVE_AFTER_S: Final = 0.2
+_AGAIN_S: Final = 2.0
+_LAST_WORD_S: Final = 5.0
+"""How long a store may take to say, at the end, what it holds."""
+
+QuotasChanged = Callable[["QuotaTable", "TableDelta"], None]
+Reopen = Callable[[], "QuotaStore"]
+BrokersChanged = Callable[[Mapping[str, Mapping[str, str]]], None]
+
+
+class KeptStore:
+    """
+    The store that a gateway goes by, and the snapshot of it.
+
+    Args:
+        gateway: whose; its ``store`` is set once the guard has let one in.
+        quotas: called on the loop when quotas changed.
+        brokers: called on the loop when settings of brokers changed.
+    """
+
+    def __init__(
+        self, gateway: GatewayState, quotas: QuotasChanged, brokers: BrokersChanged
+    ) -> None:
+        self._gateway = gateway
+        self._quotas = quotas
+        self._brokers = brokers
+        self.guard = StoreGuard(gateway.settings)
+        self._why: str | None = None
+        self._refused = False
+        self._watches: list[Any] = []
+        self._saving = False
+        self._save_lock = threading.Lock()
+        self._ended = False
+
+    def trouble(self) -> str | None:
+        """Say why quotas can't be read or changed now, while the last known stay in force."""
+        store = self._gateway.store
+        return self._why if store is None else store.trouble()
+
+    @property
+    def does_without(self) -> bool:
+        """Whether there is no store yet, and none is wanted (``headgate.store.required=false``)."""
+        gateway = self._gateway
+        return gateway.store is None and not self._refused and not gateway.settings.store_required
+
+    async def begin(
+        self, store: QuotaStore | None, reopen: Callable[[], QuotaStore] | None
+    ) -> None:
+        """
+        Put a store's quotas in force, or those that were in force last until it is let in.
+
+        Args:
+            store: an open one, or None where it couldn't be opened.
+            reopen: opens it; None: there is no store at all.
+
+        Raises:
+            StoreError: an open store can't be read.
+        """
+        gateway = self._gateway
+        if store is None and reopen is None:
+            return
+        if store is None or not await self._admit(store):
+            gateway.store = None
+            self._why = self._why or "the store can't be opened"
+            last = await gateway.answers.on_thread(self.guard.last)
+            gateway.table = gateway.coming = last.table
+            gateway.broker_configs = last.brokers
+            gateway.spawn(self._until_admitted(store, reopen))
+        gateway.spawn(self._look_after())
+
+    async def _admit(self, store: QuotaStore) -> bool:
+        """Let a store in and watch it; False where the guard doesn't."""
+        try:
+            await self._gateway.answers.on_thread(lambda: self.guard.admit(store))
+        except StoreError as error:
+            if str(error) != self._why:
+                log.error("the last known quotas stay in force", error=str(error))
+            self._why = str(error)
+            self._refused = isinstance(error, StoreReplaced)
+            return False
+        except OSError as error:
+            self._not_kept(error)
+        self._gateway.store = store
+        await self._watch(store)
+        self._why = None
+        return True
+
+    async def _until_admitted(self, store: QuotaStore | None, reopen: Reopen | None) -> None:
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                if store is None and reopen is not None:
+                    store = await self._gateway.answers.on_thread(reopen)
+                if store is not None and await self._admit(store):
+                    log.info("the store answers; its quotas are in force")
+                    return
+            except StoreError as error:
+                self._why = f"the store can't be opened: {error}"
+                log.warning("the store can't be opened yet", error=str(error))
+
+    async def _watch(self, store: QuotaStore) -> None:
+        loop = asyncio.get_running_loop()
+
+        def quotas(table: QuotaTable, delta: TableDelta) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._quotas, table, delta)
+
+        def brokers(configs: Mapping[str, Mapping[str, str]]) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._brokers, configs)
+
+        self._watches.append(await loop.run_in_executor(None, store.watch, quotas))
+        self._watches.append(await loop.run_in_executor(None, store.watch_broker_configs, brokers))
+
+    async def _look_after(self) -> None:
+        """Say what keeps the store from being read, and look for an acceptance of another one."""
+        told: str | None = None
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            store, why = self._gateway.store, self._gateway.store_trouble()
+            if store is None:
+                continue
+            if why != told:
+                if why is None:
+                    log.info("the store answers again")
+                else:
+                    log.error("the last known quotas stay in force", error=why)
+                told = why
+            if why is not None:
+                with contextlib.suppress(StoreError):
+                    await self._gateway.answers.on_thread(partial(self.guard.reconsider, store))
+
+    # --- the snapshot
+
+    def save_soon(self) -> None:
+        """Keep the quotas on disk, off the loop; one write for a burst of changes."""
+        if self._saving:
+            return
+        self._saving = True
+
+        async def save() -> None:
+            await asyncio.sleep(_SAVE_AFTER_S)
+            self._saving = False
+            try:
+                await self._gateway.answers.on_thread(self._save)
+            except StoreError as error:
+                log.warning("quotas aren't kept on disk", error=str(error))
+            except OSError as error:
+                self._not_kept(error)
+
+        self._gateway.spawn(save())
+
+    def _save(self) -> None:
+        gateway = self._gateway
+        with self._save_lock:
+            if not self._ended:
+                self.guard.save(gateway.store, gateway.coming, gateway.broker_configs)
+
+    async def close(self) -> None:
+        """Keep what the store says now, of which a watch may not have told yet; stop watching."""
+        gateway = self._gateway
+        store = gateway.store
+        if store is not None and self._watches:
+            try:
+                async with asyncio.timeout(_LAST_WORD_S):
+                    await gateway.answers.on_thread(lambda: self._save_last(store))
+            except (StoreError, TimeoutError) as error:
+                log.warning("the store doesn't say what it holds at the end", error=str(error))
+            except OSError as error:
+                self._not_kept(error)
+        loop = asyncio.get_running_loop()
+        for watch in self._watches:
+            await loop.run_in_executor(None, watch.close)
+
+    def _save_last(self, store: QuotaStore) -> None:
+        table, brokers = store.snapshot(), store.broker_configs()
+        with self._save_lock:
+            self._ended = True  # what waits to be saved is older
+            self.guard.save(store, table, brokers)
+
+    def _not_kept(self, error: OSError) -> None:
+        log.error(
+            "quotas can't be kept on disk",
+            path=str(self._gateway.settings.store_snapshot),
+            error=str(error),
+        )

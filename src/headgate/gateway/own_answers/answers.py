@@ -1,0 +1,299 @@
+"""
+What the gateway answers itself: client quotas (48, 49), broker settings (32, 33, 44), mutations.
+
+Client quotas and the gateway's broker settings are for ``super.users`` and
+``headgate.admin.principals``; anyone else gets CLUSTER_AUTHORIZATION_FAILED and leaves an audit
+line, before what he asks is read. What the others ask is read and answered in slices (``slices``).
+The store is asked on a thread of its own, never on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
+from headgate.gateway.broker.limits import static_defaults
+from headgate.gateway.charging.plans import Kind
+from headgate.gateway.log import get_logger
+from headgate.gateway.own_answers import broker_settings, draft_answers, mutations
+from headgate.gateway.own_answers.attempts import attempted
+from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
+from headgate.gateway.slices import Slices, Work
+from headgate.gateway.sparing import Sparing
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
+from headgate.quota.filter import FilterComponent, match_type_of, matches, validate_filter
+from headgate.quota.key import QuotaKey
+from headgate.quota.table import QuotaTable
+from headgate.store.base import AuditEvent
+from headgate.wire import apis
+from headgate.wire.messages import (
+    decode_request_steps,
+    encode_response,
+    encode_response_steps,
+    quotas,
+)
+from headgate.wire.messages.denied import RELEASED
+from headgate.wire.schema import finish
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.session.commands import Ask
+
+log = get_logger("headgate.gateway")
+
+T = TypeVar("T")
+
+
+class Answers:
+    """
+    Answers questions of every link of a gateway.
+
+    Args:
+        gateway: whose store, table and settings are used.
+        slices: of the loop; None: of its own.
+    """
+
+    def __init__(self, gateway: GatewayState, slices: Slices | None = None) -> None:
+        self.gateway = gateway
+        self.slices = slices or Slices()
+        self.denials = Denials()
+        self.refusals = Sparing(_left_out)
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
+        self._finishing: set[asyncio.Task[None]] = set()
+
+    def may_administer(self, principal: str) -> bool:
+        """Whether a principal may read and change quotas."""
+        settings = self.gateway.settings
+        return principal in settings.super_users or principal in settings.admin_principals
+
+    async def on_thread(self, function: Callable[[], T]) -> T:
+        """Run something that may wait, off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def merge(self, link: Link, ask: Ask, work: Work[bytes], answer: bytes) -> bytes | Ask:
+        """
+        Make a client's answer out of a broker's: at once if that is small, else in slices.
+
+        Args:
+            link: the client's.
+            ask: the request that the broker answered.
+            work: makes the answer.
+            answer: the broker's; its size counts.
+
+        Returns:
+            What ``Session.forward``'s merge returns.
+        """
+        if len(answer) <= SMALL_BYTES:
+            return finish(work)
+
+        async def merged() -> bytes:
+            return await self.slices.run(work)
+
+        self.answer_later(link, ask, merged())
+        return ask
+
+    def answer_later(self, link: Link, ask: Ask, work: Coroutine[Any, Any, bytes]) -> None:
+        """Answer a client when work is done, which is done whether or not it is still there."""
+
+        async def answer() -> None:
+            try:
+                link.answer(ask, await work)
+            except Exception as error:
+                self.failed(link, ask, error)
+
+        # Not one of the link's tasks: a client that hangs up now leaves no half alteration.
+        task = asyncio.get_running_loop().create_task(answer())
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    def failed(self, link: Link, ask: Ask, error: Exception) -> None:
+        """Close a link whose question couldn't be answered."""
+        log.exception("an answer failed", api=ask.plan.name)
+        link.close("answer-failed", f"{ask.plan.name}: {error}")
+
+    async def refused(self, ask: Ask, tool: str) -> None:
+        """Leave a log and an audit line about a principal that may not, ten a minute of a kind."""
+        if not self.refusals.passes(
+            ask.plan.name, ask.principal, api=ask.plan.name, principal=f"User:{ask.principal}"
+        ):
+            return
+        log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
+        store = self.gateway.store
+        if store is None:
+            return
+        subject, detail = attempted(ask)
+        event = AuditEvent(f"User:{ask.principal}", tool, ask.plan.name, "refused", subject, detail)
+        try:
+            await self.on_thread(lambda: store.audit(event))
+        except StoreError as error:
+            log.warning("audit line lost", error=str(error))
+
+    async def answer(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
+        """Answer a question, or pass it on; closes the link when its request doesn't parse."""
+        try:
+            if ask.token_id is not None:
+                await self.gateway.token_owners.find(ask.token_id, face)
+                link.resume(ask)
+            elif ask.plan.kind == Kind.MUTATION:
+                await mutations.charge(self, front, face, link, ask)
+            elif ask.plan.kind == Kind.OWN_VERSIONS:
+                link.answer(ask, draft_answers.versions(ask))
+            elif ask.plan.kind == Kind.DRAFT:
+                link.answer(ask, await draft_answers.answer(self, ask, face.name))
+            elif ask.plan.key == apis.DESCRIBE_CLIENT_QUOTAS:
+                link.answer(ask, await self._describe(ask))
+            elif ask.plan.key == apis.ALTER_CLIENT_QUOTAS:
+                link.answer(ask, await self._alter(ask, face.name))
+            else:
+                await broker_settings.split(self, front, link, ask)
+        except asyncio.CancelledError:
+            raise
+        except RemoteProtocolError as error:
+            link.close(error.reason, f"from the client: {ask.plan.name}: {error}")
+        except Exception as error:
+            self.failed(link, ask, error)
+
+    # --- 48 ---------------------------------------------------------------------------------
+
+    async def _describe(self, ask: Ask) -> bytes:
+        plan = ask.plan
+        try:
+            if not self.may_administer(ask.principal):
+                await self.refused(ask, "kafka")
+                raise ApiError(
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
+                )
+            request = await self.slices.run(
+                decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
+            )
+            entries = await self.slices.run(describe(await self.table(), request))
+        except ApiError as error:
+            refusal = quotas.DescribeClientQuotasResponse(None, int(error.code), error.message)
+            return encode_response(plan.key, plan.version, ask.correlation_id, refusal)
+        response = quotas.DescribeClientQuotasResponse(entries)
+        return await self.slices.run(
+            encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
+        )
+
+    async def table(self) -> QuotaTable:
+        """Return the store's quotas as of now; the last known ones while it doesn't answer."""
+        store = self.gateway.store
+        if store is None:
+            return self.gateway.table
+        try:
+            return await self.on_thread(store.snapshot)
+        except StoreError:
+            return self.gateway.table
+
+    async def explained(self) -> QuotaTable:
+        """Return the store's quotas and the last resorts of the settings file: what is in force."""
+        return (await self.table()).with_static_defaults(static_defaults(self.gateway.settings))
+
+    def no_store(self) -> str:
+        """Say why nothing can be changed."""
+        why = self.gateway.store_trouble()
+        return "the gateway runs without a store" + (f": {why}" if why else "")
+
+    # --- 49 ---------------------------------------------------------------------------------
+
+    async def _alter(self, ask: Ask, listener: str) -> bytes:
+        plan = ask.plan
+        if not self.may_administer(ask.principal):
+            await self.refused(ask, ask.client_id or "kafka")
+            return await self.denials.answer(ask, RELEASED)
+        request = await self.slices.run(
+            decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
+        )
+        results = await self.alter(
+            await self.slices.run(draft_answers.alterations_of(request, entity_of, alteration_op)),
+            validate_only=request.validate_only,
+            who=f"User:{ask.principal}",
+            tool=ask.client_id or f"listener {listener}",
+        )
+        entries = await self.slices.run(self.altered(quotas.AlteredEntry, request, results))
+        response = quotas.AlterClientQuotasResponse(entries)
+        return await self.slices.run(
+            encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
+        )
+
+    async def alter(
+        self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
+    ) -> list[AlterResult]:
+        """Alter in the store; what keeps it from answering is every entity's error."""
+        store = self.gateway.store
+        if store is None:
+            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())
+            return [AlterResult(a.entity, error) for a in alterations]
+        try:
+            return await self.on_thread(
+                lambda: store.alter(alterations, validate_only=validate_only, who=who, tool=tool)
+            )
+        except StoreError as failure:
+            error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(failure))
+            return [AlterResult(a.entity, error) for a in alterations]
+
+    @staticmethod
+    def altered(
+        entry: Callable[..., T], request: Any, results: list[AlterResult]
+    ) -> Work[tuple[T, ...]]:
+        """Return how it went, entity by entity in the order asked, as entries of an answer."""
+        entries = []
+        for asked, result in zip(request.entries, results, strict=True):
+            error = result.error
+            if error is None:
+                entries.append(entry(asked.entity))
+            else:
+                entries.append(entry(asked.entity, int(error.code), error.message))
+            yield
+        return tuple(entries)
+
+
+def entity_of(parts: Any) -> QuotaEntity:
+    """Return the entity of a released request's parts; a null name is the default."""
+    entries: dict[str, EntityName] = {
+        part.entity_type: DEFAULT if part.entity_name is None else part.entity_name
+        for part in parts
+    }
+    return QuotaEntity(entries)
+
+
+def alteration_op(op: Any) -> Op:
+    """Return an op of a released request's."""
+    return Op(QuotaKey.parse(op.key), None if op.remove else op.value)
+
+
+def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntry, ...]]:
+    """
+    Return the entities that a released filter selects.
+
+    Raises:
+        ApiError: the filter can't be, with Kafka's text.
+    """
+    components = [
+        FilterComponent(c.entity_type, match_type_of(c.match_type), c.match)
+        for c in request.components
+    ]
+    validate_filter(components)
+    found = []
+    for entity, values in table.entities.items():
+        if not components or matches(components, entity, request.strict):
+            parts = tuple(
+                quotas.EntityPart(kind, name if isinstance(name, str) else None)
+                for kind, name in entity
+            )
+            told = tuple(quotas.Value(key.name, value) for key, value in values.items())
+            found.append(quotas.DescribedEntry(parts, told))
+        yield
+    return tuple(found)
+
+
+def _left_out(count: int, fields: Mapping[str, Any]) -> None:
+    log.warning("refused; not every one is logged", left_out=count, **fields)

@@ -1,0 +1,440 @@
+"""
+Broker settings through the gateway: some are ours, the rest is the broker's (SEEDS 612-2).
+
+DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of BROKER resources are split:
+``max.connection.creation.rate``, ``max.connections``, ``max.connections.per.ip`` and
+``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here; the
+rest goes upstream with the client's own connection, and the two answers are joined, without the
+addresses that brokers and controllers listen on. An alteration that has both is made on both sides
+or on none: ours is looked at first and made last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.gateway.broker.limits import QUOTA_DEFAULTS, static_defaults, static_limits
+from headgate.gateway.log import get_logger
+from headgate.gateway.own_answers.denials import SMALL_BYTES
+from headgate.quota.key import format_value
+from headgate.store.broker_rules import BROKER_SETTINGS, base_setting
+from headgate.store.synonyms import (
+    BUILT_IN,
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    STATIC,
+    broker_synonyms,
+)
+from headgate.wire import apis
+from headgate.wire.messages import (
+    configs,
+    decode_request_steps,
+    decode_response_steps,
+    encode_request_steps,
+    encode_response_steps,
+)
+from headgate.wire.messages.denied import RELEASED
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.own_answers.answers import Answers
+    from headgate.gateway.session.commands import Ask
+    from headgate.gateway.slices import Work
+
+log = get_logger("headgate.gateway")
+
+_ADDRESSES: Final = frozenset(
+    {
+        "advertised.host.name",
+        "advertised.listeners",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "host.name",
+        "listeners",
+        "zookeeper.connect",
+    }
+)
+"""Settings of a broker (2.x to 4.x) that say where brokers, controllers or ZooKeeper listen."""
+_ADDRESS_BYTES: Final = tuple(name.encode() for name in _ADDRESSES)
+_SOURCES: Final[Mapping[str, int]] = {
+    DYNAMIC_BROKER: configs.SOURCE_DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT: configs.SOURCE_DYNAMIC_DEFAULT_BROKER,
+    STATIC: configs.SOURCE_STATIC_BROKER,
+    BUILT_IN: configs.SOURCE_DEFAULT,
+}
+_TWICE: Final = "Each resource must appear at most once."
+_COMMON: Final = b"max.connection"
+"""What every setting of ours has in its name: a request without it has none."""
+_INT: Final = 3
+_LONG: Final = 5
+_STRING: Final = 2
+"""ConfigDef types as DescribeConfigs tells them (ConfigType in DescribeConfigsResponse)."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a broker setting is kept and enforced by the gateway."""
+    return base_setting(name) in BROKER_SETTINGS
+
+
+async def split(answers: Answers, front: BrokerFront, link: Link, ask: Ask) -> None:
+    """Answer our part of a request, let the broker answer the rest, join the two."""
+    describing = ask.plan.key == apis.DESCRIBE_CONFIGS
+    if not answers.may_administer(ask.principal):
+        if describing:
+            _describe(answers, link, ask, {})
+            return
+        if _COMMON not in ask.frame:
+            link.forward(ask, ask.frame)
+            return
+        if len(ask.frame) > SMALL_BYTES:
+            # Differs: who may not gets no part of a large request that names a setting of ours.
+            await answers.refused(ask, ask.client_id or "kafka")
+            link.answer(ask, await answers.denials.answer(ask, RELEASED))
+            return
+    request = await answers.slices.run(
+        decode_request_steps(ask.plan.key, ask.plan.version, ask.frame, ask.body_offset)
+    )
+    if not any(r.resource_type == configs.BROKER for r in request.resources):
+        link.forward(ask, ask.frame)
+    elif describing:
+        brokers = (r for r in request.resources if r.resource_type == configs.BROKER)
+        _describe(answers, link, ask, {r.resource_name: r.keys for r in brokers})
+    else:
+        await _alter(answers, link, ask, request)
+
+
+# --- 32 -------------------------------------------------------------------------------------
+
+
+def _describe(
+    answers: Answers, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
+) -> None:
+    """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
+    dynamic = answers.gateway.broker_configs
+    settings = answers.gateway.settings
+    static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
+    defaults = _quota_defaults(settings)
+    plan = ask.plan
+
+    def shown(result: Any) -> Any:
+        if result.resource_type != configs.BROKER:
+            return result
+        result = _without_addresses(result)
+        if result.resource_name not in asked:
+            return result
+        return _with_ours(result, asked[result.resource_name], static, dynamic, defaults)
+
+    def merged(frame: bytes) -> Work[bytes]:
+        response = yield from decode_response_steps(plan.key, plan.version, frame)
+        results = []
+        for result in response.results:
+            results.append(shown(result))
+            yield
+        response = replace(response, results=tuple(results))
+        return (
+            yield from encode_response_steps(plan.key, plan.version, ask.correlation_id, response)
+        )
+
+    def merge(frame: bytes) -> bytes | Ask:
+        if not asked and not any(name in frame for name in _ADDRESS_BYTES):
+            return frame  # of topics, nearly always
+        return answers.merge(link, ask, merged(frame), frame)
+
+    link.forward(ask, ask.frame, merge)
+
+
+def _without_addresses(result: Any) -> Any:
+    """
+    Return a broker's answer without where brokers and controllers listen, as without passwords.
+
+    Not rewritten: some can be altered while the broker runs, and a tool that writes back what it
+    read would put our addresses into the broker.
+    """
+    return replace(
+        result,
+        # Differs: brokers' and controllers' addresses are shown as passwords are, without a value.
+        configs=tuple(
+            replace(
+                c,
+                value=None,
+                is_sensitive=True,
+                synonyms=tuple(replace(synonym, value=None) for synonym in c.synonyms),
+            )
+            if c.name in _ADDRESSES
+            else c
+            for c in result.configs
+        ),
+    )
+
+
+def _with_ours(
+    result: Any,
+    keys: tuple[str, ...] | None,
+    static: Mapping[str, str],
+    dynamic: Mapping[str, Mapping[str, str]],
+    defaults: tuple[configs.ConfigValue, ...],
+) -> Any:
+    """Return a broker's answer with our settings in place of its own of those names."""
+    if result.error_code:
+        return result
+    names = {c.name for c in defaults}
+    theirs = tuple(c for c in result.configs if not is_ours(c.name) and c.name not in names)
+    ours = our_values(result.resource_name, static, dynamic)
+    ours += defaults if result.resource_name else ()
+    return replace(
+        result,
+        configs=theirs + tuple(c for c in ours if keys is None or c.name in keys),
+    )
+
+
+def our_values(
+    broker: str, static: Mapping[str, str], dynamic: Mapping[str, Mapping[str, str]]
+) -> tuple[configs.ConfigValue, ...]:
+    """
+    Return our settings of one broker as DescribeConfigs shows them.
+
+    Args:
+        broker: its id as text; "" asks for the cluster's defaults, which shows these alone.
+        static: of the file.
+        dynamic: of the store.
+    """
+    return tuple(
+        configs.ConfigValue(
+            name,
+            told[0].value,
+            config_source=_SOURCES[told[0].source],
+            is_default=told[0].source == BUILT_IN,
+            synonyms=tuple(configs.Synonym(s.name, s.value, _SOURCES[s.source]) for s in told),
+            config_type=_STRING if BROKER_SETTINGS[base_setting(name)] is None else _INT,
+        )
+        for name, told in broker_synonyms(broker, dynamic, static).items()
+    )
+
+
+def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
+    """Return KIP-55's last resorts of the file: who computes what applies asks for them here."""
+    values = static_defaults(settings)
+    return tuple(
+        configs.ConfigValue(
+            name,
+            text,
+            read_only=True,
+            config_source=configs.SOURCE_STATIC_BROKER,
+            synonyms=(configs.Synonym(name, text, configs.SOURCE_STATIC_BROKER),),
+            config_type=_LONG,
+        )
+        for name, key in QUOTA_DEFAULTS.items()
+        if key in values
+        for text in [format_value(values[key])]
+    )
+
+
+# --- 33 and 44 ------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """
+    One broker's part of an alteration.
+
+    Attributes:
+        ops: our settings and their new values; None removes.
+        theirs: names of the broker's own settings in it.
+        forwarded: the broker is asked too.
+    """
+
+    ops: Mapping[str, str | None]
+    theirs: tuple[str, ...]
+    forwarded: bool
+
+
+async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
+    """
+    Alter both sides' settings of a broker, or neither's.
+
+    What we can tell of our part is looked at first; then the broker is asked for its own, and
+    only what it has taken is done here too. What may still go wrong after that, the store's
+    failing or the gateway's end, leaves the broker's part without ours: the answer says so.
+    """
+    known = Counter(r.resource_name for r in request.resources if r.resource_type == configs.BROKER)
+    refused: dict[str, ApiError] = {}
+    parts: dict[str, _Part] = {}
+    upstream: list[configs.AlterResource] = []
+    denied = False
+    for resource in request.resources:
+        name = resource.resource_name
+        if resource.resource_type != configs.BROKER:
+            upstream.append(resource)
+            continue
+        try:
+            if known[name] > 1:
+                raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
+            part = await _checked(answers, ask, resource)
+        except ApiError as error:
+            denied = denied or error.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+            refused[name] = error
+            continue
+        except StoreError as error:
+            refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
+            continue
+        parts[name] = part
+        if part.forwarded:
+            theirs = tuple(c for c in resource.configs if not is_ours(c.name))
+            upstream.append(replace(resource, configs=theirs))
+    if denied:
+        await answers.refused(ask, ask.client_id or "kafka")
+
+    async def finish(response: configs.AlterConfigsResponse) -> bytes:
+        taken = {
+            r.resource_name
+            for r in response.responses
+            if r.resource_type == configs.BROKER and not r.error_code
+        }
+        for name, part in parts.items():
+            if request.validate_only or (part.forwarded and name not in taken):
+                continue
+            error = await _apply(answers, ask, name, part)
+            if error is not None:
+                refused[name] = error
+        asked = {name for name, part in parts.items() if part.forwarded}
+        results = [
+            _result(r.resource_name, refused[r.resource_name])
+            if r.resource_type == configs.BROKER and r.resource_name in refused
+            else r
+            for r in response.responses
+        ]
+        own = sorted({*refused, *parts} - asked)
+        results.extend(_result(name, refused.get(name)) for name in own)
+        return await answers.slices.run(
+            encode_response_steps(
+                ask.plan.key,
+                ask.plan.version,
+                ask.correlation_id,
+                replace(response, responses=tuple(results)),
+            )
+        )
+
+    if not upstream:
+        link.answer(ask, await finish(configs.AlterConfigsResponse(())))
+        return
+
+    def merge(frame: bytes) -> Ask:
+        async def joined() -> bytes:
+            steps = decode_response_steps(ask.plan.key, ask.plan.version, frame)
+            return await finish(await answers.slices.run(steps))
+
+        answers.answer_later(link, ask, joined())
+        return ask
+
+    frame = await answers.slices.run(
+        encode_request_steps(
+            ask.plan.key,
+            ask.plan.version,
+            ask.correlation_id,
+            ask.client_id,
+            replace(request, resources=tuple(upstream)),
+        )
+    )
+    link.forward(ask, frame, merge)
+
+
+def _result(broker: str, error: ApiError | None) -> configs.AlterResult:
+    if error is None:
+        return configs.AlterResult(configs.BROKER, broker)
+    return configs.AlterResult(configs.BROKER, broker, int(error.code), error.message)
+
+
+async def _checked(answers: Answers, ask: Ask, resource: Any) -> _Part:
+    """
+    Look at an alteration of one broker.
+
+    Raises:
+        ApiError: it can't be, or its principal may not.
+        StoreError: the store doesn't answer.
+    """
+    incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
+    ours = [c for c in resource.configs if is_ours(c.name)]
+    theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
+    # AlterConfigs replaces the whole, the broker's settings also where none of them is named.
+    forwarded = bool(theirs) or not incremental or not ours
+    if not answers.may_administer(ask.principal):
+        if ours:
+            raise ApiError(
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
+            )
+        return _Part({}, theirs, forwarded)
+    ops = _ops(ours, incremental)
+    if not ops and incremental:
+        return _Part({}, theirs, forwarded)
+    store = answers.gateway.store
+    if store is None:
+        if not ops:
+            return _Part({}, theirs, forwarded)
+        raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, answers.no_store())
+    broker = resource.resource_name
+    if not incremental:
+        stored = await answers.on_thread(store.broker_configs)
+        ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
+    part = _Part(ops, theirs, forwarded)
+    if ops:
+        await answers.on_thread(lambda: store.alter_broker_configs(broker, ops, validate_only=True))
+    return part
+
+
+def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, str | None]:
+    """
+    Return new values of our settings.
+
+    Raises:
+        ApiError: they can't be meant so.
+
+    Source: ConfigAdminManager in Apache Kafka.
+    """
+    ops: dict[str, str | None] = {}
+    for config in ours:
+        if config.name in ops:
+            raise ApiError(KafkaError.INVALID_REQUEST, "Error due to duplicate config keys")
+        deleted = incremental and config.operation == configs.OP_DELETE
+        if not deleted and config.value is None:
+            raise ApiError(
+                KafkaError.INVALID_REQUEST, f"Null value not supported for : {config.name}"
+            )
+        if incremental and config.operation not in (configs.OP_SET, configs.OP_DELETE):
+            raise ApiError(
+                KafkaError.INVALID_REQUEST,
+                f"{config.name} can be set or deleted; APPEND and SUBTRACT are for lists",
+            )
+        ops[config.name] = None if deleted else config.value
+    return ops
+
+
+async def _apply(answers: Answers, ask: Ask, broker: str, part: _Part) -> ApiError | None:
+    """Change our settings of one broker; return what kept us from it."""
+    store = answers.gateway.store
+    if not part.ops:
+        return None
+    try:
+        if store is None:
+            raise StoreError("the gateway runs without a store")
+        await answers.on_thread(
+            lambda: store.alter_broker_configs(
+                broker, part.ops, who=f"User:{ask.principal}", tool=ask.client_id or "kafka"
+            )
+        )
+    except (ApiError, StoreError) as error:
+        api = error if isinstance(error, ApiError) else None
+        code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
+        text = str(error) if api is None else api.message
+        if not part.forwarded:
+            return ApiError(code, text)
+        log.error("half an alteration of broker settings is in force: the broker's, not ours",
+                  broker=broker, ours=", ".join(part.ops), error=str(error))  # fmt: skip
+        held = f"the broker has taken {', '.join(part.theirs) or 'its part'}"
+        return ApiError(code, f"{held}, but {', '.join(part.ops)} can't be changed: {text}")
+    return None

@@ -1,0 +1,207 @@
+"""
+KIP-546's own calls on the admin listener: describe 48, effective 49, alter 50, all version 0.
+
+On the draft wire names can't be null: "" is the default entity (SEEDS 546-14). Values are int64:
+a stored fraction is never rounded but answered with INVALID_REQUEST (546-32). A failure of the
+whole request goes into its entries, there is no other place (546-33).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import ApiError, KafkaError
+from headgate.quota.alteration import Op, QuotaAlteration, check_types, request_error
+from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity, canonical_entity_type
+from headgate.quota.filter import QuotaFilter, matches
+from headgate.quota.key import QuotaKey, canonical_type, canonical_units, format_value
+from headgate.quota.precedence import EffectiveQuota, resolve_entity
+from headgate.wire import apis
+from headgate.wire.messages import api_versions, draft
+from headgate.wire.messages.denied import DRAFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.gateway.own_answers.answers import Answers
+    from headgate.gateway.session.commands import Ask
+    from headgate.gateway.slices import Work
+    from headgate.quota.table import QuotaTable
+
+ADMIN_APIS: Final = (
+    apis.SASL_HANDSHAKE,
+    apis.API_VERSIONS,
+    apis.SASL_AUTHENTICATE,
+    draft.DESCRIBE_QUOTAS,
+    draft.DESCRIBE_EFFECTIVE_QUOTAS,
+    draft.ALTER_QUOTAS,
+)
+"""All the admin listener advertises; the absence of Metadata tells it from a broker."""
+_DENIED: Final = ApiError(
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
+)
+
+
+def versions(ask: Ask) -> bytes:
+    """Answer ApiVersions."""
+    newest = apis.API[apis.API_VERSIONS].max_version
+    if ask.plan.version > newest:
+        return api_versions.unsupported_response(ask.correlation_id)
+    return api_versions.admin_response(ask.correlation_id, ask.plan.version, ADMIN_APIS)
+
+
+async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
+    """Answer one of the three; anybody but an administrator is refused."""
+    key, run = ask.plan.key, answers.slices.run
+    if not answers.may_administer(ask.principal):
+        await answers.refused(ask, ask.client_id or f"listener {listener}")
+        if key == draft.DESCRIBE_QUOTAS:
+            refusal = draft.DescribeQuotasResponse((_described_error(_DENIED),))
+            return draft.encode_response(key, 0, ask.correlation_id, refusal)
+        return await answers.denials.answer(ask, DRAFT)
+    offset = draft.body_offset(ask.frame)
+    request = await run(draft.decode_request_steps(key, 0, ask.frame, offset))
+    response: Any
+    if key == draft.DESCRIBE_QUOTAS:
+        found = await run(describe(await answers.table(), request))
+        response = draft.DescribeQuotasResponse(found)
+    elif key == draft.DESCRIBE_EFFECTIVE_QUOTAS:
+        table = await answers.explained()
+        await answers.on_thread(table.keys)  # indexes a table that is asked for the first time
+        response = draft.DescribeEffectiveQuotasResponse((await run(effective(table, request)),))
+    else:
+        results = await answers.alter(
+            await run(alterations_of(request, entity_of, _op)),
+            validate_only=request.validate_only,
+            who=f"User:{ask.principal}",
+            tool=ask.client_id or f"listener {listener}",
+        )
+        response = draft.AlterQuotasResponse(
+            await run(answers.altered(draft.AlteredEntry, request, results))
+        )
+    return await run(draft.encode_response_steps(key, 0, ask.correlation_id, response))
+
+
+def alterations_of(
+    request: Any, entity: Callable[[Any], QuotaEntity], op_of: Callable[[Any], Op]
+) -> Work[list[QuotaAlteration]]:
+    """Return what a request wants changed; ``entity`` and ``op_of`` read its way of spelling."""
+    alterations = []
+    for entry in request.entries:
+        ops = []
+        for op in entry.ops:
+            ops.append(op_of(op))
+            yield
+        alterations.append(QuotaAlteration.of(entity(entry.entity), ops))
+        yield
+    return alterations
+
+
+def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota, ...]]:
+    """Return the quotas of the entities that pass every filter; a bad filter is one entry."""
+    components, found = [], []
+    try:
+        for item in request.filters:
+            yield
+            components.append(_filter(item).component())
+        check_types(component.entity_type for component in components)
+    except ApiError as error:
+        return (_described_error(error),)
+    for entity, values in table.entities.items():
+        yield
+        if components and not matches(components, entity):
+            continue
+        for key, value in values.items():
+            fault = None if value.is_integer() else _fraction(key, value)
+            found.append(
+                draft.DescribedQuota(
+                    parts_of(entity),
+                    str(key.type),
+                    str(key.units),
+                    0 if fault else _int64(value),
+                    0 if fault is None else int(fault.code),
+                    None if fault is None else fault.message,
+                )
+            )
+    return tuple(found)
+
+
+def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
+    """Return what applies to an entity, per key, with what it overrides unless left out."""
+    entity = entity_of(request.entity)
+    fault = request_error(entity)
+    if fault is not None:
+        return draft.EffectiveEntry(request.entity, (), int(fault.code), fault.message)
+    values = []
+    for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
+        yield
+        found: EffectiveQuota = resolve_entity(table, entity, key)
+        if found.value is None or found.source is None:
+            continue
+        entries = [(found.source, found.value)]
+        if not request.omit_overridden_values:
+            entries.extend(found.overridden)
+        for _, value in entries:
+            if not value.is_integer():
+                error = _fraction(key, value)
+                return draft.EffectiveEntry(request.entity, (), int(error.code), error.message)
+        values.append(
+            draft.EffectiveValue(
+                str(key.type),
+                str(key.units),
+                tuple(
+                    # No entity: KIP-55's last resort, of server.properties.
+                    draft.ValueEntry(
+                        parts_of(source) if isinstance(source, QuotaEntity) else (), _int64(value)
+                    )
+                    for source, value in entries
+                ),
+            )
+        )
+    return draft.EffectiveEntry(request.entity, tuple(values))
+
+
+def entity_of(parts: Any) -> QuotaEntity:
+    """Return the entity of a draft request's parts; "" is the default."""
+    entries: dict[str, EntityName] = {
+        canonical_entity_type(part.entity_type): part.entity_name or DEFAULT for part in parts
+    }
+    return QuotaEntity(entries)
+
+
+def parts_of(entity: QuotaEntity) -> tuple[draft.EntityPart, ...]:
+    """Return an entity as the draft spells it."""
+    return tuple(
+        draft.EntityPart(kind, "" if isinstance(name, Default) else name) for kind, name in entity
+    )
+
+
+def _filter(item: Any) -> QuotaFilter:
+    rule = item.rule.upper()
+    if rule not in ("EXACT", "PREFIX"):
+        raise ApiError(
+            KafkaError.INVALID_REQUEST, f"Unknown rule {item.rule}; there are EXACT and PREFIX."
+        )
+    return QuotaFilter(canonical_entity_type(item.entity_type), rule, item.match)
+
+
+def _op(op: Any) -> Op:
+    key = QuotaKey(canonical_type(op.type), canonical_units(op.units))
+    return Op(key, None if op.remove else float(op.value))
+
+
+def _int64(value: float) -> int:
+    """Return a whole number; Kafka's "no limit", 2^63 - 1, is 2^63 as a double."""
+    return min(int(value), 2**63 - 1)
+
+
+def _fraction(key: QuotaKey, value: float) -> ApiError:
+    return ApiError(
+        KafkaError.INVALID_REQUEST,
+        f"{key} is {format_value(value)}, {draft.NO_FRACTIONS}",
+    )
+
+
+def _described_error(error: ApiError) -> draft.DescribedQuota:
+    return draft.DescribedQuota((), "", "", 0, int(error.code), error.message)

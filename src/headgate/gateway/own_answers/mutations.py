@@ -1,0 +1,117 @@
+"""
+Topic creations, deletions and growth: charged, and refused in the broker's place (KIP-599).
+
+A broker charges after it has validated a topic; a proxy can't wait for that, so it charges first
+and gives back what the broker then refused. Versions whose clients know error 89 get it for the
+topics over quota, and the others go on; older versions are told to wait.
+
+How many partitions a deleted topic has, or a new one gets that leaves it open, is asked of the
+cluster (``topics``). What it won't say is charged as one: as much as Kafka would at least.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import ApiError
+from headgate.wire import apis
+from headgate.wire.messages import decode_request_steps, decode_response_steps, mutation
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.own_answers.answers import Answers
+    from headgate.gateway.session.commands import Ask
+    from headgate.gateway.slices import Work
+
+AT_LEAST: Final = 1
+"""Mutations a topic is charged whose partitions nobody can tell."""
+
+
+async def charge(
+    answers: Answers, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
+) -> None:
+    """Charge a request topic by topic, refuse what is over quota, pass on the rest; in slices."""
+    plan = ask.plan
+    rules = front.rules
+    run = answers.slices.run
+    request = await run(decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset))
+    current, default = await _known(answers.gateway, front, face, plan.key, request)
+    asked = await run(
+        mutation.mutations(
+            plan.key, plan.version, request, current=current.get, default_partitions=default
+        )
+    )
+    refused: list[Any] = []
+    charged: dict[Any, int] = {}
+    context = link.session.context
+    quota = rules.mutation_quota(context, plan, rules.clock())
+    link.session.mutation_quota = quota
+
+    def charge_each() -> Work[None]:
+        size: int | None = len(ask.frame)
+        for topic, partitions in zip(asked.topics, asked.partitions, strict=True):
+            if current.get(topic) == 0:
+                count = 0  # there is no such topic: the broker refuses it and charges nothing
+            elif partitions is None:
+                # Differs: a topic whose partitions the cluster won't tell counts as one mutation.
+                count = AT_LEAST
+                rules.meters.mutations_guessed += 1
+            else:
+                count = partitions
+            now_ms = rules.clock()
+            try:
+                quota.record(count, now_ms)
+            except ApiError:
+                refused.append(topic)
+            else:
+                charged[topic] = count if quota.was_charged else 0
+            rules.mutated(link.session, context, plan, count, quota, size, now_ms)
+            size = None
+            yield
+
+    await run(charge_each())
+    if not refused:
+        frame = ask.frame
+    elif not charged:
+        throttle_ms = quota.throttle_time_ms(rules.clock())
+        link.answer(
+            ask,
+            await run(
+                mutation.refuse(plan.key, plan.version, ask.correlation_id, refused, throttle_ms)
+            ),
+        )
+        return
+    else:
+        frame = await run(mutation.keep(plan.key, plan.version, ask.frame, request, refused))
+
+    def merged(answer: bytes) -> Work[bytes]:
+        response = yield from decode_response_steps(plan.key, plan.version, answer)
+        for topic in response.topics:
+            yield
+            if topic.error_code:
+                name = getattr(topic, "name", None)
+                count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
+                if count:
+                    # Differs: charged when asked, given back when refused; Kafka validates first.
+                    rules.give_back(link.session, context, plan, count)
+        if not refused:
+            return answer
+        return (yield from mutation.merge(plan.key, plan.version, answer, response, refused))
+
+    link.forward(ask, frame, lambda answer: answers.merge(link, ask, merged(answer), answer))
+
+
+async def _known(
+    gateway: GatewayState, front: BrokerFront, face: ListenerFace, key: int, request: Any
+) -> tuple[dict[Any, int], int | None]:
+    """Find out how many partitions topics have, or get that leave it open, where that matters."""
+    if key == apis.CREATE_TOPICS:
+        if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
+            return {}, await gateway.topics.default(front, face)
+        return {}, None
+    refs = [topic.topic_id if topic.name is None else topic.name for topic in request.topics]
+    refs.extend(getattr(request, "topic_names", ()))
+    return await gateway.topics.partitions(front, face, refs), None

@@ -1,0 +1,78 @@
+"""
+What a session asks of its shell, as data: nothing here is done, only said.
+
+Bytes to send aren't commands: they lie in ``Session.to_broker`` and ``Session.to_client``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.gateway.charging.plans import Plan
+from headgate.gateway.session.fetch_hold import FetchHold
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call ``Session.wake`` when the clock reaches ``t_ms`` (milliseconds of the epoch)."""
+
+    t_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseClient:
+    """Read nothing more from the client: what is held has reached its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeClient:
+    """Read from the client again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseBroker:
+    """Read nothing more from the broker: an answer waits for its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeBroker:
+    """Read from the broker again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTurn:
+    """Give ``hold.nudge`` something that calls ``Session.wake`` soon, in a callback of its own."""
+
+    hold: FetchHold
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close both sides; ``reason`` is a label of the metrics, ``detail`` goes to the log."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """
+    A request that isn't simply relayed: answer it or say what to forward.
+
+    The session takes nothing more from its client until ``Session.answer`` or
+    ``Session.forward`` was called with this very object; after a ``forward`` whose merge gives it
+    back, until ``Session.answer``. Where the owner of a delegation token is
+    wanted, ``token_id``, it is ``Session.resume``.
+    """
+
+    plan: Plan
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+    frame: bytes
+    principal: str
+    token_id: str | None = None
+    client_ip: str = ""
+
+
+Command = WakeAt | PauseClient | ResumeClient | PauseBroker | ResumeBroker | AwaitTurn | Close | Ask

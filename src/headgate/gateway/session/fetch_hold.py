@@ -1,0 +1,207 @@
+"""
+What a connection's fetch waits for, at the gates of its quota-ids (``fetch_gate``), and how long.
+
+A fetch is held twice at most: its request before it is passed on, and its answer if the gate closed
+while the broker had it. Both together last ``headgate.fetch.hold.max.ms`` at most, counted from the
+request, and what a request waited here the broker needn't wait any more, so no request takes longer
+than that or its own MaxWait. Then the fetch goes on asking for next to nothing, is answered empty,
+told how long the gate stays closed and muted for that; it keeps its place. The broker is asked all
+the same, since a session's epoch and what changed in partitions would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from headgate.gateway.charging.fetch_gate import GateKey, Gates, Turn
+from headgate.wire.messages import fetch
+
+PASS: Final = 0
+"""Go on."""
+HELD: Final = 1
+"""Not yet."""
+LITTLE: Final = 2
+"""Held for long enough: go on, and answer empty."""
+SHARE_HOLD_MS: Final = 4_500
+"""Longest hold of a ShareFetch, which may bring acknowledgements: less than a third of the shortest
+lock of a record that a broker allows (``group.share.min.record.lock.duration.ms``, 15 s)."""
+
+
+class FetchHold:
+    """
+    The fetch of one connection.
+
+    Args:
+        gates: of the broker.
+
+    Attributes:
+        nudge: has the session woken soon; the shell sets it when the session first waits.
+        waiting: a request or an answer is held.
+        free: the request asked for no records, so no gate is asked for its answer.
+        little: the request went on asking for next to nothing.
+        wake_ms: when to look again while it is held, epoch ms.
+        waited_ms: how long was waited since ``take_waited``.
+    """
+
+    __slots__ = (
+        "_gates",
+        "_held_ms",
+        "_keys",
+        "_since_ms",
+        "_turns",
+        "free",
+        "little",
+        "nudge",
+        "waited_ms",
+        "waiting",
+        "wake_ms",
+    )
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._turns: dict[GateKey, Turn] = {}
+        self._keys: tuple[GateKey, ...] = ()
+        self._since_ms: int | None = None  # when the fetch came
+        self._held_ms: int | None = None  # when it began to be held
+        self.nudge: Callable[[], None] | None = None
+        self.waiting = self.little = self.free = False
+        self.wake_ms = self.waited_ms = 0
+
+    def admit(
+        self,
+        keys: tuple[GateKey, ...],
+        principal: str,
+        since_ms: int,
+        most_ms: int,
+        now_ms: int,
+    ) -> int:
+        """
+        Say what becomes of a request, or of an answer that has come.
+
+        Args:
+            keys: the quota-ids that a delivery is charged to.
+            principal: whose turn it takes.
+            since_ms: when the fetch came, if this is the first that is heard of it.
+            most_ms: the longest a fetch is held.
+            now_ms: epoch ms.
+
+        Returns:
+            PASS, HELD or LITTLE.
+        """
+        if keys is not self._keys:
+            for key in [key for key in self._turns if key not in keys]:
+                turn = self._turns.pop(key)
+                turn.gate.stand_aside(turn)
+            self._keys = keys
+        if self._since_ms is None:
+            self._since_ms = since_ms
+        if now_ms < self._since_ms:  # the clock stepped back
+            self._since_ms = now_ms
+        closed = self._closed(principal, now_ms)
+        if closed is None:
+            self._stop(now_ms)
+            return PASS
+        until_ms = self._since_ms + most_ms
+        if now_ms >= until_ms:
+            self._stop(now_ms)
+            self.little = True
+            return LITTLE
+        self.waiting = True
+        if self._held_ms is None:
+            self._held_ms = now_ms
+        turn = self._turns[closed]
+        self.wake_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
+        return HELD
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of the fetch in flight, if there is one, has to be known."""
+        return self._since_ms is None and not self._turns
+
+    def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
+        """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
+        longest: tuple[int, GateKey | None] = (0, None)
+        for key in self._keys:
+            gate = self._gates.get(key)
+            rest_ms = 0 if gate is None else gate.opens_ms(now_ms) - now_ms
+            if rest_ms > longest[0]:
+                longest = (rest_ms, key)
+        return longest
+
+    def take_waited(self) -> int:
+        """Return how long was waited since the last call, ms."""
+        waited_ms, self.waited_ms = self.waited_ms, 0
+        return waited_ms
+
+    def let_by(self, now_ms: int) -> None:
+        """The request asks for no records: it goes on."""
+        self._stop(now_ms)
+        self.free = True
+
+    def give_up(self, now_ms: int) -> None:
+        """What is held can't be: there is no room."""
+        self._stop(now_ms)
+
+    def spend(self, frame: memoryview, version: int, body: int, now_ms: int) -> None:
+        """Ask for what is left after the hold: less of a wait, or next to nothing."""
+        if self.little:
+            fetch.ask_little(frame, version, body)
+        elif self._since_ms is not None and now_ms > self._since_ms:
+            fetch.shorten_wait(frame, version, body, now_ms - self._since_ms)
+
+    def delivered(self, now_ms: int) -> None:
+        """The answer was charged and goes to the client: its place ends."""
+        self._since_ms = None
+        self.little = self.free = False
+        if self._turns:
+            turns, self._turns = self._turns, {}
+            for turn in turns.values():
+                turn.gate.done(turn, now_ms)
+
+    def emptied(self) -> None:
+        """The answer went empty: the next fetch has this one's place."""
+        self._since_ms = None
+        self.little = self.free = False
+        for turn in self._turns.values():
+            turn.gate.stand_aside(turn)
+
+    def leave(self) -> None:
+        """The connection closes."""
+        self.nudge = None
+        self.waiting = False
+        for turn in self._turns.values():
+            turn.gate.left(turn)
+        self._turns.clear()
+
+    def _closed(self, principal: str, now_ms: int) -> GateKey | None:
+        """Return the first quota-id whose gate doesn't let this one pass, and wait there."""
+        for key in self._keys:
+            gate = self._gates.get(key)
+            if gate is None:
+                continue
+            turn = self._turns.get(key)
+            if turn is None or turn.gate is not gate:
+                if gate.idle(now_ms):
+                    continue
+                number = gate.place(principal) if turn is None else turn.number
+                if number is None:
+                    number = next(self._gates.numbers)
+                turn = self._turns[key] = Turn(gate, principal, number, self._wake)
+            if not gate.admit(turn, now_ms):
+                return key
+        return None
+
+    def _stop(self, now_ms: int) -> None:
+        """What was held isn't any more."""
+        self.waiting = False
+        if self._held_ms is not None:
+            self.waited_ms += max(now_ms - self._held_ms, 0)
+            self._held_ms = None
+        for turn in self._turns.values():
+            if turn.waiting:
+                turn.gate.stand_aside(turn)
+
+    def _wake(self) -> None:
+        if self.nudge is not None:
+            self.nudge()

@@ -1,0 +1,75 @@
+"""
+Cluster-wide quotas divided over this gateway's brokers, and contested capacity by weight.
+
+``headgate.splits=local``: this process divides each ``bps`` quota anew every period by the demand
+it sees: all of the quota where it fronts every broker, else its brokers' equal part, for others
+front the rest. Workers under a supervisor are told (``supervised_splits``). With ``stream`` the
+splits come from a topic; until one has come, and when it has expired, quota / brokers is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headgate.quota.key import QuotaType
+from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
+from headgate.throttle.java import UNLIMITED
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.managers import Managers
+
+PERIODS_VALID = 3
+"""A split that isn't renewed for so many periods has expired."""
+
+
+class LocalSplits:
+    """
+    Divide ``bps`` quotas over the brokers of one process.
+
+    Args:
+        period_ms: ``headgate.splits.period.ms``.
+    """
+
+    def __init__(self, period_ms: int) -> None:
+        self._period_ms = period_ms
+        self._splitters: dict[QuotaType, ClusterSplitter[int]] = {
+            QuotaType.PRODUCER_BYTE_RATE: ClusterSplitter(period_ms),
+            QuotaType.CONSUMER_BYTE_RATE: ClusterSplitter(period_ms),
+        }
+
+    def round(self, brokers: Mapping[int, Managers], now_ms: int) -> None:
+        """Look at what every broker's period showed and assign the next one's splits."""
+        for kind, splitter in self._splitters.items():
+            managers: dict[int, BpsQuotaManager] = {
+                broker: found.produce_bps
+                if kind is QuotaType.PRODUCER_BYTE_RATE
+                else found.fetch_bps
+                for broker, found in brokers.items()
+            }
+            if not any(manager.enabled for manager in managers.values()):
+                continue
+            observed = {broker: m.observe(now_ms) for broker, m in managers.items()}
+            any_manager = next(iter(managers.values()))
+            part = min(len(managers) / any_manager.brokers, 1.0)
+            quotas = {
+                tags: any_manager.quota(tags) * part
+                for seen in observed.values()
+                for tags in seen
+                if any_manager.quota(tags) < UNLIMITED
+            }
+            splits = splitter.round(quotas, list(managers), observed)
+            valid_until = now_ms + PERIODS_VALID * self._period_ms
+            for broker, manager in managers.items():
+                manager.assign(
+                    {tags: by_broker[broker] for tags, by_broker in splits.items()},
+                    now_ms,
+                    valid_until,
+                )
+
+
+def share_out(managers: Managers, now_ms: int) -> None:
+    """Divide a broker's contested capacity by weight, unless a fleet's division is in force."""
+    for shares in (managers.produce_shares, managers.fetch_shares):
+        if shares.enabled and shares.divided_until_ms < now_ms:
+            shares.rebalance(now_ms)

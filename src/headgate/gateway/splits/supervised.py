@@ -1,0 +1,230 @@
+"""
+Cluster-wide quotas divided over the worker processes of one ``headgate serve``, by demand.
+
+Each round the supervisor asks every worker what its broker's period showed, pours each quota over
+what they want (``throttle.cluster``), and hands the splits back. Like splits from a topic they
+expire by themselves: without a supervisor each worker is back at quota / brokers in three rounds.
+
+Together they never hold more than the quota. A broker that no worker here answers for, because its
+worker hangs, starts or is another gateway's, may go on at its last split until that expires and at
+quota / brokers after it: so much is kept back for it, but for ``LEAST``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from math import fsum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from headgate.gateway.log import get_logger
+from headgate.gateway.splits.local import PERIODS_VALID
+from headgate.quota.key import QuotaType
+from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import Tags
+from headgate.throttle.pacing import Observation
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.managers import Managers
+    from headgate.gateway.fleet.fleet import Fleet
+
+log = get_logger("headgate.supervisor")
+
+OBSERVE: Final = "observe"
+ASSIGN: Final = "assign"
+LEAST: Final = 0.02
+"""Part of its equal part that a broker gets even when all of a quota is kept back for others."""
+_TYPES: Final = (QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE)
+
+
+class Seen(NamedTuple):
+    """What a period showed of one quota-id at one broker, and its cluster-wide quota."""
+
+    type: str
+    user: str
+    client_id: str
+    quota: float
+    observation: Observation
+
+
+class Part(NamedTuple):
+    """A broker's split of one quota-id, units per second."""
+
+    type: str
+    user: str
+    client_id: str
+    split: float
+
+
+class Observed(msgspec.Struct):
+    """
+    What a worker's period showed.
+
+    Args:
+        brokers: all of the cluster that it knows of.
+        fronted: whether it fronts its broker now.
+        seen: quota-ids with a cluster-wide quota.
+    """
+
+    brokers: list[int]
+    fronted: bool
+    seen: list[Seen]
+
+
+class Assigned(msgspec.Struct):
+    """
+    Splits for a worker's broker.
+
+    Args:
+        parts: by quota-id.
+        valid_ms: from when they come.
+    """
+
+    parts: list[Part]
+    valid_ms: int
+
+
+_OBSERVED: Final = msgspec.msgpack.Decoder(Observed)
+_NOTHING: Final = msgspec.msgpack.Decoder(None)
+_ASSIGNED: Final = msgspec.msgpack.Decoder(Assigned)
+
+
+class FleetSplitter:
+    """
+    The splits of a fleet's brokers, round by round, on plain data.
+
+    Args:
+        period_ms: ``headgate.splits.period.ms``.
+    """
+
+    def __init__(self, period_ms: int) -> None:
+        self._valid_ms = PERIODS_VALID * period_ms
+        self._splitters = {kind: ClusterSplitter[int](period_ms) for kind in _TYPES}
+        # Split and its end, epoch ms, by type, quota-id and broker: what may still be in force.
+        self._given: dict[tuple[str, Tags], dict[int, tuple[float, int]]] = {}
+
+    def round(self, observed: Mapping[int, Observed], now_ms: int) -> dict[int, Assigned]:
+        """
+        Compute the splits of the next period.
+
+        Args:
+            observed: what each worker that answered saw at its broker.
+            now_ms: epoch ms.
+
+        Returns:
+            Splits by broker, for the brokers that are fronted.
+        """
+        fronted = [broker for broker, its in observed.items() if its.fronted]
+        known = {b for its in observed.values() for b in its.brokers} | set(observed)
+        missing = known.difference(fronted)
+        self._given = {
+            key: alive
+            for key, given in self._given.items()
+            if (alive := {b: g for b, g in given.items() if g[1] > now_ms})
+        }
+        parts: dict[int, list[Part]] = {broker: [] for broker in fronted}
+        for kind, splitter in self._splitters.items():
+            quotas: dict[Tags, float] = {}
+            shown: dict[int, dict[Tags, Observation]] = {broker: {} for broker in fronted}
+            for broker in fronted:
+                for seen in observed[broker].seen:
+                    if seen.type == kind:
+                        tags = (seen.user, seen.client_id)
+                        quotas[tags] = min(quotas.get(tags, seen.quota), seen.quota)
+                        shown[broker][tags] = seen.observation
+            budgets = {
+                tags: self._budget(kind, tags, quota, missing, len(known))
+                for tags, quota in quotas.items()
+            }
+            for tags, splits in splitter.round(budgets, fronted, shown).items():
+                given = self._given.setdefault((kind, tags), {})
+                for broker, split in splits.items():
+                    given[broker] = (split, now_ms + self._valid_ms)
+                    parts[broker].append(Part(str(kind), *tags, split))
+        return {broker: Assigned(its, self._valid_ms) for broker, its in parts.items()}
+
+    def _budget(
+        self, kind: str, tags: Tags, quota: float, missing: Collection[int], brokers: int
+    ) -> float:
+        """Return what is left of a quota for the brokers that are fronted here."""
+        equal = quota / brokers
+        given = self._given.get((kind, tags), {})
+        kept = fsum(max(equal, given.get(broker, (0.0, 0))[0]) for broker in missing)
+        return max(quota - kept, LEAST * equal * (brokers - len(missing)))
+
+
+class SupervisedSplits:
+    """
+    The supervisor's rounds.
+
+    Args:
+        fleet: whose workers are asked.
+        period_ms: ``headgate.splits.period.ms``.
+        clock_ms: epoch ms.
+    """
+
+    def __init__(self, fleet: Fleet, period_ms: int, clock_ms: Callable[[], int]) -> None:
+        self._fleet = fleet
+        self._period_s = period_ms / 1000
+        self._clock_ms = clock_ms
+        self._splitter = FleetSplitter(period_ms)
+
+    async def run(self) -> None:
+        """Divide until cancelled."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            try:
+                await self.round()
+            except Exception:
+                log.exception("cluster-wide quotas couldn't be divided")
+
+    async def round(self) -> None:
+        """Ask, divide, tell."""
+        observed = await self._fleet.ask(OBSERVE, _OBSERVED)
+        assigned = self._splitter.round(observed, self._clock_ms())
+        bodies = {broker: msgspec.msgpack.encode(its) for broker, its in assigned.items()}
+        await self._fleet.ask(ASSIGN, _NOTHING, bodies)
+
+
+class WorkersPart:
+    """A worker's side: what it has seen, and what it was given."""
+
+    def __init__(self) -> None:
+        self.valid_until_ms = 0
+
+    def observe(self, managers: Managers | None, brokers: list[int], now_ms: int) -> bytes:
+        """Return what the period since the last question showed."""
+        seen = [] if managers is None else list(_seen(managers, now_ms))
+        return msgspec.msgpack.encode(Observed(brokers, managers is not None, seen))
+
+    def assign(self, managers: Managers | None, body: bytes, now_ms: int) -> None:
+        """Put splits in force."""
+        if managers is None:
+            return
+        assigned = _ASSIGNED.decode(body)
+        self.valid_until_ms = now_ms + assigned.valid_ms
+        for kind, manager in _bps(managers):
+            bounds = {(p.user, p.client_id): p.split for p in assigned.parts if p.type == kind}
+            manager.assign(bounds, now_ms, self.valid_until_ms)
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether no split is in force."""
+        return self.valid_until_ms < now_ms
+
+
+def _bps(managers: Managers) -> Iterator[tuple[QuotaType, BpsQuotaManager]]:
+    yield _TYPES[0], managers.produce_bps
+    yield _TYPES[1], managers.fetch_bps
+
+
+def _seen(managers: Managers, now_ms: int) -> Iterator[Seen]:
+    for kind, manager in _bps(managers):
+        if not manager.enabled:
+            continue
+        for tags, observation in manager.observe(now_ms).items():
+            quota = manager.quota(tags)
+            if quota < UNLIMITED:
+                yield Seen(str(kind), *tags, quota, observation)

@@ -1,0 +1,387 @@
+"""
+How the gateway's charges become events of the usage journal, in files or in a topic.
+
+On the event loop a charge costs packing ten numbers: what events have in common is an ``Origin``,
+made once per connection, API and quota, and kept by the session.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf, nan
+from pathlib import Path
+from struct import error as StructError
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.gateway.charging.journal import NO_JOURNAL, Journal
+from headgate.gateway.log import LIBRDKAFKA
+from headgate.quota.entity import quota_id
+from headgate.throttle.java import UNLIMITED
+from headgate.throttle.registry import UNCHARGED
+from headgate.usage.packing import NOTHING, PACK, ROW
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.managers import Sensors
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.session.state import SessionState
+    from headgate.quota.entity import QuotaEntity
+    from headgate.quota.key import QuotaKey
+    from headgate.throttle.registry import Throttle
+    from headgate.usage.writer import EventWriter
+
+_NO_PACKER: Final = SimpleNamespace(rows=SimpleNamespace(at=0, end=0))
+_MOST_ORIGINS: Final = 256
+"""Origins a session keeps; a client that changes its client id all the time makes new ones."""
+
+
+class UsageJournal(Journal):
+    """
+    Write events with a writer of the usage room.
+
+    Args:
+        writer: started by us.
+        num_samples: ``quota.window.num``.
+        window_ms: one sample, ms.
+    """
+
+    def __init__(self, writer: EventWriter, num_samples: int, window_ms: int) -> None:
+        from headgate.usage.format import Origin
+
+        self._writer = writer
+        self._append = writer.append
+        # Where there is room; of a writer that only appends, never.
+        self._packer: Any = writer if hasattr(writer, "rows") else _NO_PACKER
+        self._origin = Origin
+        self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
+        self._sensors: Sensors = {}
+        writer.start()
+
+    def start(
+        self,
+        broker_id: int,
+        t_ms: int,
+        settings: Settings,
+        sensors: Sensors,
+    ) -> None:
+        """See ``Journal``."""
+        self._sensors = sensors
+        self._append(self._event(self._origin("start", broker_id=broker_id, **self._windows), t_ms))
+
+    def quota(
+        self, broker_id: int, key: QuotaKey, entity: QuotaEntity, value: float | None, t_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._origin(
+            "quota",
+            key.name,
+            broker_id,
+            entity=entity.path,
+            value=nan if value is None else value,
+        )
+        self._append(self._event(origin, t_ms))
+
+    def record(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        quota_type: str,
+        t_ms: int,
+        amount: float,
+        decision: Throttle,
+        told_ms: int,
+        upstream_ms: int,
+        size: int,
+        handler_ns: int,
+        producer_ids: frozenset[int] | None,
+    ) -> None:
+        """See ``Journal``."""
+        decided, planned, whose, kind, origin, bound, ms = session.origin_seen
+        if not (
+            # As before: all decisions of a quota-id that isn't throttled are one object.
+            decided is decision and planned is plan and whose is context and kind is quota_type
+        ):
+            ms, user, client_id, bound = decision
+            key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
+            origins = session.origins
+            origin = origins.get(key)
+            if origin is None:
+                kind = "norecord" if decision is UNCHARGED else "record"
+                origin = self._make(session, context, plan, kind, quota_type, user, client_id)
+                if len(origins) >= _MOST_ORIGINS:
+                    origins.clear()
+                origins[key] = origin
+            if bound >= UNLIMITED:
+                bound = inf
+            session.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
+        ids = NOTHING if producer_ids is None else len(producer_ids)
+        rows = self._packer.rows
+        at = rows.at
+        if at < rows.end and origin.token is rows.token:
+            try:
+                PACK(
+                    rows.buffer, at, origin.index, t_ms, amount, bound, ms, told_ms, upstream_ms,
+                    size, handler_ns / 1e6 if handler_ns else 0.0, ids,
+                )  # fmt: skip
+            except StructError:
+                pass  # appending says what is wrong with it
+            else:
+                rows.at = at + ROW
+                return
+        self._append(
+            (
+                origin,
+                t_ms,
+                amount,
+                bound,
+                ms,
+                told_ms,
+                upstream_ms,
+                size,
+                handler_ns / 1e6,
+                None if producer_ids is None else ids,
+            )
+        )
+
+    def unchecked(
+        self,
+        session: SessionState,
+        context: Context,
+        quota_type: str,
+        t_ms: int,
+        amount: float,
+        decision: Throttle,
+    ) -> None:
+        """See ``Journal``."""
+        _, user, client_id, bound = decision
+        key = ("unchecked", quota_type, None, context, user, client_id)
+        origin = session.origins.get(key)
+        if origin is None:
+            origin = self._make(session, context, None, "record", quota_type, user, client_id)
+            session.origins[key] = origin
+        self._append(
+            (
+                origin,
+                t_ms,
+                amount,
+                bound if bound < UNLIMITED else inf,
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+            )
+        )
+
+    def unrecord(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        quota_type: str,
+        t_ms: int,
+        amount: float,
+        decision: Throttle,
+    ) -> None:
+        """See ``Journal``."""
+        _, user, client_id, bound = decision
+        origin = self._make(session, context, plan, "unrecord", quota_type, user, client_id)
+        self._append(
+            (
+                origin,
+                t_ms,
+                amount,
+                bound if bound < UNLIMITED else inf,
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+            )
+        )
+
+    def mutation(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        partitions: float,
+        decision: Throttle,
+        size: int | None,
+        *,
+        strict: bool,
+    ) -> None:
+        """See ``Journal``."""
+        ms, user, client_id, bound = decision
+        kind = "strict" if strict else "record"
+        if decision is UNCHARGED:
+            kind = "norecord"
+        name = "controller_mutation_rate"
+        origin = self._make(session, context, plan, kind, name, user, client_id)
+        limit = bound if bound < UNLIMITED else inf
+        self._append((origin, t_ms, partitions, limit, ms, None, None, size, None, None))
+
+    def told(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        quota_type: str,
+        t_ms: int,
+        left: Throttle,
+        told_ms: int,
+        upstream_ms: int,
+    ) -> None:
+        """See ``Journal``."""
+        ms, user, client_id, bound = left
+        origin = self._make(session, context, plan, "told", quota_type, user, client_id)
+        limit = bound if bound < UNLIMITED else inf
+        self._append((origin, t_ms, None, limit, ms, told_ms, upstream_ms, None, None, None))
+
+    def bound(
+        self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._origin(
+            "bound",
+            key.name,
+            broker_id,
+            quota_user=tags[0],
+            quota_client_id=tags[1],
+            quota_id=quota_id(*tags),
+            value=value if value < UNLIMITED else inf,
+            **self._sensors[key.name](tags),
+        )
+        self._append(self._event(origin, t_ms))
+
+    def expire(self, broker_id: int, key: QuotaKey, tags: tuple[str, str], t_ms: int) -> None:
+        """See ``Journal``."""
+        origin = self._origin(
+            "expire",
+            key.name,
+            broker_id,
+            quota_user=tags[0],
+            quota_client_id=tags[1],
+            quota_id=quota_id(*tags),
+        )
+        self._append(self._event(origin, t_ms))
+
+    def connection(
+        self, broker_id: int, listener: str, client_ip: str, t_ms: int, throttle_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._origin(
+            "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
+        )
+        self._append((origin, t_ms, 1.0, None, throttle_ms, None, None, None, None, None))
+
+    def producer_id(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan,
+        t_ms: int,
+        size: int,
+        upstream_ms: int,
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._make(session, context, plan, "producer_id", "producer_ids_rate", "", "")
+        self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
+
+    def held(
+        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, t_ms: int
+    ) -> None:
+        """See ``Journal``."""
+        origin = self._make(session, context, plan, "held", "consumer_byte_rate", "", "")
+        self._append((origin, t_ms, float(waited_ms), None, None, None, None, None, None, None))
+
+    def _make(
+        self,
+        session: SessionState,
+        context: Context,
+        plan: Plan | None,
+        kind: str,
+        quota_type: str,
+        user: str,
+        client_id: str,
+    ) -> Any:
+        return self._origin(
+            kind,
+            quota_type,
+            session.rules.broker_id,
+            session.listener,
+            user,
+            client_id,
+            quota_id(user, client_id) if user or client_id else "",
+            context.principal,
+            context.client_id,
+            session.client_ip,
+            session.connection,
+            None if plan is None else plan.key,
+            None if plan is None else plan.version,
+            **self._sensors[quota_type]((user, client_id)),
+        )
+
+    @staticmethod
+    def _event(origin: Any, t_ms: int) -> tuple[Any, ...]:
+        return (origin, t_ms) + (None,) * 8
+
+    @property
+    def events(self) -> tuple[int, int]:
+        """See ``Journal``."""
+        return (self._writer.written, self._writer.dropped)
+
+    def close(self) -> None:
+        """See ``Journal``."""
+        self._writer.close()
+
+
+def open_journal(settings: Settings, worker_id: str) -> Journal:
+    """
+    Return the journal that ``headgate.usage`` names.
+
+    Args:
+        settings: target, batch and file sizes.
+        worker_id: whose it is; nobody else alive may have it.
+    """
+    target = settings.usage
+    if target.kind == "none":
+        return NO_JOURNAL
+    writer: EventWriter
+    if target.kind == "files":
+        from headgate.usage.writer import JournalWriter
+
+        writer = JournalWriter(
+            Path(target.place),
+            worker_id,
+            flush_ms=settings.usage_batch_ms,
+            max_file_bytes=settings.usage_roll_bytes,
+        )
+    else:
+        from headgate.usage.topic import TopicWriter
+
+        writer = TopicWriter(
+            target.place,
+            worker_id,
+            topic_config(settings),
+            flush_ms=settings.usage_batch_ms,
+        )
+    return UsageJournal(writer, settings.quota_window_num, settings.quota_window_ms)
+
+
+def topic_config(settings: Settings) -> dict[str, Any]:
+    """Return confluent-kafka's settings for the gateway's own connections upstream."""
+    from headgate.store.kafka.security import librdkafka_config
+
+    servers = ",".join(str(a) for a in settings.upstream or ())
+    return {
+        **librdkafka_config(servers, settings.upstream_admin),
+        "client.id": "headgate",
+        "logger": logging.getLogger(LIBRDKAFKA),  # else it writes to stderr past all logging
+    }

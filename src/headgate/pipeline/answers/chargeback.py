@@ -1,0 +1,202 @@
+"""
+Say what each principal used in a period, and what it costs.
+
+The price file is YAML or JSON; every price is optional::
+
+    currency: EUR
+    bytes_in_per_gb: 0.05       # 1 GB = 10^9 bytes
+    bytes_out_per_gb: 0.02
+    per_million_requests: 0.40
+    handler_per_hour: 1.50      # of one handler thread's time
+    fixed_per_period: 10
+    principals:                 # other prices for some
+      alice: {bytes_in_per_gb: 0.03}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import ConfigError
+from headgate.pipeline import schema
+from headgate.pipeline.answers.usage import resolve
+from headgate.pipeline.quotas import Quotas
+from headgate.quota.file import as_yaml
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PERIODS: Final = ("hour", "day", "month")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in ``currency``; see the module for units."""
+
+    currency: str | None = None
+    bytes_in_per_gb: float = 0.0
+    bytes_out_per_gb: float = 0.0
+    per_million_requests: float = 0.0
+    handler_per_hour: float = 0.0
+    fixed_per_period: float = 0.0
+    principals: Mapping[str, Prices] = field(default_factory=dict)
+
+
+def load_prices(path: str) -> Prices:
+    """
+    Read a price file.
+
+    Raises:
+        ConfigError: with every mistake at once.
+    """
+    import yaml
+
+    try:
+        data = yaml.safe_load(as_yaml(Path(path).read_text(encoding="utf-8")))
+    except OSError as exc:
+        raise ConfigError(f"--prices {path}: can't be read: {exc.strerror or exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"--prices {path}: isn't UTF-8 text") from exc
+    except yaml.YAMLError as exc:
+        raise ConfigError(f"--prices {_why(path, exc)}") from exc
+    wrong: list[str] = []
+    prices = _prices(data, path, wrong, Prices())
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return prices
+
+
+def _why(path: str, exc: Any) -> str:
+    """Return where a file stops being YAML, and why, in a line."""
+    mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
+    at = f":{mark.line + 1}" if mark is not None else ""
+    return f"{path}{at}: not YAML: {problem or ' '.join(str(exc).split())}"
+
+
+def _prices(data: Any, where: str, wrong: list[str], base: Prices) -> Prices:
+    if not isinstance(data, dict):
+        wrong.append(f"--prices {where}: expected names and prices, found {type(data).__name__}")
+        return base
+    known = {f.name for f in fields(Prices)}
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in known:
+            wrong.append(f"--prices {where}: no price is called {name!r}; known: {sorted(known)}")
+        elif name == "currency":
+            found[name] = str(value)
+        elif name == "principals":
+            continue
+        elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            wrong.append(f"--prices {where}: {name} is {value!r}; give a number, 0 or more")
+        else:
+            found[name] = float(value)
+    own = replace(base, **found)
+    others = data.get("principals") or {}
+    if not isinstance(others, dict):
+        wrong.append(f"--prices {where}: principals must hold names with their prices")
+        return own
+    inside = {str(n): _prices(v, f"{where}, {n}", wrong, own) for n, v in others.items()}
+    return replace(own, principals=inside)
+
+
+def period_start(period: str, ms: Column) -> Column:
+    """Return the start in UTC of the period that holds ``ms``, epoch ms."""
+    from pyspark.sql import functions as F
+
+    if period not in PERIODS:
+        raise ConfigError(f"--period {period}: choose {', '.join(PERIODS)}")
+    start = F.date_trunc(period, F.timestamp_millis(ms.cast("long")))
+    return F.unix_millis(start)
+
+
+def chargeback(
+    quotas: Quotas, *, period: str = "day", prices: Prices | None = None
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Sum up and price per principal and period: activity -> CHARGEBACK.
+
+    Args:
+        quotas: for peaks against limits.
+        period: hour, day or month (UTC).
+        prices: see the module; None = no prices, ``currency`` null.
+    """
+    from pyspark.sql import functions as F
+
+    price = prices or Prices()
+
+    def per_second(frame: DataFrame, quota_type: str, name: str) -> DataFrame:
+        """Return the peak per principal and period, and against the limits, of one direction."""
+        mine = frame.where(F.col("quota_type") == quota_type)
+        # A limit holds for a quota-id on a broker; a peak is of the principal on all brokers.
+        shares = (
+            mine.groupBy("principal", "period_ms", "second_ms", "quota_id", "broker_id")
+            .agg(F.sum("bytes").alias("bytes"), F.max("quota").alias("quota"))
+            .groupBy("principal", "period_ms")
+            .agg(F.max(F.col("bytes") / F.col("quota")).alias(f"peak_{name}_quota_share"))
+        )
+        peaks = (
+            mine.groupBy("principal", "period_ms", "second_ms")
+            .agg(F.sum("bytes").alias("bytes"))
+            .groupBy("principal", "period_ms")
+            .agg(F.max("bytes").cast("double").alias(f"peak_{name}_bps"))
+        )
+        return peaks.join(shares, ["principal", "period_ms"], "left")
+
+    def priced(name: str, divisor: float, column: str) -> Column:
+        """Return amount x price, with the prices of some principals of their own."""
+        amount = F.col(column) / divisor if column else F.lit(1.0)
+        rate = F.lit(float(getattr(price, name)))
+        for principal, own in price.principals.items():
+            other = F.lit(float(getattr(own, name)))
+            rate = F.when(F.col("principal") == principal, other).otherwise(rate)
+        return amount * rate
+
+    def transform(activity: DataFrame) -> DataFrame:
+        charged = (
+            activity.where(F.col("is_charged"))
+            .transform(resolve(quotas))
+            .withColumn("period_ms", period_start(period, F.col("second_ms")))
+        )
+        produced = F.when(F.col("quota_type") == "producer_byte_rate", F.col("bytes")).otherwise(0)
+        fetched = F.when(F.col("quota_type") == "consumer_byte_rate", F.col("bytes")).otherwise(0)
+        sums = charged.groupBy("principal", "period_ms").agg(
+            F.sum("requests").alias("requests"),
+            F.sum(produced).alias("bytes_in"),
+            F.sum(fetched).alias("bytes_out"),
+            (F.sum("handler_ns") / 1e6).alias("handler_ms"),
+            F.sum("throttle_time_ms").alias("throttle_time_ms"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+        )
+        whole = sums.groupBy("period_ms").agg(
+            F.sum(F.col("bytes_in") + F.col("bytes_out")).alias("cluster_bytes")
+        )
+        joined = sums.join(whole, ["period_ms"], "left")
+        for quota_type, name in (("producer_byte_rate", "in"), ("consumer_byte_rate", "out")):
+            peaks = per_second(charged, quota_type, name)
+            joined = joined.join(peaks, ["principal", "period_ms"], "left")
+        bytes_ = F.col("bytes_in") + F.col("bytes_out")
+        figures = (
+            joined.withColumn("period", F.lit(period))
+            .withColumn("peak_in_bps", F.coalesce("peak_in_bps", F.lit(0.0)))
+            .withColumn("peak_out_bps", F.coalesce("peak_out_bps", F.lit(0.0)))
+            .withColumn(
+                "cluster_share",
+                F.when(F.col("cluster_bytes") > 0, bytes_ / F.col("cluster_bytes")).otherwise(0.0),
+            )
+            .withColumn("price_in", priced("bytes_in_per_gb", 1e9, "bytes_in"))
+            .withColumn("price_out", priced("bytes_out_per_gb", 1e9, "bytes_out"))
+            .withColumn("price_requests", priced("per_million_requests", 1e6, "requests"))
+            .withColumn("price_handler", priced("handler_per_hour", 3.6e6, "handler_ms"))
+            .withColumn("price_fixed", priced("fixed_per_period", 1.0, ""))
+        )
+        names = ("price_in", "price_out", "price_requests", "price_handler", "price_fixed")
+        total = sum((F.col(n) for n in names), F.lit(0.0))
+        frame: DataFrame = schema.CHARGEBACK.select(
+            figures.withColumn("price", total).withColumn("currency", F.lit(price.currency))
+        )
+        return frame
+
+    return transform

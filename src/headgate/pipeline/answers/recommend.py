@@ -1,0 +1,287 @@
+"""
+Propose a quota per entity from what was used, and say what it would have throttled.
+
+The figure is a percentile of the rate over the quota window (the busiest broker's, as limits hold
+per broker), times growth up to a horizon, times headroom, rounded up to two digits; not below a
+floor, and none where too little was seen (``advice``). Beside single
+values it looks for entities better merged, split, given a default, or removed. What each would
+have throttled comes from replaying the same data: all single values under one plan, and each other
+kind of action under a plan of its own, all in one pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headgate.pipeline import schema
+from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal
+from headgate.pipeline.answers.effective import effective
+from headgate.pipeline.answers.proposals import Sharers, propose
+from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
+from headgate.pipeline.answers.what_if import options_of, what_if_packed
+from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
+from headgate.pipeline.replay.packed import PackOptions
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
+from headgate.quota.precedence import Resolver
+from headgate.throttle.java import UNLIMITED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TAGS = ("quota_type", "quota_user", "quota_client_id")
+
+
+def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
+    """
+    Measure what each quota-id used: usage -> one row per (quota_type, quota-id), busiest broker.
+
+    Returns:
+        quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
+        quota, days (with use), growth_per_day (relative, from a line through the logarithm of
+        daily use; 0 with fewer than three days), span_s and active_s (from the first to the last
+        second with use, and how many there are, on all brokers).
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    def transform(frame: DataFrame) -> DataFrame:
+        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+        mine = frame.where(F.col("quota_type").isin(*advice.types)).withColumn("used", used)
+        reach = advice.window_s * 1000 - 1
+        window = (
+            Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
+        )
+        rate = F.sum("used").over(window) / float(advice.window_s)
+        of_broker = (
+            mine.withColumn("rate", rate)
+            .groupBy(*_TAGS, "broker_id")
+            .agg(
+                F.percentile("rate", F.lit(advice.percentile)).alias("percentile"),
+                F.max("rate").alias("peak"),
+                F.max_by("quota", "second_ms").alias("quota"),
+            )
+        )
+        busiest = of_broker.groupBy(*_TAGS).agg(
+            F.max("percentile").alias("percentile"),
+            F.max("peak").alias("peak"),
+            F.max("quota").alias("quota"),
+        )
+        daily = mine.groupBy(*_TAGS, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
+            F.sum("used").alias("used")
+        )
+        slope = F.regr_slope(F.log(F.col("used")), F.col("day"))
+        growth = (
+            daily.where(F.col("used") > 0)
+            .groupBy(*_TAGS)
+            .agg(F.count(F.lit(1)).alias("days"), (F.exp(slope) - 1.0).alias("growth"))
+            .withColumn(
+                "growth_per_day",
+                F.when(F.col("days") >= 3, F.coalesce("growth", F.lit(0.0))).otherwise(0.0),
+            )
+            .drop("growth")
+        )
+        seconds = mine.where(F.col("used") > 0).groupBy(*_TAGS)
+        span_ms = F.max("second_ms") - F.min("second_ms")
+        history = seconds.agg(
+            (F.floor(span_ms / 1000) + 1).alias("span_s"),
+            F.countDistinct("second_ms").alias("active_s"),
+        )
+        # Without use (fetches that were all throttled, say) there is nothing to go by.
+        joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
+        joined = joined.join(history, [*_TAGS], "left")
+        return joined.na.fill({"days": 0, "growth_per_day": 0.0})
+
+    return transform
+
+
+def scaffold(current: Quotas, types: Sequence[str]) -> Quotas:
+    """
+    Return the quotas with an unlimited one for every user, of each type that has none at all.
+
+    Where no quota of a type is in force, Kafka tells clients apart by client-id, which anybody may
+    claim; with it, use is seen by user.
+    """
+    table = current.tables[-1]
+    bare = [KEY_OF_TYPE[t] for t in types if not table.for_key(KEY_OF_TYPE[t])]
+    ops = tuple(Op(key, UNLIMITED) for key in bare)
+    every = tuple(
+        t.apply([QuotaAlteration(QuotaEntity.of(user=DEFAULT), ops)])[0] if ops else t
+        for t in current.tables
+    )
+    return replace(current, tables=every)
+
+
+def plans_of(proposals: Iterable[Proposal], current: Quotas) -> list[Quotas]:
+    """
+    Return the plans that proposals are tried in, each named after ``Proposal.plan``.
+
+    Removals change nothing that anybody is bound by, and have none.
+    """
+    by_plan: dict[str, list[Proposal]] = {"recommended": []}
+    for p in proposals:
+        if p.action not in ("keep", "remove", "wait"):
+            by_plan.setdefault(p.plan, []).append(p)
+    plans = []
+    for name, mine in by_plan.items():
+        alterations = []
+        for p in mine:
+            key = KEY_OF_TYPE[p.quota_type]
+            alterations += [QuotaAlteration(e, (Op(key, None),)) for e in p.instead]
+            alterations.append(QuotaAlteration(p.entity, (Op(key, p.recommended),)))
+        table, _ = current.tables[-1].apply(alterations)
+        plans.append(Quotas.of(table, name))
+    return plans
+
+
+# (plan, quota type, user tag, client tag) to (requests throttled, throttle time in ms).
+Throttled = Mapping[tuple[str, str, str, str], tuple[int, int]]
+
+
+class Tried:
+    """
+    What plans throttled, looked up by proposal.
+
+    Args:
+        plans: those tried, the current quotas first.
+        throttled: their sums.
+        sharers: who shares each quota-id of the current ones.
+    """
+
+    def __init__(self, plans: Sequence[Quotas], throttled: Throttled, sharers: Sharers) -> None:
+        self._resolvers = {p.name: Resolver(p.tables[-1]) for p in plans}
+        self._throttled = throttled
+        self._sharers = sharers
+        self._types = {quota_type for _, quota_type, _, _ in throttled}
+
+    def of(self, proposal: Proposal, plan: str) -> tuple[int | None, int | None]:
+        """
+        Return requests throttled and ms, of all whom a proposal concerns, under a plan.
+
+        None where the data doesn't hold what a replay of the type needs.
+        """
+        if not proposal.tags:
+            return 0, 0
+        if proposal.quota_type not in self._types:
+            return None, None
+        key = KEY_OF_TYPE[proposal.quota_type]
+        tags = set()
+        for user, client in proposal.tags:
+            who = self._sharers.get((proposal.quota_type, user, client)) or [(user, client, 0.0)]
+            tags |= {self._resolvers[plan](name, cid, key).tags for name, cid, _ in who}
+        sums = [self._throttled.get((plan, proposal.quota_type, *t), (0, 0)) for t in tags]
+        return sum(n for n, _ in sums), sum(ms for _, ms in sums)
+
+
+def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list[tuple[Any, ...]]:
+    """Return RECOMMEND rows."""
+    rows = []
+    for p in proposals:
+        user, client = p.entity.user, p.entity.client_id
+        after = (0, 0) if p.action == "remove" else tried.of(p, p.plan)
+        rows.append(
+            (
+                p.quota_type,
+                str(p.entity),
+                None if user is None else str(user),
+                None if client is None else str(client),
+                user is DEFAULT,
+                client is DEFAULT,
+                p.action,
+                p.current,
+                p.recommended,
+                p.percentile,
+                p.peak,
+                p.growth_per_day,
+                advice.headroom,
+                *tried.of(p, "current"),
+                *after,
+                p.reason,
+            )
+        )
+    return rows
+
+
+def recommend(
+    quotas: Quotas,
+    pack: Callable[[PackOptions], DataFrame],
+    advice: Advice | None = None,
+    *,
+    num_samples: int = 11,
+    window_ms: int = 1000,
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Recommend quotas: activity -> RECOMMEND.
+
+    Args:
+        quotas: in force.
+        pack: gives the same charges packed for a replay (PACKED), from logs or from ``requests``.
+        advice: how figures are made.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+    """
+    from pyspark.sql import functions as F
+
+    how = advice or Advice()
+
+    def transform(activity: DataFrame) -> DataFrame:
+        charged = activity.where(F.col("is_charged") & F.col("quota_type").isin(*how.types))
+        users = charged.select("principal").distinct().limit(2).count()
+        # Where nobody logs in, client-ids are all there is to tell clients apart.
+        current = scaffold(quotas, how.types) if users > 1 else quotas
+        current = replace(current, name="current")
+        seen = activity.transform(usage(current)).transform(observe(how)).collect()
+        observed = [
+            Observed(
+                r["quota_type"],
+                r["quota_user"],
+                r["quota_client_id"],
+                r["percentile"],
+                r["peak"],
+                r["growth_per_day"],
+                r["days"],
+                r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
+                r["span_s"],
+                r["active_s"],
+            )
+            for r in seen
+        ]
+        sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
+        used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
+        for r in (
+            charged.transform(resolve(current))
+            .groupBy(*_TAGS, "principal", "client_id")
+            .agg(F.sum(used).alias("used"))
+            .collect()
+        ):
+            at = (r["quota_type"], r["quota_user"], r["quota_client_id"])
+            sharers[at].append((r["principal"] or "", r["client_id"] or "", float(r["used"] or 0)))
+        keys = {str(KEY_OF_TYPE[t]): t for t in how.types}
+        dead = [
+            (keys[r["quota_key"]], parse_entity(r["source"]), r["value"])
+            for r in activity.transform(effective(quotas))
+            .where((F.col("kind") == "dead") & F.col("quota_key").isin(*keys))
+            .orderBy("quota_key", "source")
+            .collect()
+        ]
+        proposals = propose(observed, quotas.tables[-1], sharers, dead, how)
+        plans = [current, *plans_of(proposals, current)]
+        options = options_of(plans, num_samples=num_samples, window_ms=window_ms)
+        sums = (
+            pack(options)
+            .transform(what_if_packed(options))
+            .groupBy("plan", *_TAGS)
+            .agg(F.sum("throttled_requests").alias("n"), F.sum("throttle_time_ms").alias("ms"))
+            .collect()
+        )
+        throttled = {
+            (r["plan"], r["quota_type"], r["quota_user"], r["quota_client_id"]): (r["n"], r["ms"])
+            for r in sums
+        }
+        rows = rows_of(proposals, Tried(plans, throttled, sharers), how)
+        return activity.sparkSession.createDataFrame(rows, schema.RECOMMEND.struct)
+
+    return transform

@@ -1,0 +1,150 @@
+"""
+Say who used what: sums per quota-id, broker and second, and their peaks by hour and day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headgate.pipeline import schema
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.workers.worker import ACTIVITY, Resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+
+RESOLVED_ACTIVITY: Final = schema.Table(
+    "resolved_activity",
+    "ACTIVITY with who shares the quota.",
+    (*ACTIVITY.columns, schema.Column("quota_source", "string", "entity the limit comes from")),
+)
+_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
+
+
+def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+    """
+    Say for each activity row who shares its quota: activity -> RESOLVED_ACTIVITY.
+
+    The quota in force at the start of the second counts; rows of a journal keep their own.
+    """
+
+    def transform(activity: DataFrame) -> DataFrame:
+        task = Resolve(quotas, "second_ms", RESOLVED_ACTIVITY)
+        return activity.mapInArrow(task, RESOLVED_ACTIVITY.struct)
+
+    return transform
+
+
+def usage(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+    """
+    Sum activity up per quota-id, broker and second: activity -> USAGE.
+
+    Every charged request counts in the one row of the quota type it's charged to. Rows of
+    request_percentage also exist for clients that only produce and fetch; there ``requests``,
+    ``bytes`` and ``handler_ms`` are 0 and ``amount`` is the thread time of all their requests.
+    """
+    from pyspark.sql import functions as F
+
+    def transform(activity: DataFrame) -> DataFrame:
+        charged = activity.where(F.col("is_charged"))
+        is_request = F.col("quota_type") == "request_percentage"
+        # Thread time is charged to the request quota whatever else a request is charged to.
+        none = {n: F.lit(0) for n in schema.USAGE.names if n in ACTIVITY.names and n in _SUMS}
+        time_only = (
+            charged.where(~is_request & (F.col("request_ns") > 0))
+            .withColumns(none | {"quota_type": F.lit("request_percentage")})
+            .withColumns(
+                {
+                    n: F.lit(None).cast("string")
+                    for n in ("quota_id", "quota_user", "quota_client_id")
+                }
+            )
+            .withColumns({"quota": F.lit(None).cast("double"), "handler_ns": F.lit(0)})
+        )
+        rows = ACTIVITY.select(charged).unionByName(ACTIVITY.select(time_only))
+        resolved = rows.transform(resolve(quotas))
+        sums = resolved.groupBy(*_KEYS, "second_ms").agg(
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            F.sum("bytes_estimated").alias("bytes_estimated"),
+            # Percent x seconds of one thread: 1e7 ns are one.
+            F.when(is_request, F.sum("request_ns") / 1e7)
+            .otherwise(F.sum("amount"))
+            .alias("amount"),
+            (F.sum("handler_ns") / 1e6).alias("handler_ms"),
+            F.sum("throttle_time_ms").alias("throttle_time_ms"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+            F.max("max_throttle_time_ms").alias("max_throttle_time_ms"),
+            F.max("quota").alias("quota"),
+            F.max("quota_source").alias("quota_source"),
+        )
+        frame: DataFrame = schema.USAGE.select(sums)
+        return frame
+
+    return transform
+
+
+_SUMS: Final = (
+    "requests",
+    "bytes",
+    "bytes_estimated",
+    "amount",
+    "throttle_time_ms",
+    "throttled_requests",
+    "max_throttle_time_ms",
+)
+
+
+def exact_sum(name: str, unit: float) -> Column:
+    """
+    Return a sum of doubles that doesn't depend on their order.
+
+    Args:
+        name: column of doubles that are whole multiples of 1 / unit.
+        unit: 1e6 for ms with ns, 1e7 for percent seconds with ns.
+    """
+    from pyspark.sql import functions as F
+
+    whole = F.round(F.col(name) * unit).cast("decimal(38,0)")
+    return F.sum(whole).cast("double") / unit
+
+
+def rollup(period_ms: int) -> Callable[[DataFrame], DataFrame]:
+    """
+    Sum usage up by hour or day, with peaks and percentiles: usage -> USAGE_HOUR / USAGE_DAY.
+
+    Args:
+        period_ms: HOUR_MS or DAY_MS.
+
+    Percentiles are exact, over the seconds that have requests.
+    """
+    from pyspark.sql import functions as F
+
+    def percentile(p: float) -> Column:
+        return F.percentile("amount", F.lit(p))
+
+    def transform(frame: DataFrame) -> DataFrame:
+        period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
+        sums = frame.groupBy(*_KEYS, period).agg(
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            exact_sum("amount", 1e7).alias("amount"),
+            exact_sum("handler_ms", 1e6).alias("handler_ms"),
+            F.sum("throttle_time_ms").alias("throttle_time_ms"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+            F.count(F.lit(1)).alias("active_seconds"),
+            F.max("amount").alias("peak_per_s"),
+            percentile(0.5).alias("p50_per_s"),
+            percentile(0.95).alias("p95_per_s"),
+            percentile(0.99).alias("p99_per_s"),
+            F.max("quota").alias("quota"),
+        )
+        table = schema.USAGE_HOUR if period_ms == HOUR_MS else schema.USAGE_DAY
+        result: DataFrame = table.select(sums)
+        return result
+
+    return transform

@@ -1,0 +1,209 @@
+"""
+Replay the same requests under other quotas: who would be throttled, for how long, how much of it.
+
+All plans go through one pass: a charge is packed once, under what its sensors of all plans have
+in common (``roots``), and the kernel runs once for each level that a plan counts at, over the same
+arrays. Open-loop: a client that had been throttled would have sent later, and a log says nothing
+of that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headgate.pipeline import schema
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay.pack import PackOptions
+from headgate.pipeline.replay.replay import pack_requests, replay_packed
+from headgate.quota.entity import quota_id
+from headgate.throttle.java import UNLIMITED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LOGGED = "logged"
+_TAGS = ("quota_user", "quota_client_id")
+
+
+@dataclass(frozen=True)
+class NamePlans:
+    """
+    Give SUMS rows their plan's name, quota-id, source and bounds. A ``mapInArrow`` function.
+
+    Args:
+        plans: as they are numbered.
+        in_force: the first of them was in force when the log was written.
+    """
+
+    plans: tuple[Quotas, ...]
+    in_force: bool = False
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield WHAT_IF rows."""
+        resolvers = [q.resolver() for q in self.plans]
+        names = [q.name for q in self.plans]
+        fixed = all(len(q.starts_ms) == 1 for q in self.plans)
+
+        @functools.lru_cache(maxsize=1 << 16)
+        def source(plan: int, quota_type: str, user: str, client: str, at_ms: int) -> str | None:
+            return resolvers[plan].source((user, client), quota_type, at_ms)
+
+        for batch in batches:
+            plan = batch["plan"].to_numpy()
+            columns = [batch[n].to_pylist() for n in ("quota_type", *_TAGS)]
+            at_ms = repeat(0) if fixed else batch["last_ms"].to_pylist()
+            whose = zip(np.maximum(plan, 0).tolist(), *columns, at_ms, strict=False)
+            delayed, bytes_ = batch["delayed"].to_numpy(), batch["bytes"].to_numpy()
+            quota = batch["quota"].to_numpy()
+            least, most = self._bounds(batch, quota)
+            made: dict[str, Any] = {
+                "plan": [LOGGED if n < 0 else names[n] for n in plan.tolist()],
+                "quota_id": list(map(quota_id, *columns[1:])),
+                "quota_source": [source(*who) for who in whose],
+                "quota": np.where(quota < UNLIMITED, quota, np.nan),
+                "delayed_bytes": np.rint(delayed).astype(np.int64),
+                "delayed_share": np.divide(
+                    delayed, bytes_, out=np.zeros(len(plan)), where=bytes_ != 0
+                ),
+                "withheld_requests": batch["withheld"],
+                "least_throttle_time_ms": least,
+                "most_throttle_time_ms": most,
+            }
+            yield _batch(made, batch)
+
+    def _bounds(self, batch: Any, quota: Any) -> tuple[Any, Any]:
+        """
+        Return between what each row's throttling lies; NaN: nothing tells.
+
+        What was withheld of a throttled fetch isn't logged, and no plan is charged with it. Under
+        the limit in force the log says what came of it. A lower one throttles at least as much
+        for as much, a higher one at most as much.
+        """
+        told = batch["throttle_time_ms"].to_numpy().astype(np.float64)
+        most, least = told.copy(), told.copy()
+        withheld = batch["withheld_ms"].to_numpy()
+        concerned = (batch["plan"].to_numpy() >= 0) & (withheld > 0) & (quota < UNLIMITED)
+        force = self.plans[0].resolver() if self.in_force else None
+        columns = (batch[n] for n in ("principal", "client_id", "quota_type", *_TAGS))
+        whose = list(zip(*(c.to_pylist() for c in columns), strict=True)) if force else []
+        at_ms = batch["last_ms"].to_pylist()
+        for i in np.flatnonzero(concerned).tolist():
+            logged, limit = float(withheld[i]), None
+            if force is not None:
+                principal, client_id, quota_type, *tags = whose[i]
+                found = force(principal or "", client_id or "", quota_type, at_ms[i])
+                if ":" not in quota_type and [found.quota_user, found.quota_client_id] == tags:
+                    limit = found.quota
+            if limit is None:
+                most[i] = np.nan
+            elif quota[i] <= limit:
+                least[i] = max(told[i], logged)
+                most[i] = least[i] if quota[i] == limit else np.nan
+            else:
+                most[i] = max(told[i], logged)
+        return least.astype(np.int64), most
+
+
+def _batch(made: dict[str, Any], batch: Any) -> Any:
+    """Return a WHAT_IF batch of columns that were made (NaN = null), and of those that are."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.array(made[f.name], f.type, from_pandas=True)
+        if f.name in made
+        else batch[f.name].cast(f.type)
+        for f in schema.WHAT_IF.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.WHAT_IF.arrow)
+
+
+def options_of(
+    plans: Sequence[Quotas],
+    *,
+    num_samples: int = 11,
+    window_ms: int = 1000,
+    capacities: Mapping[str, float] | None = None,
+    split_period_ms: int = 5000,
+) -> PackOptions:
+    """
+    Return what to pack for a comparison of plans.
+
+    Args:
+        plans: named quotas.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+        capacities: by byte-rate type, a broker's bytes per second; without one, shares of the type
+            aren't replayed, as a gateway doesn't enforce them.
+        split_period_ms: headgate.splits.period.ms: twice that caps a throttle of a cluster-wide
+            rate.
+    """
+    return PackOptions(
+        tuple(plans),
+        False,
+        num_samples,
+        window_ms,
+        own=False,
+        capacities=tuple(sorted((capacities or {}).items())),
+        split_period_ms=split_period_ms,
+    )
+
+
+def what_if_packed(
+    options: PackOptions, *, in_force: bool = False
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Compare plans on packed charges: PACKED -> WHAT_IF.
+
+    Args:
+        options: what was packed.
+        in_force: the first plan was in force when the logs were written.
+    """
+    from pyspark.sql import functions as F
+
+    def transform(packed: DataFrame) -> DataFrame:
+        sums = packed.transform(replay_packed(options))
+        keys = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
+        # A sensor is replayed in one task; its workers (journals) and moments come together here.
+        joined = sums.groupBy(*keys, "principal", "client_id").agg(
+            F.max_by("quota", "last_ms").alias("quota"),
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+            F.sum("throttle_time_ms").alias("throttle_time_ms"),
+            F.max("max_throttle_time_ms").alias("max_throttle_time_ms"),
+            F.sum("delayed").alias("delayed"),
+            F.min("first_ms").alias("first_ms"),
+            F.max("last_ms").alias("last_ms"),
+            F.sum("withheld").alias("withheld"),
+            F.sum("withheld_ms").alias("withheld_ms"),
+        )
+        # Who has no weight only takes from what is shared.
+        infinite = F.col("quota") >= UNLIMITED
+        weighed = joined.where(~(F.col("quota_type").endswith(":shares") & infinite))
+        return weighed.mapInArrow(NamePlans(options.plans, in_force), schema.WHAT_IF.struct)
+
+    return transform
+
+
+def what_if(plans: Sequence[Quotas], **windows: Any) -> Callable[[DataFrame], DataFrame]:
+    """
+    Compare plans: requests -> WHAT_IF.
+
+    For frames that come from elsewhere: each row goes through the JVM, and requests of the same
+    millisecond are in the order that the frame's have. Files are read by ``replay.pack_logs`` and
+    ``what_if_packed``, in their own order and some times as fast.
+
+    Args:
+        plans: named quotas; the first one's quota-ids are those of plan ``logged``.
+        windows: as ``options_of`` takes them.
+    """
+    options = options_of(plans, **windows)
+    return lambda requests: requests.transform(pack_requests(options)).transform(
+        what_if_packed(options)
+    )

@@ -1,0 +1,187 @@
+"""
+Make Spark frames of request logs and journals: one row per request, or sums by second.
+
+``read_activity`` gives the sums. ``emit_requests`` and ``emit_activity`` hand over everything of
+one pass (rows, bad lines, counts); ``sums_of`` and ``only`` pick a kind. ``activity`` makes the
+same sums from any ``requests`` frame: slower, for frames that come from elsewhere (Parquet,
+streams, tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.pipeline import schema
+from headgate.pipeline.sources.pieces import Split
+from headgate.pipeline.workers import blobs
+from headgate.pipeline.workers.worker import (
+    ACTIVITY,
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    EmitActivity,
+    EmitRequests,
+    ReadPlan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Tasks per core, at most: enough that cores end together.
+TASKS_PER_CORE: Final = 8
+# A task's way through the JVM costs 40 ms; a worker reads this many splits in 300.
+SPLITS_PER_TASK: Final = 24
+TABLE_TASKS_PER_CORE: Final = 2
+# Sums of this many splits (1 GB of log) are added up in one piece, at most.
+SPLITS_PER_PART: Final = 128
+
+
+def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
+    """Return a frame with the numbers of the splits, spread over tasks; no shuffle."""
+    tasks = tasks_for(splits, spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(splits), 1, tasks)
+
+
+def tasks_for(splits: Sequence[Split], cores: int) -> int:
+    """Return how many tasks are to read the splits."""
+    if all(s.kind == "requests" for s in splits):
+        # Row groups of tables are packed several at a time: a task takes as many as it can.
+        return max(1, min(len(splits), cores * TABLE_TASKS_PER_CORE))
+    # Whole files, compressed ones and journals, may be of any size: each may be a task.
+    pieces = sum(SPLITS_PER_TASK if s.end < 0 else 1 for s in splits)
+    wanted = max(cores, min(-(-pieces // SPLITS_PER_TASK), cores * TASKS_PER_CORE))
+    return max(1, min(len(splits), wanted))
+
+
+def emit_requests(
+    spark: SparkSession,
+    splits: Sequence[Split],
+    *,
+    time_zone: str = "UTC",
+    default_partitions: int = 1,
+) -> DataFrame:
+    """Return ``EMITTED_REQUESTS``: a row per request, bad line and piece read."""
+    plan = ReadPlan(tuple(splits), time_zone, default_partitions=default_partitions)
+    return spread(spark, splits).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
+
+
+def emit_activity(
+    spark: SparkSession,
+    splits: Sequence[Split],
+    *,
+    time_zone: str = "UTC",
+    connections: bool = False,
+    default_partitions: int = 1,
+) -> DataFrame:
+    """
+    Return ``EMITTED_ACTIVITY``: sums by second (for ``sums_of``), bad lines, counts.
+
+    Args:
+        spark: the session.
+        splits: the pieces to read.
+        time_zone: of logs without one.
+        connections: also the first sight of every connection (for storms).
+        default_partitions: the cluster's ``num.partitions``.
+    """
+    plan = ReadPlan(tuple(splits), time_zone, connections, default_partitions=default_partitions)
+    parts = max(_shuffle_partitions(spark), len(splits) // SPLITS_PER_PART)
+    return spread(spark, splits).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
+
+
+def _shuffle_partitions(spark: SparkSession) -> int:
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:
+    """
+    Return the sums of what ``emit_activity`` read: ACTIVITY, one row per distinct keys.
+
+    Args:
+        emitted: EMITTED_ACTIVITY.
+        columns: what is wanted of ACTIVITY, ``second_ms`` in any case; those that are among
+            ``blobs.KEYS`` are summed by.
+    """
+    from pyspark.sql import functions as F
+
+    packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
+    moved = packed.repartition("part")
+    names = ("second_ms", *columns)
+    frame: DataFrame = moved.mapInArrow(blobs.Unpack(names), blobs.some_of(names).struct)
+    return frame
+
+
+def read_activity(spark: SparkSession, splits: Sequence[Split], **reading: Any) -> DataFrame:
+    """
+    Return logs and journals summed up by second: ACTIVITY, what most transforms take.
+
+    Args:
+        spark: the session.
+        splits: the pieces to read, of ``filesplits.cut``.
+        reading: ``time_zone`` and ``default_partitions``, as ``emit_activity`` takes them.
+    """
+    return sums_of(emit_activity(spark, splits, **reading))
+
+
+def only(emitted: DataFrame, kind: str, table: schema.Table) -> DataFrame:
+    """Return the rows of one ``kind``, with the columns of ``table``."""
+    from pyspark.sql import functions as F
+
+    frame: DataFrame = table.select(emitted.where(F.col("kind") == kind))
+    return frame
+
+
+def activity(requests: DataFrame) -> DataFrame:
+    """
+    Sum requests up by second.
+
+    Args:
+        requests: REQUESTS.
+
+    Returns:
+        One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms),
+        ACTIVITY; a journal's own quota columns are null here, as ``requests`` doesn't hold them.
+    """
+    from pyspark.sql import functions as F
+
+    ns = F.floor(F.col("handler_ms") * 1e6 + 0.5)
+    # A request's mutations are decided one by one, and it's told once: journal.counted_ms.
+    one_by_one = (F.col("quota_type") == "controller_mutation_rate") & F.col("event").isin(
+        "record", "strict"
+    )
+    told = F.when(F.coalesce(one_by_one, F.lit(False)), 0).otherwise(
+        F.coalesce(F.col("decided_throttle_time_ms"), F.col("throttle_time_ms"), F.lit(0))
+    )
+    is_time = F.col("quota_type") == "request_percentage"
+    of_journal = F.when(is_time, F.round(F.col("amount") * 1e7)).otherwise(0)
+    request_ns = F.when(F.col("source") == "journal", of_journal).otherwise(ns)
+    one = F.coalesce(F.col("is_request"), F.lit(True)).cast("long")
+    keys = ("broker_id", "listener", "principal", "client_id", "quota_type", "is_charged")
+    sums = (
+        requests.withColumn("second_ms", F.floor(F.col("record_ms") / 1000.0) * 1000)
+        .groupBy(*keys, "second_ms")
+        .agg(
+            F.sum(one).alias("requests"),
+            F.sum("bytes_charged").alias("bytes"),
+            F.sum(F.when(F.col("bytes_exact"), 0).otherwise(F.col("bytes_charged"))).alias(
+                "bytes_estimated"
+            ),
+            F.sum("amount").alias("amount"),
+            F.sum(ns).alias("handler_ns"),
+            F.sum(request_ns).alias("request_ns"),
+            F.sum(told).alias("throttle_time_ms"),
+            F.sum(F.when(told > 0, 1).otherwise(0)).alias("throttled_requests"),
+            F.max(told).alias("max_throttle_time_ms"),
+            F.sum("producer_ids").alias("producer_ids"),
+        )
+    )
+    absent = [F.lit(None).alias(n) for n in ("quota_id", "quota_user", "quota_client_id", "quota")]
+    frame: DataFrame = ACTIVITY.select(sums.select("*", *absent))
+    return frame
+
+
+def connections(emitted: DataFrame) -> DataFrame:
+    """Return first sights of connections: broker_id, listener, client_ip, connection, first_ms."""
+    from pyspark.sql import functions as F
+
+    names = ("broker_id", "listener", "client_ip", "connection", "first_ms")
+    return emitted.where(F.col("kind") == "connection").select(*names)

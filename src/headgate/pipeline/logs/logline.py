@@ -1,0 +1,431 @@
+"""
+Read one line of a broker's request log into the fields the pipeline needs.
+
+Pure Python over msgspec, importable by Spark's workers. The line's API key is looked at first, by
+position, so that only what that API needs is decoded: a produce request's topics, a fetch
+response's, a topic change's count; the rest of the JSON is skipped. Layouts: anything in front of
+the JSON object, and JSON layouts (log4j's, ECS, GELF, container runtimes) that wrap the message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, tzinfo
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headgate.pipeline.logs import sizes
+from headgate.pipeline.logs.shapes import (
+    DECODERS,
+    FETCH_LINE,
+    MUTATION_LINE,
+    PLAIN,
+    PRODUCE_LINE,
+    PRODUCE_RESPONSE,
+    SHARE,
+    ChangedTopic,
+    FetchLine,
+    FetchPartition,
+    MutationLine,
+    NewTopic,
+    ShareLine,
+)
+from headgate.pipeline.logs.stamps import StampError, StampReader
+from headgate.pipeline.logs.wrapped import MARK, START, BadLine, other_line, unwrap, why
+
+__all__ = [
+    "FETCH",
+    "MUTATION",
+    "PRODUCE",
+    "REQUEST",
+    "BadLine",
+    "LineParser",
+    "LogRow",
+    "is_brokers_own",
+]
+
+
+class LogRow(NamedTuple):
+    """What one line gives, in the order of the ``requests`` table's first columns."""
+
+    record_ms: float
+    listener: str
+    connection: str
+    principal: str
+    client_id: str
+    api_name: str
+    api_version: int
+    is_forwarded: bool
+    bytes_charged: int
+    bytes_exact: bool
+    handler_ms: float
+    throttle_time_ms: int
+    quota_type: str
+    amount: float
+    is_charged: bool
+
+
+PRODUCE: Final = "producer_byte_rate"
+FETCH: Final = "consumer_byte_rate"
+MUTATION: Final = "controller_mutation_rate"
+REQUEST: Final = "request_percentage"
+
+# Requests between brokers and controllers: exempt from client quotas (KafkaApis, ControllerApis:
+# CLUSTER_ACTION). ADD_PARTITIONS_TO_TXN from version 4 on is the brokers' own too (KIP-890).
+_BROKERS_OWN: Final = frozenset(
+    {
+        "LEADER_AND_ISR",
+        "STOP_REPLICA",
+        "UPDATE_METADATA",
+        "CONTROLLED_SHUTDOWN",
+        "WRITE_TXN_MARKERS",
+        "VOTE",
+        "BEGIN_QUORUM_EPOCH",
+        "END_QUORUM_EPOCH",
+        "ALTER_PARTITION",
+        "ALTER_ISR",  # its name before Kafka 3.2
+        "ENVELOPE",
+        "FETCH_SNAPSHOT",
+        "BROKER_REGISTRATION",
+        "BROKER_HEARTBEAT",
+        "ALLOCATE_PRODUCER_IDS",
+        "CONTROLLER_REGISTRATION",
+        "ASSIGN_REPLICAS_TO_DIRS",
+        "UPDATE_RAFT_VOTER",
+        "INITIALIZE_SHARE_GROUP_STATE",
+        "READ_SHARE_GROUP_STATE",
+        "WRITE_SHARE_GROUP_STATE",
+        "DELETE_SHARE_GROUP_STATE",
+        "READ_SHARE_GROUP_STATE_SUMMARY",
+    }
+)
+
+
+def is_brokers_own(api_name: str, version: int) -> bool:
+    """Say whether only brokers and controllers send it, so that no client quota counts it."""
+    return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
+
+
+# RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
+_END_MS: Final = 253_402_300_800_000.0  # the year 10000
+_KEY: Final = b'"requestApiKey":'
+_KEY_LEN: Final = len(_KEY)
+_ESCAPED: Final = re.compile(rb'Completed request:\s*\{\\"|\{\\"isForwarded\\"|\\"requestHeader\\"')
+_OLD: Final = re.compile(rb"Completed request:\s*(?:RequestHeader\(|[A-Za-z])")
+_JSON: Final = json.JSONDecoder()
+
+
+class LineParser:
+    """
+    Parse the lines of one file.
+
+    Args:
+        zone: the broker's time zone, where stamps print none.
+        nanos: see ``stamps.sniff_nanos``.
+        file: the file's name; gives the date where stamps have none.
+        default_partitions: the cluster's ``num.partitions``.
+    """
+
+    def __init__(
+        self,
+        zone: tzinfo = UTC,
+        *,
+        nanos: bool = False,
+        file: str = "",
+        default_partitions: int = 1,
+    ) -> None:
+        self._stamps = StampReader(zone, nanos=nanos, file=file)
+        self._default_partitions = default_partitions
+        self._names: dict[str, str] = {}
+
+    def parse(self, line: bytes) -> LogRow | None:
+        """
+        Return what ``line`` holds; None for an empty line.
+
+        Raises:
+            BadLine: with the reason, if it isn't a whole request line.
+        """
+        start = line.find(START)
+        try:
+            if start < 0:
+                return self._parse_unusual(line)
+            return self._row(line[start:] if start else line, self._stamps.read(line[:start]))
+        except StampError as exc:
+            raise BadLine(str(exc)) from exc
+        except RecursionError as exc:
+            msg = "nested too deep"
+            raise BadLine(msg) from exc
+        except OverflowError as exc:
+            msg = "a number larger than any broker writes"
+            raise BadLine(msg) from exc
+        except BadLine as exc:
+            raise BadLine(other_line(line) or str(exc)) from exc
+
+    def _row(self, body: bytes, log_ms: float) -> LogRow:
+        key = body.find(_KEY, 0, 160) + _KEY_LEN
+        decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
+        end = body.rfind(b"}") + 1
+        try:
+            try:
+                line = decoder.decode(body[:end])
+            except msgspec.DecodeError as exc:
+                if isinstance(exc, msgspec.ValidationError):
+                    raise
+                whole = _before_more(body[:end])
+                end = len(whole)
+                line = decoder.decode(whole)
+            if decoder is PLAIN:  # a layout with spaces, or keys in another order
+                decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
+                if decoder is not PLAIN:
+                    line = decoder.decode(body[:end])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise BadLine(why(body, exc)) from exc
+        header = line.requestHeader
+        api = header.requestApiKeyName
+        version = header.requestApiVersion
+        client = header.clientId or ""
+        principal = self._names.get(line.principal)
+        if principal is None:
+            principal = line.principal.partition(":")[2] if ":" in line.principal else ""
+            if not principal and line.principal != "User:":
+                raise BadLine(f"principal {line.principal!r} isn't Type:name")
+            self._names[line.principal] = principal
+        throttle = line.throttleTimeMs
+        forwarded = line.isForwarded
+        charged, exact, bytes_ = not forwarded, True, 0
+        if decoder is PRODUCE_LINE:
+            request = line.request
+            topics = []
+            names, told = f"{client}{request.transactionalId}", True
+            for topic in request.topicData:
+                records = [p.recordsSizeInBytes for p in topic.partitionData]
+                topics.append((topic.name, records))
+                names += topic.name or ""
+                if None in records:
+                    told = told and all(p.is_sized for p in topic.partitionData)
+            bytes_ = sizes.produce_bytes(version, client, request.transactionalId, topics)
+            exact = version <= sizes.NEWEST_PRODUCE and told and not _lacks(names)
+            quota_type, amount = PRODUCE, float(bytes_)
+            if _is_refused(line.response):
+                quota_type, amount = REQUEST, line.localTimeMs / 10.0
+                bytes_, exact = 0, True
+        elif decoder is FETCH_LINE:
+            quota_type = FETCH
+            bytes_, exact, follower = _fetch(line, version)
+            charged = charged and not follower
+            amount = float(bytes_)
+        elif decoder is SHARE:
+            bytes_, exact = _share_fetch(line, version)
+            quota_type, amount = FETCH, float(bytes_)
+        elif decoder is MUTATION_LINE:
+            quota_type = MUTATION
+            amount, exact = _mutations(line, self._default_partitions)
+            answer = line.response
+            throttle = max(throttle, 0 if isinstance(answer, str) else answer.throttleTimeMs)
+        else:
+            quota_type, amount = REQUEST, line.localTimeMs / 10.0
+            charged = charged and not is_brokers_own(api, version)
+        record_ms = log_ms - line.sendTimeMs - line.responseQueueTimeMs
+        if not 0.0 <= record_ms < _END_MS:
+            msg = f"impossible time: {record_ms:.0f} ms since 1970"
+            raise BadLine(msg)
+        return LogRow(
+            record_ms,
+            line.listener,
+            line.connection,
+            principal,
+            client,
+            api,
+            version,
+            forwarded,
+            bytes_,
+            exact,
+            line.localTimeMs,
+            throttle,
+            quota_type,
+            amount,
+            charged,
+        )
+
+    def _parse_unusual(self, line: bytes) -> LogRow | None:
+        """Return the row of a line whose JSON is wrapped, spaced, or not there at all."""
+        if not line.strip():
+            return None
+        if _ESCAPED.search(line):
+            message, log_ms = unwrap(line, self._stamps)
+            start = message.find(b"{")
+            return self._row(message[start:], log_ms)
+        if _OLD.search(line):
+            msg = "free text line of Kafka before 2.8; its sizes can't be recovered"
+            raise BadLine(msg)
+        mark = line.find(MARK)
+        start = line.find(b"{", mark + len(MARK)) if mark >= 0 else line.find(b"{")
+        if start < 0 or (mark < 0 and b'"requestHeader"' not in line):
+            reason = "cut off before its JSON" if mark >= 0 else "not a request line"
+            raise BadLine(reason)
+        log_ms = self._stamps.read(line[:start])
+        body = line[start:]
+        if b'"requestHeader"' not in body:
+            raise BadLine(why(body, None))
+        try:  # spaces after colons: put it into the form the fast way knows
+            value = json.loads(_before_more(body[: body.rfind(b"}") + 1]))
+        except ValueError as exc:
+            raise BadLine(why(line[start:], exc)) from exc
+        return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
+
+
+def _before_more(body: bytes) -> bytes:
+    """Return the JSON without what follows it that isn't a request: a layout's ``%X`` prints {}."""
+    try:
+        text = body.decode()
+        _, end = _JSON.raw_decode(text)
+    except ValueError:  # something else is wrong
+        return body
+    return body if '"requestHeader"' in text[end:] else text[:end].encode()
+
+
+def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
+    """Return (bytes charged, exact, is a follower's) of a fetch."""
+    request, response = line.request, line.response
+    replica = request.replicaId if request.replicaState is None else request.replicaState.replicaId
+    if isinstance(response, str):
+        return 0, False, replica >= 0  # the connection closed: nothing was answered
+    if line.throttleTimeMs > 0 and not response.responses:
+        return 0, False, replica >= 0  # charged and taken back, and its size isn't logged
+    bytes_ = sizes.fetch_bytes(
+        version,
+        [
+            (
+                t.topic,
+                [
+                    (
+                        p.size,
+                        None if p.abortedTransactions is None else len(p.abortedTransactions),
+                        1
+                        if p.divergingEpoch is p.currentLeader is p.snapshotId is msgspec.UNSET
+                        else sizes.fetch_tag_bytes(
+                            p.divergingEpoch is not msgspec.UNSET,
+                            p.currentLeader is not msgspec.UNSET,
+                            p.snapshotId is not msgspec.UNSET,
+                        ),
+                    )
+                    for p in t.partitions or ()
+                ],
+            )
+            for t in response.responses
+        ],
+    )
+    exact = (
+        sizes.OLDEST_EXACT_FETCH <= version <= sizes.NEWEST_FETCH
+        and line.throttleTimeMs == 0
+        and line.messageConversionsTime == 0.0
+        and not any("?" in (t.topic or "") for t in response.responses)
+        and all(_is_whole(p, version) for t in response.responses for p in t.partitions or ())
+    )
+    return bytes_, exact, replica >= 0
+
+
+_UNSENT: Final = (sizes.UNSUPPORTED_VERSION, sizes.UNSUPPORTED_COMPRESSION)
+
+
+def _is_whole(partition: FetchPartition, version: int) -> bool:
+    """Say whether what was sent of a partition, and so logged, is what was charged."""
+    unsent = version < sizes.UNSENT_BELOW and partition.errorCode in _UNSENT
+    return partition.is_sized and not unsent
+
+
+def _share_fetch(line: ShareLine, version: int) -> tuple[int, bool]:
+    """
+    Return (bytes charged, exact) of a share fetch: exact only where it brought nothing.
+
+    Kafka 4.0 to 4.3 log ``"records":""`` whatever there was, so only the frame around the records
+    is counted. Partitions that only acknowledge get into the answer after the charge (KafkaApis).
+    """
+    response = line.response
+    if isinstance(response, str) or line.throttleTimeMs > 0:
+        return 0, False  # not answered; or charged and taken back, and its size isn't logged
+    if response.errorCode:
+        return 0, True  # refused before anything was fetched
+    topics, exact = [], version in sizes.EXACT_SHARE
+    for topic in response.responses:
+        fetched = [
+            p for p in topic.partitions if p.recordsSizeInBytes is not None or p.acquiredRecords
+        ]
+        exact = exact and all(
+            p.recordsSizeInBytes is not None and not p.errorCode for p in topic.partitions
+        )
+        if fetched:
+            topics.append([(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in fetched])
+    return sizes.share_fetch_bytes(version, topics), exact
+
+
+def _lacks(names: str) -> bool:
+    """
+    Say whether names may have lost characters, and so their length in bytes.
+
+    U+FFFD stands for bytes that weren't UTF-8 on the way in, a question mark for a character that
+    the log's encoding lacks on the way out (Java up to 17 without a UTF-8 locale writes ASCII).
+    """
+    return "?" in names or "\ufffd" in names
+
+
+# What a produce request is refused with as a whole, before its bytes are charged (KafkaApis,
+# handleProduceRequest): CLUSTER_AUTHORIZATION_FAILED (an idempotent one, before Kafka 3) and
+# TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Only the request quota counts it.
+_REFUSED: Final = (31, 53)
+_MAYBE_REFUSED: Final = re.compile(rb'"errorCode":\s*(?:31|53)\b')
+
+
+def _is_refused(response: msgspec.Raw) -> bool:
+    """Say whether a produce request was refused before it was charged, by its answer."""
+    text = bytes(response)
+    if not _MAYBE_REFUSED.search(text):
+        return False
+    try:
+        answers = PRODUCE_RESPONSE.decode(text).responses
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # none of Kafka's: it counts as any other
+        return False
+    codes = {p.errorCode for topic in answers for p in topic.partitionResponses}
+    return len(codes) == 1 and codes <= set(_REFUSED)
+
+
+# An answer that doesn't say whether the controller has done it, and so charged it.
+_TIMED_OUT: Final = 7
+
+
+def _mutations(line: MutationLine, default_partitions: int) -> tuple[float, bool]:
+    """
+    Return (partitions that a topic change is charged, exact).
+
+    A controller charges each topic once it has found nothing wrong with it, so one with an error
+    isn't charged (``ReplicationControlManager``). The line doesn't say how many partitions a
+    deleted topic had (counts 1), how many an enlarged one had before (1, without assignments), nor,
+    where the answer is silent, a default's. Nor whether a controller charges what it only
+    validates: KRaft's does, ZooKeeper's didn't.
+    """
+    request, response = line.request, line.response
+    topics = [NewTopic(name=name) for name in request.topicNames or ()] + (request.topics or [])
+    told: list[ChangedTopic] = []
+    if not isinstance(response, str):
+        told = response.topics or response.responses or response.results or []
+    answers = {bytes(t.topicId): t for t in told} | {bytes(t.name): t for t in told}
+    done = len(told) == len(topics) and not any(t.errorCode for t in told)
+    total, exact = 0, bool(told) and not request.validateOnly
+    for topic in topics:
+        name = bytes(topic.name)
+        found = answers.get(bytes(topic.topicId) if name == b"null" else name)
+        if found is not None and found.errorCode not in (0, _TIMED_OUT):
+            continue
+        exact = exact and (done or (found is not None and found.errorCode == 0))
+        if topic.assignments:
+            total += len(topic.assignments)
+        elif topic.numPartitions is not None and topic.numPartitions > 0:
+            total += topic.numPartitions
+        elif topic.numPartitions is not None and found is not None and found.numPartitions > 0:
+            total += found.numPartitions
+        else:
+            total += 1 if topic.numPartitions is None else default_partitions
+            exact = False
+    return float(total), exact

@@ -1,0 +1,218 @@
+"""
+Read the front of a line: stamp, what stands between it and the JSON, and the request's header.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from headgate.kernel.compiled import compiled
+from headgate.pipeline.logs.scan.columns import (
+    API_NAME,
+    CLIENT_NAME,
+    FETCH,
+    FORWARDED,
+    FRACTION,
+    FULL,
+    KIND,
+    MIDDLE_NAME,
+    MUTATION,
+    OTHER,
+    PRODUCE,
+    REFUSED,
+    STAMP_NAME,
+    VERSION,
+)
+from headgate.pipeline.logs.scan.intern import intern
+from headgate.pipeline.logs.scan.names import (
+    API,
+    CLIENT,
+    MIDDLE,
+    PRINCIPAL,
+    STAMP,
+)
+from headgate.pipeline.logs.scan.produce import key_end
+from headgate.pipeline.logs.scan.text import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    DOT,
+    NEWLINE,
+    NINE,
+    OPEN,
+    OPEN_LIST,
+    QUOTE,
+    ZERO,
+    byte_at,
+    find_brace,
+    is_key,
+    is_long_key,
+    read_int,
+    skip_name,
+    skip_string,
+    skip_value,
+    word,
+    word_at,
+    words,
+)
+
+_MOST_MIDDLE: Final = 512
+_FORWARD: Final = (word(b'{"isForw'), word(b'warded":'))
+_TRUE: Final = word(b'true,"re')
+_FALSE: Final = word(b'false,"r')
+_HEADER: Final = tuple(word(b'requestHeader":{"requestApiKey":'[i : i + 8]) for i in (0, 8, 16, 24))
+_VERSION: Final = words(b"requestApiVersion")
+_API_KEY: Final = words(b"requestApiKey")
+_API_NAME: Final = words(b"requestApiKeyName")
+_CLIENT: Final = word(b"clientId")
+# A fraction of n digits in ms (``StampReader``): n below 7 counts 10^(n - 3) to the ms.
+_PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
+
+
+@compiled
+def read_header(base, at, names, ints, n):
+    """
+    Read a request header from the comma behind its API key.
+
+    Returns:
+        The position behind it, or what went wrong.
+    """
+    seen = 0
+    while byte_at(base, at) == COMMA:
+        end = key_end(base, at)
+        if end < 0:
+            return REFUSED
+        key = at + 2
+        at = end + 2
+        length = end - key
+        if length == 17 and is_long_key(base, key, length, _VERSION):
+            at, version = read_int(base, at)
+            if seen & 1 or not 0 <= version <= 32767:
+                return REFUSED
+            seen |= 1
+            ints[VERSION, n] = version
+        elif length == 17 and is_long_key(base, key, length, _API_NAME):
+            if seen & 2 or byte_at(base, at) != QUOTE:
+                return REFUSED
+            seen |= 2
+            start = at + 1
+            at = skip_string(base, start)
+            if at < 0:
+                return REFUSED
+            number = intern(base, start, at - start - 1, np.int64(API), names)
+            if number < 0:
+                return FULL
+            ints[API_NAME, n] = number
+        elif length == 8 and word_at(base, key) == _CLIENT:
+            if seen & 4 or byte_at(base, at) != QUOTE:
+                return REFUSED
+            seen |= 4
+            start = at + 1
+            at = skip_name(base, start)
+            if at < 0:
+                return REFUSED
+            number = intern(base, start, at - start - 1, np.int64(CLIENT), names)
+            if number < 0:
+                return FULL
+            ints[CLIENT_NAME, n] = number
+        elif length == 13 and is_key(base, key, length, _API_KEY):
+            return REFUSED
+        else:
+            at = skip_value(base, at)
+        if at < 0:
+            return REFUSED
+    return at + 1 if seen == 7 and byte_at(base, at) == CLOSE else REFUSED
+
+
+@compiled
+def read_front(base, start, nanos, names, ints, doubles, n):
+    """Read a line up to its JSON object."""
+    if byte_at(base, start) != OPEN_LIST:
+        return REFUSED
+    for i in range(1, 20):  # a short line: what follows isn't ours to look at
+        if byte_at(base, start + i) == NEWLINE:
+            return REFUSED
+    c = byte_at(base, start + 20)
+    if c != COMMA and c != DOT:
+        return REFUSED
+    at = start + 21
+    fraction = 0
+    while True:
+        c = byte_at(base, at)
+        if c < ZERO or c > NINE:
+            break
+        fraction = fraction * 10 + (c - ZERO)
+        at += 1
+        if at - start > 30:
+            return REFUSED
+    digits = at - start - 21
+    if c != CLOSE_LIST or digits == 0:
+        return REFUSED
+    if digits == 3 and not nanos:
+        doubles[FRACTION, n] = fraction
+    elif nanos or digits >= 7:
+        doubles[FRACTION, n] = fraction / 1e6
+    else:
+        doubles[FRACTION, n] = fraction / _PER_MS[digits]
+    brace = find_brace(base, at)
+    if byte_at(base, brace) != OPEN or brace - at > _MOST_MIDDLE:
+        return REFUSED
+    number = intern(base, start + 1, np.int64(19), np.int64(STAMP), names)
+    if number < 0:
+        return FULL
+    ints[STAMP_NAME, n] = number
+    number = intern(base, at, brace - at, np.int64(MIDDLE), names)
+    if number < 0:
+        return FULL
+    ints[MIDDLE_NAME, n] = number
+    return brace
+
+
+@compiled
+def read_begin(base, at, ints, n):
+    """Read from the object's brace to the comma behind the API key; the kind is left in ints."""
+    if word_at(base, at) != _FORWARD[0] or word_at(base, at + 7) != _FORWARD[1]:
+        return REFUSED
+    at += 15
+    if word_at(base, at) == _TRUE:
+        ints[FORWARDED, n] = 1
+        at += 6
+    elif word_at(base, at) == _FALSE:
+        ints[FORWARDED, n] = 0
+        at += 7
+    else:
+        return REFUSED
+    for i in range(4):
+        if word_at(base, at + 8 * i) != _HEADER[i]:
+            return REFUSED
+    at, api = read_int(base, at + 32)
+    if at < 0 or byte_at(base, at) != COMMA:
+        return REFUSED
+    if api == 0:
+        ints[KIND, n] = PRODUCE
+    elif api == 1:
+        ints[KIND, n] = FETCH
+    elif api == 19 or api == 20 or api == 37:
+        ints[KIND, n] = MUTATION
+    elif api == 78:
+        return REFUSED  # share fetches: rare
+    else:
+        ints[KIND, n] = OTHER
+    return at
+
+
+@compiled
+def read_principal(base, start, end, names):
+    """Number the name behind a principal's type."""
+    at = start
+    while at < end and byte_at(base, at) != COLON:
+        at += 1
+    at += 1
+    if at >= end:
+        return REFUSED
+    number = intern(base, at, end - at, np.int64(PRINCIPAL), names)
+    return number if number >= 0 else FULL

@@ -1,0 +1,67 @@
+"""
+Number the names that lines of a log hold: each distinct one once (looked up by ``intern``).
+
+A name belongs to a role (time stamp, listener, principal ...), for what a name means depends on
+it. Numbers are dense, so what a name means is worked out once and kept in an array.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from headgate.pipeline.sources.chunks import PADDING
+
+# Roles.
+STAMP: Final = 0
+MIDDLE: Final = 1
+API: Final = 2
+LISTENER: Final = 3
+PRINCIPAL: Final = 4
+CLIENT: Final = 5
+CONNECTION: Final = 6
+
+# Numbers take 20 bits of a key (``scan.totals``).
+MOST_NAMES: Final = 1 << 20
+SLOTS: Final = 1 << 21
+
+COUNT: Final = 0
+USED: Final = 1
+
+
+class Names:
+    """
+    Names and their numbers.
+
+    Args:
+        most: how many names there is room for.
+        text_bytes: how many bytes of text.
+
+    Attributes:
+        entries: int64 (start, length, role) by number.
+    """
+
+    def __init__(self, most: int = MOST_NAMES, text_bytes: int = 1 << 26) -> None:
+        # Untouched pages cost nothing: what isn't used is never given.
+        self.slots = np.zeros(SLOTS, np.int32)
+        self.entries = np.empty((most, 3), np.int64)
+        self.arena = np.empty(text_bytes + PADDING, np.uint8)
+        self.state = np.zeros(2, np.int64)
+
+    def __len__(self) -> int:
+        return int(self.state[COUNT])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.slots[:] = 0
+        self.state[:] = 0
+
+    def text(self, number: int) -> bytes:
+        """Return a name."""
+        start, length, _ = self.entries[number].tolist()
+        return self.arena[start : start + length].tobytes()
+
+    def role(self, number: int) -> int:
+        """Return a name's role."""
+        return int(self.entries[number, 2])

@@ -1,0 +1,230 @@
+"""
+Group gathered charges by root, and write them down in bundles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline.replay.arrays import blobs, file_hash
+from headgate.pipeline.replay.packed import LANE, LOGGED, PACKED, PackOptions, heads_schema
+from headgate.pipeline.replay.sensors import Book
+
+# So many events tell pieces of a file apart that begin at the same moment.
+_BEGINNING: Final = 100
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Charges of one table, in arrays; ``op`` and ``pos`` are None where they'd say nothing."""
+
+    charge: Any
+    t: Any
+    amount: Any
+    op: Any
+    pos: Any
+    files: Any
+    rows: Any
+
+
+def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions) -> Any:
+    """
+    Return the PACKED rows of some pieces.
+
+    Args:
+        book: where their charges are written.
+        pieces: what was gathered.
+        sums: LOGGED by charge; none where the requests go along.
+        options: what to pack.
+    """
+    import pyarrow as pa
+
+    from headgate.kernel import grouping
+
+    charge, t, amount = (_whole(pieces, name) for name in ("charge", "t", "amount"))
+    op, pos = _optional(pieces, "op", np.uint8), None
+    if any(p.pos is not None for p in pieces):
+        pos = np.concatenate([p.t if p.pos is None else p.pos for p in pieces])
+    start, root = np.frombuffer(book.start, np.int64), np.frombuffer(book.root, np.int64)
+    # Entries (who is charged under which root) that occur, by bundle and root.
+    occurs = np.bincount(charge, minlength=len(book)) > 0
+    entries = np.flatnonzero(occurs[np.frombuffer(book.charge, np.int64)])
+    bundle = np.frombuffer(book.bundle, np.int64)
+    entries = entries[np.lexsort((root[entries], bundle[root[entries]]))]
+    is_new = np.diff(root[entries], prepend=-1) != 0
+    group_of = np.zeros(len(root), np.int64)
+    group_of[entries] = np.cumsum(is_new) - 1
+    counts, order, entry = grouping.grouped(charge, start, group_of, int(is_new.sum()))
+    t, t_from = _narrowed(t)
+    by = grouping.taken(t if pos is None else pos, order)
+    if not grouping.in_order(by, counts):
+        again = grouping.sorted_within(by, counts)
+        order, entry, by = order[again], entry[again], by[again]
+    # Where bundles begin, in entries and in events.
+    bundle_of_entry = bundle[root[entries]]
+    entry_starts = np.flatnonzero(np.diff(bundle_of_entry, prepend=-1))
+    entry_ends = np.append(entry_starts[1:], len(entries))
+    first_groups = group_of[entries[entry_starts]]
+    starts = (np.cumsum(counts) - counts)[first_groups]
+    ends = np.append(starts[1:], len(order))
+    if grouping.fits_uint32(amount):
+        amount = amount.astype(np.uint32)
+    keys = [book.bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
+    count = len(keys)
+    first = np.minimum.reduceat(by, starts).astype(np.int64)
+    pos_from = t_from if pos is None else 0
+    times = by if pos is None else grouping.taken(t, order)
+    stamps = [_steps(times[a:b]) for a, b in zip(starts, ends, strict=True)]
+    out: dict[str, Any] = {
+        "kind": ["chunk"] * count,
+        "key": list(map(str, keys)),
+        "first": first + pos_from,
+        "last": np.maximum.reduceat(by, starts).astype(np.int64) + pos_from,
+        "since": np.full(count, int(first.min()) + pos_from),
+        "tie": [_tie(pieces)] * count,
+        "n": ends - starts,
+        "t_from": [t_from + since for since, _ in stamps],
+        "t": [blob for _, blob in stamps],
+        "amount": _narrow(grouping.taken(amount, order), starts, ends),
+    }
+    out |= _heads(book, entries, entry, sums, options, entry_starts, entry_ends)
+    for name in (*LANE, "worker_id"):
+        out[name] = [getattr(key, name) for key in keys]
+    if op is not None:
+        out["op"] = blobs(grouping.taken(op, order), starts, ends)
+    if pos is not None:
+        out["pos"] = blobs(by, starts, ends)
+    if len(entries) > len(counts):
+        head = np.zeros(len(root), np.uint32)
+        head[entries] = np.arange(len(entries)) - np.repeat(entry_starts, entry_ends - entry_starts)
+        # Where each root has one head, its events' number says whose they are.
+        several = entry_ends - entry_starts > np.diff(np.append(first_groups, len(counts)))
+        each = _narrow(grouping.taken(head, entry), starts, ends)
+        out["head"] = [blob if more else None for blob, more in zip(each, several, strict=True)]
+    if options.rows:
+        rows = pa.concat_tables([p.rows for p in pieces]).take(pa.array(order))
+        out["rows"] = [serialize(rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
+    arrays = [
+        _as_array(out[f.name], f.type) if f.name in out else pa.nulls(count, f.type)
+        for f in PACKED.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
+
+
+def _whole(pieces: list[Piece], name: str) -> Any:
+    parts = [getattr(p, name) for p in pieces]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _optional(pieces: list[Piece], name: str, dtype: Any) -> Any:
+    """Return an array of all pieces, zero where a piece has none; None where none has."""
+    if all(getattr(p, name) is None for p in pieces):
+        return None
+    parts = [(getattr(p, name), len(p.t)) for p in pieces]
+    return np.concatenate([np.zeros(n, dtype) if a is None else a for a, n in parts])
+
+
+def _narrowed(t: Any) -> tuple[Any, int]:
+    """Return times as uint32 after the first, or, if that's too short, as they are after 0."""
+    t_from = int(t.min())
+    if int(t.max()) - t_from < 1 << 32:
+        return (t - t_from).astype(np.uint32), t_from
+    return t, 0
+
+
+def _steps(t: Any) -> tuple[int, bytes]:
+    """Return a bundle's times: the first, and ms since the one before where that's narrower."""
+    first = int(t[0])
+    if t.dtype == np.uint32 and bool((t[1:] >= t[:-1]).all()):
+        steps = np.diff(t, prepend=t[:1])
+        most = int(steps.max())
+        if most < 1 << 16:
+            return first, steps.astype(np.uint8 if most < 1 << 8 else np.uint16).tobytes()
+    return 0, t.tobytes()
+
+
+def _narrow(values: Any, starts: Any, ends: Any) -> list[bytes]:
+    """Cut an array into one binary per bundle; of uint32 in uint16 where that's enough."""
+    out = []
+    for a, b in zip(starts, ends, strict=True):
+        part = values[a:b]
+        if part.dtype == np.uint32 and int(part.max()) < 1 << 16:
+            part = part.astype(np.uint16)
+        out.append(part.tobytes())
+    return out
+
+
+def _tie(pieces: list[Piece]) -> int:
+    """Return a number for the pieces, whatever the plans: of the file, and how they begin."""
+    first = pieces[0]
+    name = (first.files[0].as_py() if first.files is not None else "") or ""
+    return file_hash(name, first.t[:_BEGINNING].tobytes() + first.amount[:_BEGINNING].tobytes())
+
+
+def _heads(
+    book: Book,
+    entries: Any,
+    entry: Any,
+    sums: Any,
+    options: PackOptions,
+    starts: Any,
+    ends: Any,
+) -> dict[str, Any]:
+    """
+    Return the heads of each bundle, and their terms.
+
+    Args:
+        book: where entries are written.
+        entries: those that occur, by bundle and root.
+        entry: of each event.
+        sums: LOGGED by charge; none where the requests go along.
+        options: what to pack.
+        starts: where each bundle begins in ``entries``.
+        ends: where it ends.
+    """
+    import pyarrow as pa
+
+    columns = book.columns()
+    charge = np.frombuffer(book.charge, np.int64)[entries]
+    terms = np.frombuffer(book.terms, np.int64)[entries]
+    logged = np.zeros((len(entries), len(LOGGED)), np.int64) if options.rows else sums[charge]
+    of_root = pa.array(np.frombuffer(book.root, np.int64)[entries])
+    of_charge = pa.array(charge)
+    numbers = np.empty(len(entries), np.int32)
+    written = []
+    for a, b in zip(starts, ends, strict=True):
+        mine, numbers[a:b] = np.unique(terms[a:b], return_inverse=True)
+        written.append(columns.limits[mine].tobytes() + columns.layers[mine].tobytes())
+    arrays = [
+        columns.quota_user.take(of_root),
+        columns.quota_client_id.take(of_root),
+        columns.principal.take(of_charge),
+        columns.client_id.take(of_charge),
+        pa.array(np.bincount(entry, minlength=len(book.root))[entries]),
+        pa.array(numbers),
+        pa.FixedSizeListArray.from_arrays(pa.array(logged.reshape(-1)), len(LOGGED)),
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=heads_schema())
+    parts = [batch.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
+    return {"heads": [part.serialize().to_pybytes() for part in parts], "terms": written}
+
+
+def _as_array(values: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def serialize(table: Any) -> bytes:
+    """Return a table as an Arrow stream of one compressed batch."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        for batch in table.combine_chunks().to_batches():
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())

@@ -1,0 +1,256 @@
+"""
+Bring bundles back into order and feed them to the kernels: a lane is one bundle key's sensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline.replay.events import Events
+from headgate.pipeline.replay.packed import BOTH, BUCKETS, LANE, LAYERS, USER
+
+# Events that overlapping bundles are put in order by at a time, at least.
+ORDER_EVENTS: Final = 1_000_000
+# More heads than this have more states than a core's cache is quick with.
+MANY_HEADS: Final = 500
+Rank = tuple[int, int]
+"""Since when a piece's events are, and a number for its file."""
+
+
+@dataclass(frozen=True)
+class LaneKind:
+    """What a lane's sensors have in common, as PACKED names it."""
+
+    key: str
+    quota_type: str
+    broker_id: int | None
+    num_samples: int
+    window_ms: int
+    rule: str | None
+    max_throttle_ms: int | None
+    start_ms: int | None
+
+
+class Lane:
+    """
+    The sensors of one bundle key, and the events of theirs that wait for later bundles.
+
+    Args:
+        kind: tells which kernel, with what windows, and whether throttles are capped.
+        plans: how many plans are replayed side by side.
+    """
+
+    def __init__(self, kind: LaneKind, plans: int) -> None:
+        from headgate import kernel
+
+        self.kind = kind
+        self._plans = plans
+        self._kernel = kernel
+        windows = {
+            "num_samples": kind.num_samples,
+            "window_ms": kind.window_ms,
+            "start_ms": kind.start_ms or 0,
+        }
+        self._cap = kind.max_throttle_ms
+        if self._cap is None and kind.quota_type == "request_percentage":
+            # Kafka caps the request quota's throttle at one window (ClientRequestQuotaManager).
+            self._cap = kind.window_ms
+        rule = kind.rule or ("bucket" if kind.quota_type in BUCKETS else "sampled")
+        self._rate = kernel.RateState(0, **windows)
+        self._buckets: list[Any] = []
+        self._replay: Any = None
+        if rule != "sampled":
+            make, self._replay = {
+                "bucket": (kernel.BucketState, kernel.replay_bucket),
+                "paced": (kernel.PacedState, kernel.replay_paced),
+            }[rule]
+            self._buckets = [make(0, **windows) for _ in range(plans)]
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._users: dict[str, int] = {}
+        self._codes = 0  # states in use
+        # Which plans a sensor is one of, by number, and its own states by plan once it's parted.
+        self._there = np.zeros((0, plans), np.bool_)
+        self._code_of = np.zeros(0, np.int64)
+        self._seen = np.zeros(0, np.bool_)
+        self._parted: dict[int, list[int]] = {}
+        self._waiting: list[tuple[Rank, Events]] = []
+        self._last = 0
+        self._room = ORDER_EVENTS
+
+    def number(self, tags: tuple[str, str]) -> int:
+        """Return the number of a sensor, or of a root."""
+        return self._numbers.setdefault(tags, len(self._numbers))
+
+    def user(self, principal: str) -> int:
+        """Return the number of a user."""
+        return self._users.setdefault(principal, len(self._users))
+
+    def feed(self, events: Events, first: int, last: int, rank: Rank) -> list[Events]:
+        """
+        Take a bundle; return what no later one can overtake, in order.
+
+        Args:
+            events: of the bundle.
+            first: order of its first event; later bundles begin no earlier.
+            last: order of its last event.
+            rank: of its piece: of equal moments the lower's come first, however pieces are cut
+                into bundles. Of bundles with the same first, the lower comes first.
+        """
+        ready: list[Events] = []
+        ends = (first, rank) if self._waiting else None
+        if ends and ends >= (self._last, max(r for r, _ in self._waiting)):
+            ready = self.rest()
+        elif sum(len(e) for _, e in self._waiting) > self._room:
+            done = [
+                (r, e, e.pos <= first if r <= rank else e.pos < first) for r, e in self._waiting
+            ]
+            ready = _joined([(r, e.take(now)) for r, e, now in done])
+            self._waiting = [(r, e.take(~now)) for r, e, now in done if not now.all()]
+            self._room = max(ORDER_EVENTS, 2 * sum(len(e) for _, e in self._waiting))
+        self._last = last if not self._waiting else max(self._last, last)
+        self._waiting.append((rank, events))
+        return ready
+
+    def rest(self) -> list[Events]:
+        """Return what still waits: nothing comes after it."""
+        waiting, self._waiting = self._waiting, []
+        return _joined(waiting)
+
+    def throttles(self, events: Events, plan: int = 0) -> Any:
+        """Return the throttle time of each event under one plan, ms; of buckets, or one plan."""
+        heads = events.heads
+        key, bound = heads.of_plan(plan)[events.head], heads.bounds[events.head, plan]
+        if self._buckets:
+            bucket = self._buckets[plan]
+            bucket.grow(len(self._numbers))
+            return self._replay(
+                bucket,
+                key,
+                events.t,
+                events.amount,
+                op=events.op,
+                bound=bound,
+                cap_ms=self._cap,
+            )
+        self._rate.grow(len(self._numbers))
+        return self._kernel.replay_rate(
+            self._rate,
+            key,
+            events.t,
+            events.amount,
+            op=events.op,
+            bound=bound,
+            cap_ms=self._cap,
+        )
+
+    def add_up(self, events: Events, sums: Any) -> None:
+        """Add all plans' decisions up, in a ``kernel.PlanSums``, by the events' groups."""
+        if self._buckets:
+            for plan in range(self._plans):
+                self._add_plan(events, sums, plan)
+            return
+        heads = events.heads
+        self._number_codes()
+        many = len(heads) > MANY_HEADS and bool((heads.root == heads.root[0]).all())
+        by_user: Events | None = None
+        # A layer's events are in order of time for each of its sensors: the layers one by one.
+        for layer in range(LAYERS):
+            there = heads.layer == layer
+            if not there.any():
+                continue
+            ordered = events
+            if many and layer in (USER, BOTH):
+                ordered = by_user = by_user or events.by_user()
+            for key, bounds, plans in self._passes(heads.sensor[:, layer], there, heads.bounds):
+                self._kernel.replay_plans(
+                    self._rate,
+                    sums,
+                    ordered.head,
+                    ordered.t,
+                    ordered.amount,
+                    key=key,
+                    group=heads.group,
+                    bounds=bounds,
+                    plans=plans,
+                    op=ordered.op,
+                    cap_ms=self._cap,
+                )
+
+    def _add_plan(self, events: Events, sums: Any, plan: int) -> None:
+        """Add one plan's decisions up."""
+        there = events.heads.of_plan(plan)[events.head] >= 0
+        mine = events if there.all() else events.take(there)
+        if len(mine):
+            group = mine.heads.group[mine.head]
+            sums.add(plan, group, self.throttles(mine, plan), mine.amount)
+
+    def _number_codes(self) -> None:
+        """Give all sensors states of their own."""
+        have = len(self._code_of)
+        new = len(self._numbers) - have
+        if new:
+            self._code_of = np.append(self._code_of, np.arange(self._codes, self._codes + new))
+            self._codes += new
+            self._there = np.append(self._there, np.zeros((new, self._plans), np.bool_), axis=0)
+            self._seen = np.append(self._seen, np.zeros(new, np.bool_))
+
+    def _passes(self, sensor: Any, there: Any, bounds: Any) -> Iterator[tuple[Any, Any, list[int]]]:
+        """
+        Yield one layer's passes of the kernel: states by head, limits by head and plan, the plans.
+
+        While all who are charged to a sensor are under the same plans, its samples are the same
+        for all of these. Once they aren't, it parts: from then on each plan has a state of its own.
+
+        Args:
+            sensor: by head, the sensor's number.
+            there: by head and plan, whether the plan charges it.
+            bounds: by head and plan, the limit.
+        """
+        mine = there.any(axis=1)
+        plans = np.flatnonzero(there.any(axis=0)).tolist()
+        whole = bool(there[:, plans].all())
+        bounds = bounds if whole else np.where(there, bounds, np.nan)
+        unseen = np.flatnonzero(mine & ~self._seen[sensor])
+        self._there[sensor[unseen]] = there[unseen]
+        self._seen[sensor[unseen]] = True
+        differ = mine & (self._there[sensor] != there).any(axis=1)
+        for number in np.unique(sensor[differ]).tolist():
+            if number not in self._parted:
+                self._part(number)
+        self._rate.grow(self._codes)
+        keys = np.where(mine, self._code_of[sensor], -1)
+        parted = mine & np.isin(sensor, list(self._parted)) if self._parted else ~mine & mine
+        yield np.where(parted, -1, keys), bounds, plans
+        if not parted.any():
+            return
+        for plan in plans:
+            own = np.full(len(keys), -1, np.int64)
+            for head in np.flatnonzero(parted & there[:, plan]).tolist():
+                own[head] = self._parted[int(sensor[head])][plan]
+            if (own >= 0).any():
+                yield own, bounds, [plan]
+
+    def _part(self, sensor: int) -> None:
+        """Give each plan its own state of a sensor, as far as it was one of the plan's."""
+        codes = list(range(self._codes, self._codes + self._plans))
+        self._codes += self._plans
+        self._rate.grow(self._codes)
+        for plan, code in enumerate(codes):
+            if self._there[sensor, plan]:
+                self._rate.copy_key(int(self._code_of[sensor]), code)
+        self._parted[sensor] = codes
+
+
+def _joined(waiting: list[tuple[Rank, Events]]) -> list[Events]:
+    """Return bundles' events as one, in order; nothing where there are none."""
+    parts = [e for _, e in sorted(waiting, key=lambda part: part[0]) if len(e)]
+    return [Events.join(parts)] if parts else []
+
+
+def lane_kind(row: dict[str, Any]) -> LaneKind:
+    """Return the kind of a packed row."""
+    return LaneKind(row["key"], *(row[name] for name in LANE))

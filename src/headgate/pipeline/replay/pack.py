@@ -1,0 +1,225 @@
+"""
+Pack charges into few rows before the shuffle: a row per bundle of quota-ids, its events in blobs.
+
+A row per event through Spark's sort costs more than parsing and replaying it. So the worker that
+read a piece groups its events by who shares the quota (one counting sort of codes) and hands over
+a row for some hundred groups: times and amounts as binary columns, and, where rows are wanted
+back, the whole requests as an Arrow batch. Spark moves and sorts only these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline import schema
+from headgate.pipeline.replay.arrays import array_of, file_hash, is_in, joined, valid
+from headgate.pipeline.replay.bundles import Piece, bundles_of, serialize
+from headgate.pipeline.replay.charges import ops_and_amounts, replayable, told_ms_of
+from headgate.pipeline.replay.packed import LOGGED, OWN, PACKED, PackOptions
+from headgate.pipeline.replay.sensors import MAX_KNOWN, book_of
+from headgate.pipeline.sources.pieces import Split
+from headgate.pipeline.workers.emitted import JOURNAL
+from headgate.pipeline.workers.worker import (
+    EmitRequests,
+    ReadPlan,
+    completed,
+    pa_numbers,
+    read_row_group,
+    stat_of,
+)
+
+__all__ = ["PACKED", "PackLogs", "PackOptions", "PackRequests"]
+
+# Events gathered before they're grouped, so that small groups of neighbouring pieces join: about
+# 40 bytes each, and some hundred more where the requests themselves are kept.
+GATHER_EVENTS: Final = 3_000_000
+GATHER_EVENTS_WITH_ROWS: Final = 200_000
+# A parser's batches are small, and each one looked at costs 2 ms: so many rows go together.
+TOGETHER: Final = 30_000
+# Rows of one hand-over that can't be replayed.
+MAX_PLAIN: Final = 100_000
+# What packing needs of a table ``requests`` when no rows are wanted back.
+NEEDED: Final = (
+    "record_ms",
+    "broker_id",
+    "principal",
+    "client_id",
+    "bytes_charged",
+    "bytes_exact",
+    "throttle_time_ms",
+    "quota_type",
+    "amount",
+    "is_charged",
+    "is_request",
+    "decided_throttle_time_ms",
+    "source",
+    "event",
+    "file",
+    *(c.name for c in JOURNAL),
+    "kind",
+)
+_SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_bytes")
+
+
+@dataclass(frozen=True)
+class PackLogs:
+    """Read pieces and pack them in one pass. A ``mapInArrow`` function giving PACKED."""
+
+    read: ReadPlan
+    options: PackOptions
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read and pack the splits numbered in ``batches``."""
+        numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
+        own = [self.read.splits[n] for n in numbers]
+        if self.options.rows or any(s.kind != "requests" for s in own):
+            emitted = EmitRequests(self.read)(iter([pa_numbers(numbers)]))
+            return PackRequests(self.options)(emitted)
+        return self._tables(own)
+
+    def _tables(self, splits: list[Split]) -> Iterator[Any]:
+        """Pack row groups of tables ``requests`` as they are, dictionaries and all."""
+        packer = Packer(self.options)
+        for split in splits:
+            table = read_row_group(split, NEEDED)
+            yield from packer.add(table)
+            yield stat_of(split, table)
+        yield from packer.flush()
+
+
+@dataclass(frozen=True)
+class PackRequests:
+    """Pack EMITTED_REQUESTS (or REQUESTS). A ``mapInArrow`` function giving PACKED."""
+
+    options: PackOptions
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Pack the rows of ``batches``."""
+        import pyarrow as pa
+
+        packer = Packer(self.options)
+        together: list[Any] = []
+        count = 0
+        for batch in batches:
+            together.append(batch)
+            count += batch.num_rows
+            if count >= TOGETHER:
+                yield from packer.add(pa.Table.from_batches(together))
+                together, count = [], 0
+        if together:
+            yield from packer.add(pa.Table.from_batches(together))
+        yield from packer.flush()
+
+
+class Packer:
+    """
+    Gathers charges, and groups them by sensor.
+
+    Args:
+        options: what to pack.
+    """
+
+    def __init__(self, options: PackOptions) -> None:
+        self.options = options
+        self._book = book_of(options)
+        self._pieces: list[Piece] = []
+        self._count = 0
+        self._sums = np.empty((0, len(LOGGED)), np.int64)
+        self._most = GATHER_EVENTS_WITH_ROWS if options.rows else GATHER_EVENTS
+
+    def add(self, table: Any) -> Iterator[Any]:
+        """Take a table of EMITTED_REQUESTS, or of REQUESTS' columns; yield what's complete."""
+        import pyarrow as pa
+
+        if "kind" in table.schema.names:
+            is_row = is_in(table["kind"], ("request", "bound"))
+            if not is_row.all():
+                yield from _side(table.filter(pa.array(~is_row)))
+                table = table.filter(pa.array(is_row))
+        if not table.num_rows:
+            return
+        can = replayable(table, own=self.options.own)
+        if not can.all():
+            if self.options.rows:
+                yield from _plain(table.filter(pa.array(~can)))
+            table = table.filter(pa.array(can))
+        if not table.num_rows:
+            return
+        if self._count + table.num_rows > self._most:
+            yield from self.flush()
+        # A table larger than that (one row group, as somebody wrote it) goes part by part.
+        for at in range(0, table.num_rows, self._most):
+            self._gather(table.slice(at, self._most))
+            if self._count >= self._most:
+                yield from self.flush()
+
+    def _gather(self, table: Any) -> None:
+        from headgate.kernel.grouping import add_up, no_sums
+
+        charge = self._book.charges_of(table)
+        # Kafka's clock has whole ms; the nearest is what a log's estimate says.
+        t = np.floor(array_of(table["record_ms"]) + 0.5).astype(np.int64)
+        op, amount = ops_and_amounts(table)
+        names, pos = table.schema.names, None
+        if self.options.own and "own_user" in names:
+            own = valid(table["own_user"])
+            if own.any():
+                pos = np.where(own, array_of(table["seq"], 0), t)
+        if not self.options.rows:
+            if len(self._sums) < len(self._book):
+                more = no_sums(len(self._book) - len(self._sums))
+                self._sums = np.concatenate([self._sums, more])
+            bytes_ = array_of(table["bytes_charged"], 0).astype(np.int64, copy=False)
+            told = told_ms_of(table)
+            ones = array_of(table["is_request"], True) if "is_request" in names else None
+            if ones is not None:
+                ones = None if ones.all() else ones.astype(np.bool_)
+            add_up(self._sums, charge, t, bytes_, told if told.any() else None, ones)
+        files = joined(table["file"]) if "file" in names else None
+        rows = table.select(schema.REQUESTS.names) if self.options.rows else None
+        self._pieces.append(Piece(charge, t, amount, op, pos, files, rows))
+        self._count += table.num_rows
+
+    def flush(self) -> Iterator[Any]:
+        """Yield a row per bundle of what was gathered."""
+        if not self._count:
+            return
+        pieces, sums, book = self._pieces, self._sums, self._book
+        self._pieces, self._count = [], 0
+        self._sums = np.empty((0, len(LOGGED)), np.int64)
+        yield bundles_of(book, pieces, sums, self.options)
+        if len(book) > MAX_KNOWN:
+            self._book = book_of(self.options)
+
+
+def _side(table: Any) -> Iterator[Any]:
+    """Hand bad lines and counts on."""
+    import pyarrow as pa
+
+    arrays = [
+        table[f.name].combine_chunks() if f.name in _SIDE else pa.nulls(len(table), f.type)
+        for f in PACKED.arrow
+    ]
+    yield from pa.Table.from_arrays(arrays, schema=PACKED.arrow).to_batches()
+
+
+def _plain(table: Any) -> Iterator[Any]:
+    """Hand over rows that can't be replayed."""
+    import pyarrow as pa
+
+    for at in range(0, table.num_rows, MAX_PLAIN):
+        part = table.slice(at, MAX_PLAIN)
+        row = {
+            "kind": "plain",
+            "key": f"{at}",
+            "n": part.num_rows,
+            "first": 0,
+            "tie": file_hash(part["file"][0].as_py() or ""),
+            "rows": serialize(completed(part).select([*schema.REQUESTS.names, *OWN])),
+        }
+        arrays = [pa.array([row.get(f.name)], f.type) for f in PACKED.arrow]
+        yield pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)

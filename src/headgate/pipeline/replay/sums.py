@@ -1,0 +1,178 @@
+"""Add decisions up per plan, sensor and client: what `what-if` and `recommend` compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline import schema
+from headgate.pipeline.replay.events import Events, Names, events_of
+from headgate.pipeline.replay.lanes import Lane
+from headgate.pipeline.replay.packed import ABSENT, LOGGED
+from headgate.pipeline.replay.roots import tags_of
+
+SUMS: Final = schema.Table(
+    "sums",
+    "One row per (plan number, sensor, principal, client_id) of one task; plan -1 is the log.",
+    (
+        schema.Column("plan", "int", "number of the plan, -1 = what the log says"),
+        schema.Column("quota_type", "string", "quota type"),
+        schema.Column("quota_user", "string", "user tag"),
+        schema.Column("quota_client_id", "string", "client-id tag"),
+        schema.Column("broker_id", "int", "broker"),
+        schema.Column("principal", "string", "who"),
+        schema.Column("client_id", "string", "who"),
+        schema.Column("quota", "double", "limit; infinite = none"),
+        schema.Column("requests", "long", "requests"),
+        schema.Column("bytes", "long", "bytes charged"),
+        schema.Column("throttled_requests", "long", "requests with a throttle time"),
+        schema.Column("throttle_time_ms", "long", "throttle time, ms"),
+        schema.Column("max_throttle_time_ms", "long", "largest, ms"),
+        schema.Column("delayed", "double", "amount of the throttled requests"),
+        schema.Column("first_ms", "long", "first request"),
+        schema.Column("last_ms", "long", "last request"),
+        schema.Column("withheld", "long", "fetches that a log says were throttled, without bytes"),
+        schema.Column("withheld_ms", "long", "throttle time that it says of them, ms"),
+    ),
+)
+# Rows of one hand-over.
+_MOST_ROWS: Final = 100_000
+
+
+class SumSink:
+    """
+    Adds decisions up per plan, sensor and who; nothing per event leaves the worker.
+
+    Args:
+        plans: how many plans are replayed side by side.
+    """
+
+    def __init__(self, plans: int) -> None:
+        from headgate import kernel
+
+        self._kernel = kernel
+        self._plans = plans
+        self._ready: list[Any] = []
+        self._rows = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        # By root, by who, and by the layers they have under each plan.
+        self._groups: dict[tuple[Any, ...], int] = {}
+        self._logged = np.empty((0, len(LOGGED)), np.int64)
+        self._limits = np.empty((0, self._plans), np.float64)
+        self._layers = np.empty((0, self._plans), np.uint8)
+        self._sums = self._kernel.PlanSums(self._plans)
+        self._withheld = np.zeros((0, 2), np.int64)
+
+    def plain(self, row: dict[str, Any]) -> Iterator[Any]:
+        """There are none: only `replay` hands rows back."""
+        return iter(())
+
+    def events(self, row: dict[str, Any], lane: Lane) -> Events:
+        """Count the requests of a packed row; return its events."""
+        names = Names(row, self._plans)
+        layers = np.ascontiguousarray(names.layer).view(f"V{self._plans}")[:, 0].tolist()
+        groups, known = self._groups, self._groups.setdefault
+        whose = zip(names.roots, names.whose, layers, strict=True)
+        group = np.array([known(who, len(groups)) for who in whose], np.int64)
+        have = len(self._logged)
+        if len(groups) > have:
+            room = max(len(groups), 2 * have)
+            self._logged = np.concatenate([self._logged, _no_sums(room - have)])
+            self._limits = np.resize(self._limits, (room, self._plans))
+            self._layers = np.resize(self._layers, (room, self._plans))
+            self._sums.grow(room)
+            self._withheld = np.concatenate([self._withheld, np.zeros((room - have, 2), np.int64)])
+        # A head occurs twice in a bundle only if its limit moved: hence not by plain indexing.
+        logged = names.batch["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
+        for column in range(4):
+            np.add.at(self._logged[:, column], group, logged[:, column])
+        if row["worker_id"] is None and lane.kind.quota_type.startswith("consumer_byte_rate"):
+            # A broker answers a throttled fetch empty, and logs what it sent: no bytes.
+            np.add.at(self._withheld, group, logged[:, 2:4])
+        for column in (4, 6):
+            np.maximum.at(self._logged[:, column], group, logged[:, column])
+        np.minimum.at(self._logged[:, 5], group, logged[:, 5])
+        self._limits[group] = names.bounds
+        self._layers[group] = names.layer
+        return events_of(row, names, lane, group)
+
+    def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
+        """Add decisions up; nothing is complete before the lane is."""
+        lane.add_up(events, self._sums)
+        return iter(())
+
+    def close(self, lane: Lane) -> Iterator[Any]:
+        """Take a lane's end; yield SUMS rows when there are many."""
+        self._ready.append(self._batch(lane))
+        self._rows += self._ready[-1].num_rows
+        self._begin()
+        if self._rows >= _MOST_ROWS:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield the SUMS rows that are left."""
+        import pyarrow as pa
+
+        ready, self._ready, self._rows = self._ready, [], 0
+        if ready:
+            yield from pa.Table.from_batches(ready).combine_chunks().to_batches()
+
+    def _batch(self, lane: Lane) -> Any:
+        """Return the SUMS rows of a lane."""
+        import pyarrow as pa
+
+        limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
+        there = layers != ABSENT
+        # The log is told by the first plan's quota-ids; once, not for every kind of limit.
+        of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
+        if ":" in lane.kind.quota_type:
+            of_plan[0] = of_plan[0][:0]
+        group = np.concatenate(of_plan)
+        plan = np.repeat(np.arange(-1, self._plans), [len(part) for part in of_plan])
+        of_log = plan < 0
+        at = group, np.maximum(plan, 0)
+        logged, given = self._logged[group], self._sums.given[at]
+        who = pa.array(group)
+        tags = self._tags(group, layers[at])
+        columns = {
+            "quota_user": pa.array([user for user, _ in tags], pa.string()),
+            "quota_client_id": pa.array([client for _, client in tags], pa.string()),
+            "principal": pa.array([w[1][0] for w in self._groups], pa.string()).take(who),
+            "client_id": pa.array([w[1][1] for w in self._groups], pa.string()).take(who),
+            "plan": pa.array(plan, pa.int32()),
+            "quota_type": pa.repeat(pa.scalar(lane.kind.quota_type, pa.string()), len(group)),
+            "broker_id": pa.repeat(pa.scalar(lane.kind.broker_id, pa.int32()), len(group)),
+            "quota": pa.array(limits[at]),
+            "requests": pa.array(logged[:, 0]),
+            "bytes": pa.array(logged[:, 1]),
+            "throttled_requests": pa.array(np.where(of_log, logged[:, 2], given[:, 0])),
+            "throttle_time_ms": pa.array(np.where(of_log, logged[:, 3], given[:, 1])),
+            "max_throttle_time_ms": pa.array(np.where(of_log, logged[:, 4], given[:, 2])),
+            "delayed": pa.array(np.where(of_log, 0.0, self._sums.delayed[at])),
+            "first_ms": pa.array(logged[:, 5]),
+            "last_ms": pa.array(logged[:, 6]),
+            "withheld": pa.array(self._withheld[group, 0]),
+            "withheld_ms": pa.array(self._withheld[group, 1]),
+        }
+        arrays = [columns[f.name] for f in SUMS.arrow]
+        return pa.RecordBatch.from_arrays(arrays, schema=SUMS.arrow)
+
+    def _tags(self, group: Any, layer: Any) -> list[tuple[str, str]]:
+        """Return the tags of some groups' sensors, each in a layer."""
+        heads = list(self._groups)
+        if not layer.any():
+            return [heads[g][0] for g in group.tolist()]
+        return [
+            tags_of(n, *heads[g][:2]) for g, n in zip(group.tolist(), layer.tolist(), strict=True)
+        ]
+
+
+def _no_sums(count: int) -> Any:
+    sums = np.zeros((count, len(LOGGED)), np.int64)
+    sums[:, 5] = np.iinfo(np.int64).max
+    sums[:, 6] = np.iinfo(np.int64).min
+    return sums

@@ -1,0 +1,170 @@
+"""
+Read the lines that a split owns, as chunks of whole lines in one buffer, or as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
+from headgate.pipeline.sources.pieces import MAX_LINE_BYTES, Split, filesystem
+
+# Read at a time: what was just read is still in a core's cache when it's looked at.
+CHUNK_BYTES: Final = 1 << 20
+# Bytes behind a chunk's end that may be looked at, whatever they hold.
+PADDING: Final = 64
+# A buffer that isn't in use, for the next to read: the kernel needn't find and clear new memory.
+_spare: list[bytearray] = []
+
+
+def read_lines(split: Split) -> Iterator[tuple[int, list[bytes]]]:
+    """
+    Yield the lines that ``split`` owns, in chunks of (byte offset of the first line, lines).
+
+    Raises:
+        ReadError, Damaged: as ``read_chunks``.
+    """
+    for offset, text, end in read_chunks(split):
+        yield offset, text[: end - 1].tobytes().split(b"\n")
+
+
+def read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
+    """
+    Yield the lines that ``split`` owns, in chunks of whole lines.
+
+    Yields:
+        (byte offset of the first line; uint8 array, overwritten by the next chunk, with PADDING
+        bytes beyond the end; where the lines end, behind a newline). A last line without its
+        newline gets one.
+
+    Raises:
+        ReadError: the file can't be read, or has become shorter than its pieces.
+        Damaged: its compressed stream is broken or ends early; lines before that are yielded first.
+    """
+    with reading(split.path):
+        yield from _read_chunks(split)
+
+
+def _read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
+    system, inner = filesystem(split.path)
+    if split.compression:
+        source = _Stream(decompressed(system, inner, split.compression))
+        source.skip(split.start)
+        yield from _chunks(source.read_into, split.start, -1)
+        return
+    with system.open_input_file(inner) as file:
+        # The line that is under way at the start belongs to the piece before.
+        begin = max(split.start - 1, 0)
+        file.seek(begin)
+        if split.start > 0:
+            begin = _behind_newline(file, begin, split.end)
+            file.seek(begin)
+        yield from _chunks(file.readinto, begin, split.end)
+
+
+class _Stream:
+    """Reads pieces of whatever length into given room."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+
+    def skip(self, count: int) -> None:
+        """Go past so many bytes."""
+        while count > len(self._rest):
+            count -= len(self._rest)
+            self._rest = next(self._pieces, b"")
+            if not self._rest:
+                return
+        self._rest = self._rest[count:]
+
+    def read_into(self, room: memoryview) -> int:
+        """Fill some of ``room``; 0 at the end."""
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+        n = min(len(room), len(self._rest))
+        room[:n] = self._rest[:n]
+        self._rest = self._rest[n:]
+        return n
+
+
+def _behind_newline(file: Any, begin: int, end: int) -> int:
+    """Return where the first line begins behind ``begin``; ``end`` if that's beyond it."""
+    while begin < end:
+        data: bytes = file.read(min(65536, end - begin))
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        if not data:
+            raise _shorter(begin, end)
+        begin += len(data)
+    return end
+
+
+def _shorter(at: int, end: int) -> OSError:
+    """Return the error for a file that was cut since it was listed, or is another one here."""
+    return OSError(f"it ends at byte {at}, before byte {end}, and was longer when it was listed")
+
+
+def _chunks(
+    read_into: Callable[[memoryview], int], offset: int, end: int
+) -> Iterator[tuple[int, Any, int]]:
+    """
+    Yield the lines that begin before ``end`` (-1 = all).
+
+    Args:
+        read_into: fills some of a memoryview and says how much, 0 at the end.
+        offset: of the first byte.
+        end: where lines of others begin.
+    """
+    raw = _spare.pop() if _spare else bytearray(2 * CHUNK_BYTES + PADDING)
+    try:
+        yield from _chunks_in(raw, read_into, offset, end)
+    finally:
+        _spare[:] = [raw]
+
+
+def _chunks_in(
+    raw: bytearray, read_into: Callable[[memoryview], int], offset: int, end: int
+) -> Iterator[tuple[int, Any, int]]:
+    """Yield ``_chunks`` in a buffer, or in a larger one where a line asks for it."""
+    have = 0  # bytes of a line under way, at the buffer's start
+    failure: Damaged | None = None
+    while end < 0 or offset + have < end or have:
+        room = CHUNK_BYTES if end < 0 else min(CHUNK_BYTES, max(end - offset - have, 0))
+        beyond = room == 0  # only the last line's end is wanted
+        room = room or 65536
+        if have + room + PADDING > len(raw):
+            grown = bytearray(2 * len(raw) + room)
+            grown[:have] = raw[:have]
+            raw = grown
+        try:
+            with memoryview(raw) as view:
+                n = read_into(view[have : have + room])
+        except Damaged as exc:
+            failure, n = exc, 0
+        total = have + n
+        if not n and offset + total < end:
+            raise _shorter(offset + total, end)
+        newline = raw.find(b"\n", have, total) if beyond else raw.rfind(b"\n", have, total)
+        stop = newline + 1
+        if newline < 0:
+            if n and total <= MAX_LINE_BYTES:
+                have = total
+                continue
+            if not total:
+                break
+            raw[total] = 10  # the last line, without its newline; or one longer than any
+            stop = total + 1
+            n = 0 if beyond else n
+        yield offset, np.frombuffer(raw, np.uint8), stop
+        if beyond or not n:
+            break
+        have = max(total - stop, 0)
+        raw[:have] = raw[stop : stop + have]
+        offset += min(stop, total)
+    if failure is not None:
+        raise failure

@@ -1,0 +1,104 @@
+"""
+Tell files that grow, are renamed, copied or compressed from each other: by what they are.
+
+A log's first whole request line tells it from all others, whatever it is called and whether it is
+compressed. One that has none yet, or none at all, is told by device, inode and its first line. Of
+two that begin alike, device and inode say which is the one that was read before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
+from headgate.pipeline.sources.pieces import filesystem, first_request, head_of
+
+# A file that wasn't written to for so long is whole, though its last line has no newline.
+SETTLED_S: Final = 60.0
+_HEAD_BYTES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    A file as a round finds it.
+
+    Attributes:
+        place: device and inode.
+        head: tells it from others; "" as long as nothing does.
+        size: in bytes.
+        compressed: whether these are another number of bytes of text.
+        modified_ns: when it was last written.
+    """
+
+    path: str
+    place: tuple[int, int]
+    head: str
+    size: int
+    compressed: bool
+    modified_ns: int
+
+    def is_settled(self, now_s: float) -> bool:
+        """Say whether it isn't being written."""
+        return now_s - self.modified_ns / 1e9 > SETTLED_S
+
+
+def look_at(path: str, now_s: float) -> Seen:
+    """
+    Look at a file.
+
+    Raises:
+        ReadError: it can't be read; its cause is a FileNotFoundError where it has gone.
+    """
+    with reading(path):
+        found = Path(path).stat()
+        head, compression, _ = head_of(path)
+    place = found.st_dev, found.st_ino
+    request = first_request(head)
+    seen = Seen(path, place, "", found.st_size, bool(compression), found.st_mtime_ns)
+    if request:
+        name = hashlib.sha256(request).hexdigest()
+    elif seen.is_settled(now_s) or len(head) >= _HEAD_BYTES:
+        first = hashlib.sha256(head[: head.find(b"\n") + 1 or _HEAD_BYTES]).hexdigest()
+        name = f"{place[0]}:{place[1]}:{first}"
+    else:
+        return seen
+    return Seen(path, place, name, seen.size, seen.compressed, seen.modified_ns)
+
+
+def is_whole(path: str) -> bool:
+    """Say whether a compressed file can be read to its end: nobody is writing it."""
+    system, inner = filesystem(path)
+    try:
+        with reading(path):
+            for _ in decompressed(system, inner, head_of(path)[1]):
+                pass
+    except Damaged:
+        return False
+    return True
+
+
+def whole_lines(path: str, begin: int, end: int) -> int:
+    """
+    Return where the last whole line of a file ends.
+
+    Args:
+        path: of the file, plain.
+        begin: where lines begin that may be looked at; what is returned where none is whole.
+        end: where they end.
+
+    Raises:
+        ReadError: it can't be read.
+    """
+    with reading(path), Path(path).open("rb") as file:
+        while end > begin:
+            start = max(begin, end - _HEAD_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return begin

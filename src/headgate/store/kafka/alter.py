@@ -1,0 +1,337 @@
+"""
+Alterations in the Kafka home, one at a time over all processes, so that history and values agree.
+
+Kafka orders changes of quotas and the topic orders the history; nothing makes both move together.
+So whoever changes Kafka's own quotas first takes the turn, a record of the topic that says what is
+about to change; then changes Kafka; then commits the history and gives the turn back. One who dies
+in between leaves the turn behind: the next one finds out what became of the change, writes it down
+in the other's name, and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.key import QuotaKey
+from headgate.quota.table import QuotaTable
+from headgate.store.base import FOREIGN, Origin
+from headgate.store.identity import moved_on
+from headgate.store.kafka.client import RETRIABLE, KafkaClient
+from headgate.store.kafka.codec import Values, by_entity, parts, wire_entity, wire_to_entity
+from headgate.store.kafka.state import (
+    At,
+    Record,
+    TopicState,
+    Turn,
+    history_record,
+    quota_record,
+    turn_record,
+)
+from headgate.store.kafka.topic import Decide, QuotaTopic
+from headgate.store.watched import log
+from headgate.wire.messages.quotas import (
+    MATCH_DEFAULT,
+    MATCH_EXACT,
+    AlterClientQuotasRequest,
+    AlterEntry,
+    AlterOp,
+    Component,
+)
+
+#: A broker shows what the controller acknowledged within milliseconds; longer than this, we go on.
+IMAGE_TIMEOUT_S: Final = 10.0
+#: As long, before a change: what Kafka shows then and the history doesn't tell came past Headgate.
+SETTLE_S: Final = 1.0
+#: A turn that nobody gives back for so long is a dead one's. Longer than a change takes.
+TURN_S: Final = 20.0
+#: Up to so many entities are looked up one by one after an alteration; more, all at once.
+FEW: Final = 16
+
+Change = tuple[QuotaKey, float | None, float | None]
+
+
+def new_id() -> str:
+    """Return the id of a history entry, an audit line or a turn."""
+    return uuid.uuid4().hex
+
+
+class KafkaAlterer:
+    """
+    Changes quotas in Kafka and in the topic.
+
+    Args:
+        url: what errors call the store.
+        client: calls 48 and 49.
+        topic: the topic, for reading.
+        write: commits records; refuses where another store is found, and counts revisions.
+        clock_ms: for the history.
+        turn_s: how long another one's turn is waited for.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client: KafkaClient,
+        topic: QuotaTopic,
+        write: Callable[[Decide], None],
+        clock_ms: Callable[[], int],
+        turn_s: float = TURN_S,
+    ) -> None:
+        self._url = url
+        self._client = client
+        self._topic = topic
+        self._write = write
+        self._clock_ms = clock_ms
+        self._turn_s = turn_s
+
+    def alter(
+        self,
+        in_kafka: Sequence[QuotaAlteration],
+        in_topic: Sequence[QuotaAlteration],
+        known: QuotaTable,
+        origin: Origin,
+        at_revision: int | None,
+    ) -> dict[QuotaEntity, ApiError]:
+        """
+        Change what there is to change.
+
+        Args:
+            in_kafka: of keys that Kafka knows.
+            in_topic: of the others.
+            known: the quotas as they were last seen.
+            origin: for the history.
+            at_revision: the revision that the change goes by; None: any.
+
+        Returns:
+            The errors of the controller, by entity.
+
+        Raises:
+            StoreMovedOn: the revision is another one.
+            StoreError: Kafka or the topic can't be reached.
+        """
+        turn = None
+        if in_kafka:
+            turn = Turn.of(new_id(), self._clock_ms(), origin, in_kafka, known)
+            self._take_turn(turn, at_revision)
+            at_revision = None
+        errors: dict[QuotaEntity, ApiError] = {}
+        done: list[QuotaAlteration] = []
+        try:
+            values = self._settled(in_kafka)
+            foreign = self._foreign(in_kafka, values)
+            todo = [a for a in (_changing(a, values) for a in in_kafka) if a.ops]
+            errors = self.send(todo, validate_only=False)
+            done = [a for a in todo if a.entity not in errors]
+            self._await_image(done)
+        except StoreError:
+            if turn is not None:
+                self._give_up(turn)
+            raise
+        stamp = (self._clock_ms(), origin)
+        ids = [new_id() for _ in [*foreign, *done]]
+
+        def decide(state: TopicState) -> list[Record]:
+            history: list[Record] = []
+            now = dict(values)
+            if not ids or ids[0] not in state.history:
+                for (entity, key, before, after), id_ in zip(foreign, ids, strict=False):
+                    told = (self._clock_ms(), FOREIGN)
+                    history.append(history_record(id_, told, entity, [(key, before, after)]))
+                for (entity, ops), id_ in zip(done, ids[len(foreign) :], strict=True):
+                    changes = [(key, now.get((entity, key)), value) for key, value in ops]
+                    history.append(history_record(id_, stamp, entity, changes))
+            records, told_of = _topic_changes(state, in_topic, stamp)
+            history += told_of
+            if history and at_revision is not None:
+                found = state.identity
+                if found is None or found.revision != at_revision:
+                    raise moved_on(self._url, at_revision, found)
+            mine = state.turn is not None and turn is not None and state.turn.id == turn.id
+            back = [turn_record(None)] if mine else []
+            return [*records, *history, *state.trimmed(len(history), 0), *back]
+
+        self._write(decide)
+        return errors
+
+    # --- turns
+
+    def _take_turn(self, mine: Turn, at_revision: int | None) -> None:
+        """Wait until nobody else is changing Kafka's quotas; what a dead one left is settled."""
+        seen, since = "", 0.0
+        while True:
+            self._topic.read_to_end()
+            with self._topic.locked() as state:
+                held = state.turn
+            now = time.monotonic()
+            if held is not None and held.id != seen:
+                seen, since = held.id, now
+            if held is not None and now - since < self._turn_s:
+                self._topic.wait_until(_given_back(seen), self._turn_s - (now - since))
+                continue
+            left = self._left_by(held)
+            dead = "" if held is None else held.id
+
+            def decide(
+                state: TopicState, dead: str = dead, left: Sequence[Record] = left
+            ) -> list[Record]:
+                if state.turn is not None and state.turn.id == mine.id:
+                    return []  # taken; it was the answer that was lost
+                if state.turn is not None and state.turn.id != dead:
+                    return []  # somebody else was quicker
+                if at_revision is not None:
+                    found = state.identity
+                    if found is None or found.revision != at_revision:
+                        raise moved_on(self._url, at_revision, found)
+                return [*left, turn_record(mine)]
+
+            self._write(decide)
+            with self._topic.locked() as state:
+                if state.turn is not None and state.turn.id == mine.id:
+                    return
+
+    def _left_by(self, dead: Turn | None) -> list[Record]:
+        """Return the history of what one who died with the turn had changed."""
+        if dead is None or not dead.ops:
+            return []
+        log.warning("%s: a change by %s was cut short; its history is written now",
+                    self._url, dead.origin.who or "somebody")  # fmt: skip
+        entities = list(dict.fromkeys(at[0] for at in dead.ops))
+        found = self._look_up(entities)
+        with self._topic.locked() as state:
+            last = {at: state.last.get(at, before) for at, (before, _) in dead.ops.items()}
+        return [
+            history_record(new_id(), (dead.t_ms, dead.origin), at[0], [(at[1], last[at], after)])
+            for at, (_before, after) in dead.ops.items()
+            if found.get(at[0], {}).get(at[1]) == after != last[at]
+        ]
+
+    def _give_up(self, turn: Turn) -> None:
+        """Give the turn back after a failure, if Kafka lets us; else the next one settles it."""
+        try:
+            left = self._left_by(turn)
+
+            def decide(state: TopicState) -> list[Record]:
+                if state.turn is None or state.turn.id != turn.id:
+                    return []
+                return [*left, turn_record(None)]
+
+            self._write(decide)
+        except StoreError as exc:
+            log.warning("%s: a change was cut short and couldn't be settled: %s", self._url, exc)
+
+    # --- Kafka's own quotas
+
+    def _settled(self, alterations: Sequence[QuotaAlteration]) -> dict[At, float | None]:
+        """Return what Kafka shows, once that is what the history says, or after a while."""
+        deadline = time.monotonic() + SETTLE_S
+        ats = [(a.entity, op.key) for a in alterations for op in a.ops]
+        while ats:
+            found = self._look_up([a.entity for a in alterations])
+            values = {(e, k): found.get(e, {}).get(k) for e, k in ats}
+            with self._topic.locked() as state:
+                agree = all(state.last.get(at, value) == value for at, value in values.items())
+            if agree or time.monotonic() > deadline:
+                return values
+            time.sleep(0.01)
+        return {}
+
+    def _foreign(
+        self, alterations: Sequence[QuotaAlteration], values: Mapping[At, float | None]
+    ) -> list[tuple[QuotaEntity, QuotaKey, float | None, float | None]]:
+        """Return what Kafka shows and the history doesn't tell."""
+        with self._topic.locked() as state:
+            return [
+                (entity, key, state.last[entity, key], value)
+                for (entity, key), value in values.items()
+                if state.last.get((entity, key), value) != value
+            ]
+
+    def send(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
+    ) -> dict[QuotaEntity, ApiError]:
+        """Send alterations, at most 10,000 records at a time; return errors by entity."""
+        errors: dict[QuotaEntity, ApiError] = {}
+        for part in parts(alterations):
+            entries = tuple(
+                AlterEntry(
+                    wire_entity(entity),
+                    tuple(AlterOp(op.key.name, op.value or 0.0, op.value is None) for op in ops),
+                )
+                for entity, ops in part
+            )
+            answer = self._client.alter(AlterClientQuotasRequest(entries, validate_only))
+            for entry in answer.entries:
+                if entry.error_code in RETRIABLE:
+                    raise StoreError(
+                        f"{self._url}: {entry.error_message or KafkaError(entry.error_code).name}",
+                        retriable=True,
+                    )
+                if entry.error_code:
+                    error = ApiError(entry.error_code, entry.error_message)
+                    errors[wire_to_entity(entry.entity)] = error
+        return errors
+
+    def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
+        """Wait until the broker we ask shows what the controller acknowledged."""
+        deadline = time.monotonic() + IMAGE_TIMEOUT_S
+        left = list(alterations)
+        pause = 0.002
+        while left:
+            found = self._look_up([a.entity for a in left])
+            left = [a for a in left if any(found.get(a.entity, {}).get(k) != v for k, v in a.ops)]
+            if left and time.monotonic() > deadline:
+                log.warning(
+                    "%s: a broker doesn't show what the controller acknowledged for %s",
+                    self._url,
+                    left[0].entity,
+                )
+                return
+            if left:
+                time.sleep(pause)
+                pause = min(0.1, pause * 2)
+
+    def _look_up(self, entities: Sequence[QuotaEntity]) -> dict[QuotaEntity, Values]:
+        if len(entities) > FEW:
+            return by_entity(self._client.describe())
+        found: dict[QuotaEntity, Values] = {}
+        for entity in entities:
+            components = [
+                Component(kind, MATCH_DEFAULT, None)
+                if isinstance(name, Default)
+                else Component(kind, MATCH_EXACT, name)
+                for kind, name in entity
+            ]
+            found.update(by_entity(self._client.describe(components, strict=True)))
+        return found
+
+
+def _given_back(turn: str) -> Callable[[TopicState], bool]:
+    return lambda state: state.turn is None or state.turn.id != turn
+
+
+def _changing(alteration: QuotaAlteration, values: Mapping[At, float | None]) -> QuotaAlteration:
+    """Return an alteration without the ops that change nothing."""
+    entity = alteration.entity
+    ops = tuple(op for op in alteration.ops if values.get((entity, op.key)) != op.value)
+    return alteration._replace(ops=ops)
+
+
+def _topic_changes(
+    state: TopicState, alterations: Iterable[QuotaAlteration], stamp: tuple[int, Origin]
+) -> tuple[list[Record], list[Record]]:
+    """Return the records that change quotas of the topic, and their history."""
+    records: list[Record] = []
+    history: list[Record] = []
+    for entity, ops in alterations:
+        now = state.quotas.get(entity, {})
+        changes: list[Change] = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
+        records += [quota_record(entity, key, value) for key, _, value in changes]
+        if changes:
+            history.append(history_record(new_id(), stamp, entity, changes))
+    return records, history

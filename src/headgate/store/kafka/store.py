@@ -1,0 +1,371 @@
+"""
+The Kafka home: a KRaft cluster through its own APIs 48 and 49, and a compacted topic beside it.
+
+Keys that Kafka knows live in Kafka, so its brokers and tools see them; the others, broker settings,
+history, audit and leases in the topic. A watch describes the cluster every ``poll_ms``, and at once
+when a history entry tells of a change made through Headgate anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from headgate.config.settings import ClientSecurity
+from headgate.errors import ApiError, StoreError
+from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaKey
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.store.base import (
+    FOREIGN,
+    AuditEvent,
+    BrokerConfigs,
+    HistoryEntry,
+    Origin,
+    now_ms,
+    resolvable,
+)
+from headgate.store.broker_rules import broker_event
+from headgate.store.identity import StoreIdentity, new_identity, replaced
+from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
+from headgate.store.kafka.client import KafkaClient
+from headgate.store.kafka.codec import Values, by_entity, merged, two_homes
+from headgate.store.kafka.lease import KafkaLease, take
+from headgate.store.kafka.security import librdkafka_config
+from headgate.store.kafka.state import (
+    Expected,
+    Record,
+    TopicState,
+    audit_record,
+    broker_record,
+    history_record,
+    identity_record,
+    is_change,
+)
+from headgate.store.kafka.topic import Decide, QuotaTopic
+from headgate.store.watched import WatchedStore, log
+from headgate.wire.messages.quotas import DescribedEntry
+
+TOPIC = "__headgate_quotas"
+POLL_MS = 5_000
+#: A change that no history entry tells of by then came past Headgate. Entries are written right
+#: after Kafka's acknowledgement, so this is ample.
+GRACE_S = 2.0
+#: What the history tells of and Kafka doesn't show by then came undone past Headgate.
+EXPECTED_S = 10.0
+
+
+class _Suspect(NamedTuple):
+    """A change seen in Kafka that the history doesn't tell of, yet."""
+
+    due_s: float
+    t_ms: int
+    entity: QuotaEntity
+    key: QuotaKey
+    before: float | None
+
+
+class KafkaStore(WatchedStore):
+    """
+    Quotas in a KRaft cluster.
+
+    Args:
+        bootstrap: ``host:port,host:port`` of any brokers.
+        create: make the topic when it is missing; without it that waits for the first change.
+        security: TLS and SASL; None for a plaintext listener.
+        poll_ms: how often a watch asks what others changed (``headgate.store.poll.ms``).
+        topic: where what Kafka can't hold lives.
+        clock_ms: the clock of history and leases.
+        resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        create: bool = True,
+        security: ClientSecurity | None = None,
+        poll_ms: int = POLL_MS,
+        topic: str = TOPIC,
+        clock_ms: Callable[[], int] = now_ms,
+        resolve: Callable[[str], bool] = resolvable,
+    ) -> None:
+        super().__init__(f"kafka://{bootstrap}", poll_ms / 1000, clock_ms, resolve)
+        self._alter_lock = threading.Lock()
+        self._expected: dict[tuple[QuotaEntity, QuotaKey], tuple[float | None, float]] = {}
+        self._suspects: list[_Suspect] = []
+        self._described: tuple[DescribedEntry, ...] | None = None
+        self._in_kafka: dict[QuotaEntity, Values] = {}
+        self._quotas_version = -1
+        self._client = KafkaClient(bootstrap, security)
+        self._topic = QuotaTopic(librdkafka_config(bootstrap, security), topic, self._on_records)
+        self._alterer = KafkaAlterer(
+            self.url, self._client, self._topic, self._write_change, clock_ms
+        )
+        try:
+            if create:
+                self.identify()
+            else:
+                self._check_identity(self._read_identity())
+        except BaseException:
+            self._release()
+            raise
+
+    def _on_records(self, expected: list[Expected]) -> None:
+        if self._table is None:
+            return  # the past, read at the start
+        until = time.monotonic() + EXPECTED_S
+        with self._thread_lock:
+            self._expected.update({(e.entity, e.key): (e.value, until) for e in expected})
+        self._poke.set()
+
+    # --- reading
+
+    def snapshot(self) -> QuotaTable:
+        """Return every quota as of now."""
+        self._check_open()
+        return self._refresh()
+
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the gateway's dynamic broker settings, which Kafka itself doesn't get."""
+        self._check_open()
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            return dict(state.brokers)
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """Return who changed what, oldest first."""
+        self._check_open()
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            return state.entries(entity, limit)
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return refused attempts and changes of broker settings, oldest first."""
+        self._check_open()
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            return state.audit_log(limit)
+
+    def _look(self) -> None:
+        self._topic.check_same()
+        self._refresh()
+
+    def _refresh(self) -> QuotaTable:
+        with self._state_lock:
+            self._check_identity(self._read_identity())
+            described = self._client.describe()
+            with self._topic.locked() as state:
+                own = dict(state.quotas)
+                own_version = state.quotas_version
+                brokers = dict(state.brokers)
+            self._publish_brokers(brokers)
+            old = self._table
+            unchanged = described is self._described and own_version == self._quotas_version
+            if old is not None and unchanged:
+                return old
+            if described is not self._described:
+                self._in_kafka = by_entity(described)
+            table = QuotaTable.of(merged(self._in_kafka, own), 1 if old is None else old.version)
+            self._described, self._quotas_version = described, own_version
+            if old is None:
+                return self._publish(table, TableDelta((), 0, 0))
+            delta = table_delta(old, table)
+            if not delta.changes:
+                return old
+            self._suspect(delta)
+            return self._publish(table.with_version(old.version + 1), delta)
+
+    def _suspect(self, delta: TableDelta) -> None:
+        """Note changes in Kafka that no history entry tells of."""
+        with self._topic.locked() as state:
+            last = {(c.entity, c.key): state.last.get((c.entity, c.key)) for c in delta.changes}
+        due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
+        self._suspects += [
+            _Suspect(due, t_ms, c.entity, c.key, c.old)
+            for c in delta.changes
+            if c.key.known_to_kafka and last[c.entity, c.key] != c.new
+        ]
+
+    # --- which store it is
+
+    def _read_identity(self) -> StoreIdentity | None:
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            return state.identity
+
+    def _make_whole(self) -> None:
+        if self._identity is None:
+            self._topic.make()
+            if self._read_identity() is None:
+                new = identity_record(new_identity())
+                self._topic.write(lambda state: [] if state.identity else [new])
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        def decide(state: TopicState) -> list[Record]:
+            assert state.identity is not None
+            if state.identity.succeeds == succeeds:
+                return []
+            new = state.identity._replace(succeeds=succeeds, revision=state.identity.revision + 1)
+            return [identity_record(new)]
+
+        self._write(decide)
+
+    def _write(self, decide: Decide) -> None:
+        """Commit to the topic if it still is this store's."""
+
+        def checked(state: TopicState) -> list[Record]:
+            known, found = self._identity, state.identity
+            if known is not None and (
+                found is None or not found.follows(known._replace(revision=0))
+            ):
+                raise replaced(self.url, known, found)
+            return decide(state)
+
+        self._topic.write(checked)
+
+    def _write_change(self, decide: Decide) -> None:
+        """Commit to the topic; a change of quotas or broker settings makes the revision grow."""
+
+        def counted(state: TopicState) -> list[Record]:
+            records = decide(state)
+            if state.identity is not None and any(map(is_change, records)):
+                new = state.identity._replace(revision=state.identity.revision + 1)
+                return [*records, identity_record(new)]
+            return records
+
+        self._write(counted)
+
+    # --- changing
+
+    def _alter(
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+    ) -> list[AlterResult]:
+        """Kafka's keys go to Kafka, the others to the topic."""
+        results, accepted = checked
+        errors: dict[QuotaEntity, ApiError] = {}
+        in_kafka: list[QuotaAlteration] = []
+        in_topic: list[QuotaAlteration] = []
+        for alteration in accepted:
+            theirs = tuple(op for op in alteration.ops if op.key.known_to_kafka)
+            ours = tuple(op for op in alteration.ops if op.key.is_known and op not in theirs)
+            if theirs and ours:
+                errors[alteration.entity] = two_homes(theirs[0].key, ours[0].key)
+            elif theirs:
+                in_kafka.append(alteration._replace(ops=theirs))
+            elif ours:
+                in_topic.append(alteration._replace(ops=ours))
+        with self._alter_lock:
+            if validate_only:
+                errors |= self._alterer.send(in_kafka, validate_only=True)
+            elif in_kafka or in_topic:
+                known = self._refresh()
+                errors |= self._alterer.alter(in_kafka, in_topic, known, origin, at_revision)
+                self._refresh()
+                self._poke.set()
+        # Only an accepted alteration can have met an error since; of two of one entity, the first.
+        return [
+            AlterResult(entity, errors.pop(entity, None) if error is None else error)
+            for entity, error in results
+        ]
+
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
+    ) -> None:
+        def decide(state: TopicState) -> list[Record]:
+            now = state.brokers.get(broker, {})
+            changed = {key: value for key, value in ops.items() if now.get(key) != value}
+            if not changed:
+                return []
+            event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
+            records = [broker_record(broker, key, value) for key, value in changed.items()]
+            return [*records, audit_record(new_id(), event), *state.trimmed(0, 1)]
+
+        self._write_change(decide)
+
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        self._prepare()
+        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+        id_ = new_id()
+
+        def decide(state: TopicState) -> list[Record]:
+            if id_ in state.audit:
+                return []
+            return [audit_record(id_, stamped), *state.trimmed(0, 1)]
+
+        self._write(decide)
+
+    def lease(self, name: str, owner: str, ttl_ms: int) -> KafkaLease | None:
+        """Take a lease, or None while somebody else holds it; hosts' clocks should agree."""
+        self._prepare()
+        return take(self._topic, self._write, self._clock_ms, name, owner, ttl_ms)
+
+    # --- the rest
+
+    def _after_delivery(self) -> None:
+        """Look again for what must show soon; record what came past Headgate."""
+        table, now = self._table, time.monotonic()
+        if table is None:
+            return
+        with self._thread_lock:
+            self._expected = {
+                at: (value, until)
+                for at, (value, until) in self._expected.items()
+                if table.get(*at) != value and until > now
+            }
+            hurry = bool(self._expected)
+        with self._state_lock:
+            with self._topic.locked() as state:
+                told = set() if state.turn is None else set(state.turn.ops)
+            due = [
+                s
+                for s in self._suspects
+                if (s.due_s <= now and (s.entity, s.key) not in told)
+                or s.due_s + TURN_S <= now
+                or self._closed
+            ]
+            self._suspects = [s for s in self._suspects if s not in due]
+        if due:
+            try:
+                self._write(lambda state: _unknown(state, table, due))
+            except StoreError as exc:
+                log.warning("changes made past Headgate aren't in its history: %s", exc)
+        if hurry and not self._closed:
+            time.sleep(0.02)
+            self._poke.set()
+
+    def _release(self) -> None:
+        if self._thread is not None and self._suspects:
+            self._after_delivery()
+        self._topic.close()
+        self._client.close()
+
+
+def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> list[Record]:
+    """
+    Return entries for changes that, by now, nobody has told of.
+
+    A key that changed twice since is suspect twice; it gets one entry, from what the history last
+    says of it to what it is now.
+    """
+    records: list[Record] = []
+    first: dict[tuple[QuotaEntity, QuotaKey], _Suspect] = {}
+    for suspect in due:
+        first.setdefault((suspect.entity, suspect.key), suspect)
+    for at, suspect in first.items():
+        if state.turn is not None and at in state.turn.ops:
+            continue  # who has the turn, or takes it next, tells of it
+        now = table.get(*at)
+        before = state.last.get(at, suspect.before)
+        if before != now:
+            change = (suspect.key, before, now)
+            stamp = (suspect.t_ms, FOREIGN)
+            records.append(history_record(new_id(), stamp, suspect.entity, [change]))
+    return [*records, *state.trimmed(len(records), 0)] if records else []

@@ -1,0 +1,373 @@
+"""
+The compacted topic: read by a thread of its own, written by one fenced writer at a time.
+
+Every writer uses the same transactional id. Taking it over (``init_transactions``) fences whoever
+had it, and whoever isn't fenced knows that nobody wrote since: so reading to the end, deciding and
+committing is compare-and-set, for any number of processes.
+
+Source: KIP-98 "Exactly Once Delivery and Transactional Messaging".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from headgate.errors import StoreError
+from headgate.store.kafka.reader import TopicReader
+from headgate.store.kafka.state import Expected, Record, TopicState
+
+log = logging.getLogger("headgate.store")
+#: Time for one step: making the topic, reaching the end, committing.
+STEP_TIMEOUT_S = 30.0
+#: A topic that so many looks in a row, 50 ms apart, don't find is no more.
+GONE_AFTER = 10
+#: Time for a write, over fencing and brokers that come and go.
+WRITE_TIMEOUT_S = 60.0
+# A fenced writer is business as usual, though librdkafka calls it critical. What matters is raised.
+_quiet = logging.getLogger("headgate.store.writer")
+_quiet.propagate = False
+_quiet.addHandler(logging.NullHandler())
+
+Decide = Callable[[TopicState], list[Record]]
+
+
+class QuotaTopic:
+    """
+    The topic of what Kafka can't hold.
+
+    Args:
+        config: librdkafka settings to connect.
+        topic: its name; it is made by ``make``, never by reading.
+        changed: called from the reading thread after records came in, with what Kafka must show.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, str],
+        topic: str,
+        changed: Callable[[list[Expected]], None],
+    ) -> None:
+        self._config: dict[str, Any] = {**config, "client.id": "headgate-store"}
+        self._topic = topic
+        self._changed = changed
+        self.state = TopicState()
+        self._moved = threading.Condition()
+        self._position = 0
+        self._write_lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._admin = AdminClient(self._config, logger=log)
+        self._partition = TopicPartition(topic, 0)
+        # Held while the reader is started, or started anew.
+        self._start_lock = threading.Lock()
+        self._reader: TopicReader | None = None
+
+    # --- whether there is a topic
+
+    def make(self) -> None:
+        """Make the topic if it is missing."""
+        with self._translated("reach"):
+            self._make_topic()
+
+    def _exists(self) -> bool:
+        with self._translated("reach"):
+            # Not of this topic alone: a broker may make one that is asked for.
+            found = self._admin.list_topics(timeout=STEP_TIMEOUT_S).topics.get(self._topic)
+        return found is not None
+
+    def check_same(self) -> None:
+        """Begin anew where the topic was deleted, or made anew, since it was first read."""
+        with self._start_lock:
+            reader = self._reader
+            if reader is not None and self._topic_id() != reader.topic_id:
+                self._forget(reader)
+
+    def _topic_id(self) -> str:
+        names = TopicCollection([self._topic])
+        try:
+            return str(
+                self._admin.describe_topics(names)[self._topic].result(STEP_TIMEOUT_S).topic_id
+            )
+        except KafkaException as exc:
+            if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""
+            with self._translated("reach"):
+                raise
+
+    def _start(self) -> bool:
+        """Read from now on, if there is a topic; returns whether there is."""
+        with self._start_lock:
+            if self._reader is None and self._exists():
+                self._reader = TopicReader(self._topic, self._topic_id(), self._config, self._take)
+            return self._reader is not None
+
+    def _forget(self, reader: TopicReader) -> None:
+        """Stop reading, and forget what was read. Under ``_start_lock``."""
+        reader.close()
+        self._reader = None
+        with self._moved:
+            version = self.state.quotas_version
+            self.state = TopicState()
+            self.state.quotas_version = version + 1
+            self._position = 0
+
+    def _make_topic(self) -> None:
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        asked = False
+        while True:
+            known = self._admin.list_topics(timeout=STEP_TIMEOUT_S)
+            found = known.topics.get(self._topic)
+            if found is not None and found.partitions and found.partitions[0].leader >= 0:
+                return
+            if not asked and found is None:
+                self._create(replicas=min(3, len(known.brokers)))
+                asked = True
+            elif time.monotonic() > deadline:
+                raise StoreError(f"topic {self._topic} has no leader", retriable=True)
+            else:
+                time.sleep(0.02)
+
+    def _create(self, replicas: int) -> None:
+        config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, replicas - 1))}
+        new = NewTopic(self._topic, num_partitions=1, replication_factor=replicas, config=config)
+        try:
+            self._admin.create_topics([new])[self._topic].result(STEP_TIMEOUT_S)
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    @contextmanager
+    def _translated(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            raise StoreError(
+                f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic}: "
+                f"{error.str()}",
+                retriable=bool(error.retriable())
+                or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT),
+            ) from exc
+
+    # --- reading
+
+    def _take(self, messages: list[Any]) -> None:
+        """Take in what the reader found."""
+        expected: list[Expected] = []
+        taken = 0
+        with self._moved:
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    record = Record(message.key() or b"", message.value())
+                    expected += self.state.apply(record)
+                    self._position = message.offset() + 1
+                    taken += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # Past commit markers too, which are no messages.
+                    self._position = max(self._position, message.offset())
+                else:
+                    log.warning("reading topic %s goes on, but: %s", self._topic, error)
+            self._moved.notify_all()
+        if taken:
+            self._changed(expected)
+
+    def read_to_end(self) -> None:
+        """
+        Wait until everything committed so far has been taken in; no topic is an empty one.
+
+        Raises:
+            StoreError: the topic can't be reached.
+        """
+        while self._start():
+            reader, end = self._reader, self._end()
+            if end is not None and end >= self._position:
+                self._wait_for(end)
+                return
+            # It was deleted, and perhaps made anew: only another topic can be shorter.
+            with self._start_lock:
+                if reader is not None and self._reader is reader:
+                    self._forget(reader)
+
+    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
+        """Wait until the state meets a condition, or not any longer."""
+        with self._moved:
+            self._moved.wait_for(lambda: met(self.state), timeout_s)
+
+    def _wait_for(self, end: int) -> None:
+        with self._moved:
+            if not self._moved.wait_for(lambda: self._position >= end, STEP_TIMEOUT_S):
+                raise StoreError(
+                    f"topic {self._topic} couldn't be read to its end in {STEP_TIMEOUT_S:.0f} s "
+                    f"(offset {self._position} of {end})",
+                    retriable=True,
+                )
+
+    def _end(self) -> int | None:
+        """Return the offset after the last record that is committed; None: there is no topic."""
+        # Not the consumer's get_watermark_offsets: it never returns while a thread is polling.
+        asked = {self._partition: OffsetSpec.latest()}
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        missed = 0
+        with self._translated("read"):
+            while True:
+                answers = self._admin.list_offsets(
+                    asked,
+                    isolation_level=IsolationLevel.READ_COMMITTED,
+                    request_timeout=STEP_TIMEOUT_S,
+                )
+                try:
+                    return int(answers[self._partition].result(STEP_TIMEOUT_S).offset)
+                except KafkaException as exc:
+                    error: KafkaError = exc.args[0]
+                    passing = error.retriable() or error.code() in _NOT_YET
+                    if not passing or time.monotonic() > deadline:
+                        raise
+                    # Brokers hear of a new topic one after the other.
+                    missed = 0 if self._exists() else missed + 1
+                    if missed >= GONE_AFTER:
+                        return None
+                    # A new client, for the old one remembers leaders that are no more.
+                    time.sleep(0.05)
+                    self._admin = AdminClient(self._config, logger=log)
+
+    @contextmanager
+    def locked(self) -> Iterator[TopicState]:
+        """Give the state, held still."""
+        with self._moved:
+            yield self.state
+
+    # --- writing
+
+    def write(self, decide: Decide) -> None:
+        """
+        Commit what ``decide`` returns for the topic's present state, all or nothing.
+
+        Args:
+            decide: given the state at the topic's end, returns records; none: nothing is written.
+                Called again when another writer came between, and when a commit's answer was
+                lost: it must see in the state whether that one happened, and then return none.
+
+        Raises:
+            StoreError: it couldn't be committed.
+        """
+        deadline = time.monotonic() + WRITE_TIMEOUT_S
+        attempts = 0
+        with self._write_lock:
+            while True:
+                # What is written must get into the topic that was read.
+                self.read_to_end()
+                error = self._attempt(decide)
+                if error is None:
+                    return
+                if error.code() in _HOPELESS or time.monotonic() > deadline:
+                    with self._translated("write to"):
+                        raise KafkaException(error)
+                # Writers that met once shouldn't meet again.
+                attempts += 1
+                time.sleep(random.uniform(0, min(0.5, 0.01 * 2**attempts)))
+
+    def _attempt(self, decide: Decide) -> KafkaError | None:
+        """Try once; return the error after which to try again."""
+        try:
+            if self._producer is None:
+                self._producer = Producer(
+                    {
+                        **self._config,
+                        "transactional.id": f"{self._topic}-writer",
+                        "acks": "all",
+                        "linger.ms": 0,
+                        "transaction.timeout.ms": 30_000,
+                    },
+                    logger=_quiet,
+                )
+                self._producer.init_transactions(STEP_TIMEOUT_S)
+                self.read_to_end()
+            with self._moved:
+                records = decide(self.state)
+            if not records:
+                return None
+            end = self._commit(self._producer, records)
+        except KafkaException as exc:
+            # Fenced, or a broker fell over: a new producer waits until what the old one left is
+            # over, one way or the other, and then the state shows which.
+            self._producer = None
+            error: KafkaError = exc.args[0]
+            return error
+        # Kafka acknowledges a commit before it writes the marker that lets readers past it.
+        self._wait_for(end)
+        return None
+
+    def _commit(self, producer: Producer, records: list[Record]) -> int:
+        """Commit records; return the offset after the last one."""
+        offsets: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is None:
+                offsets.append(message.offset())
+
+        producer.begin_transaction()
+        for key, value in records:
+            while True:
+                try:
+                    producer.produce(
+                        self._topic, key=key, value=value, partition=0, on_delivery=delivered
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        while True:
+            try:
+                # Flushes first, and fails when any record wasn't delivered.
+                producer.commit_transaction(STEP_TIMEOUT_S)
+                return max(offsets) + 1
+            except KafkaException as exc:
+                if not exc.args[0].retriable():
+                    raise
+
+    def close(self) -> None:
+        """Stop reading and writing."""
+        with self._start_lock:
+            if self._reader is not None:
+                self._reader.close()
+        with self._write_lock:
+            self._producer = None
+
+
+#: A topic just made or a leader just moved, and not everybody knows.
+_NOT_YET = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+        KafkaError._TRANSPORT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+#: Trying again won't help: credentials or rights are wrong.
+_HOPELESS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)

@@ -1,0 +1,393 @@
+"""
+The embedded home: one SQLite file, one host, any number of processes.
+
+Every change is one transaction holding the quotas, the log of changes (which watchers read and
+which is the history) and, for broker settings, the audit line. ``synchronous=FULL`` in WAL mode
+syncs the log before COMMIT returns, so what is acknowledged survives a kill and a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from headgate.errors import StoreError, StoreMovedOn, StoreReplaced
+from headgate.quota.alteration import AlterResult, Validated
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.store.base import (
+    AuditEvent,
+    BrokerConfigs,
+    HistoryEntry,
+    Origin,
+    now_ms,
+    resolvable,
+)
+from headgate.store.broker_rules import broker_event
+from headgate.store.identity import StoreIdentity, moved_on, replaced
+from headgate.store.sqlite import rows
+from headgate.store.sqlite.file import OpenFile, free_bytes, translated
+from headgate.store.sqlite.lease import SqliteLease, take
+from headgate.store.sqlite.migrations import migrate, newer, pending
+from headgate.store.sqlite.place import refuse_network_file_system
+from headgate.store.watched import WatchedStore
+
+#: How often a watch asks whether another process wrote; a change is seen in well under 1 s.
+POLL_MS = 200
+#: Changes read one by one; past this a whole snapshot is cheaper.
+MAX_LOG_ROWS = 50_000
+#: How often a watch has SQLite look through the whole file for damage, seconds.
+CHECK_S = 30.0
+#: With less than so much room on its disk a change may not fit, journal of the change included.
+ROOM_BYTES = 1 << 20
+#: How often a watch tries whether changes can be written again, seconds.
+PROBE_S = 2.0
+
+
+class SqliteStore(WatchedStore):
+    """
+    Quotas in an SQLite file.
+
+    Args:
+        path: the file; its folder must exist. Not on a network file system.
+        create: make it when it is missing and bring its schema up to date; without it that waits
+            for the first change of an existing file.
+        poll_ms: how often a watch looks for other processes' changes.
+        clock_ms: the clock of history and leases.
+        resolve: whether a host name of an ip entity resolves.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create: bool = True,
+        poll_ms: int = POLL_MS,
+        clock_ms: Callable[[], int] = now_ms,
+        resolve: Callable[[str], bool] = resolvable,
+    ) -> None:
+        self.path = Path(path)
+        super().__init__(f"sqlite:{self.path}", poll_ms / 1000, clock_ms, resolve)
+        self._pid = os.getpid()
+        refuse_network_file_system(self.path)
+        if not self.path.parent.is_dir():
+            raise StoreError(f"the quota store {self.path}: there is no folder {self.path.parent}")
+        self._write_lock = threading.Lock()
+        self._create = create
+        self._data_version = -1
+        # Versions of tables grow even when another file takes the place of this one.
+        self._base = 0
+        self._check_at = time.monotonic() + CHECK_S
+        self._damage = ""
+        # Why a change couldn't be written, until a probe can be.
+        self._full = ""
+        self._probe_at = 0.0
+        self._writer: OpenFile | None = None
+        self._reader = self._open(create=create)
+        try:
+            if create:
+                self.identify()
+            else:
+                self._refresh()
+        except BaseException:
+            self._release()
+            raise
+
+    def _open(self, *, create: bool) -> OpenFile:
+        """Open the file for reading."""
+        with translated(self.path), contextlib.ExitStack() as opened:
+            file = OpenFile(self.path, create=create)
+            opened.callback(file.close)
+            unknown = newer(file.db)
+            if unknown:
+                raise StoreError(
+                    f"the quota store {self.path} was written by a newer Headgate "
+                    f"({', '.join(unknown)}); upgrade this one"
+                )
+            self._lacks = pending(file.db)
+            if not create and "m002_brokers_audit_leases" in self._lacks:
+                raise StoreError(
+                    f"{self.path} holds no quota store; a command that changes quotas makes one"
+                )
+            opened.pop_all()
+            return file
+
+    # --- which store it is
+
+    def _follow_file(self) -> None:
+        """Open the file that is at the path now. Under ``_state_lock``."""
+        if not self._reader.moved:
+            return
+        try:
+            file = self._open(create=False)
+        except StoreError as exc:
+            if self._identity is None:
+                raise
+            raise replaced(self.url, self._identity, None) from exc
+        self._reader.close()
+        self._reader = file
+        self._data_version = -1
+
+    def _read_identity(self) -> StoreIdentity | None:
+        with translated(self.path):
+            try:
+                self._follow_file()
+            except StoreReplaced:
+                return None
+            return self._identity_in(self._reader.db)
+
+    def _identity_in(self, db: sqlite3.Connection) -> StoreIdentity | None:
+        if self._lacks:  # another process may have brought it up to date since
+            self._lacks = pending(db)
+        return None if self._lacks else rows.identity(db)
+
+    def _make_whole(self) -> None:
+        with self._write_lock:
+            self._open_writer()
+            with translated(self.path):
+                assert self._writer is not None
+                migrate(self._writer.db, now_ms=self._clock_ms())
+
+    def _open_writer(self) -> None:
+        """Open the file for changes. Under ``_write_lock``."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        known = self._identity
+        with translated(self.path), contextlib.ExitStack() as opened:
+            try:
+                file = OpenFile(self.path, create=self._create and known is None)
+            except StoreError as exc:
+                if known is None:
+                    raise
+                raise replaced(self.url, known, None) from exc
+            opened.callback(file.close)
+            file.prepare()
+            opened.pop_all()
+            self._writer = file
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        with self._transaction() as db:
+            db.execute("UPDATE identity SET succeeds = ?", (json.dumps(succeeds),))
+            rows.count_change(db)
+
+    # --- reading
+
+    def snapshot(self) -> QuotaTable:
+        """Return every quota as of now."""
+        self._check_open()
+        return self._refresh()
+
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the gateway's dynamic broker settings."""
+        self._check_open()
+        self._refresh()
+        return self._brokers
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """Return who changed what, oldest first."""
+        self._check_open()
+        with self._state_lock, translated(self.path):
+            self._refresh()
+            return rows.history(self._reader.db, entity, limit, old=bool(self._lacks))
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return refused attempts and changes of broker settings, oldest first."""
+        self._check_open()
+        with self._state_lock, translated(self.path):
+            self._refresh()
+            return rows.audit_log(self._reader.db, limit)
+
+    def _refresh(self) -> QuotaTable:
+        """Catch up with the file; queue what changed for the watches."""
+        with self._state_lock, translated(self.path):
+            self._follow_file()
+            db = self._reader.db
+            version = db.execute("PRAGMA data_version").fetchone()[0]
+            if self._table is not None and version == self._data_version:
+                return self._table
+            db.execute("BEGIN")
+            try:
+                self._check_identity(self._identity_in(db))
+                table = self._catch_up(db)
+                brokers = rows.brokers(db)
+            finally:
+                db.execute("COMMIT")
+            # Read before BEGIN: a commit in between shows as a new version next time.
+            self._data_version = version
+            self._publish_brokers(brokers)
+            return table
+
+    def _catch_up(self, db: sqlite3.Connection) -> QuotaTable:
+        old = self._table
+        if old is not None and self._data_version != -1:
+            seen = old.version - self._base
+            log = rows.log_since(db, seen, MAX_LOG_ROWS)
+            if log is not None:
+                if not log:
+                    return old
+                table, delta = old.apply(rows.alterations(log))
+                return self._publish(table.with_version(self._base + log[-1][0]), delta)
+        # The first time, or the log was cut or is long, or the file is another: a whole snapshot.
+        seq = rows.latest(db)
+        if old is not None and self._base + seq <= old.version:
+            self._base = old.version + 1 - seq
+        table = QuotaTable.of(rows.quotas(db), self._base + seq)
+        delta = TableDelta((), 0, 0) if old is None else table_delta(old, table)
+        return self._publish(table, delta)
+
+    def _look(self) -> None:
+        """Catch up, and now and then look through the whole file: pages in memory hide damage."""
+        self._refresh()
+        if time.monotonic() >= self._check_at:
+            with translated(self.path):
+                file = OpenFile(self.path, create=False)
+                try:
+                    said = file.db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                finally:
+                    file.close()
+            self._damage = "" if said == "ok" else said
+            self._check_at = time.monotonic() + CHECK_S
+        if self._damage:
+            raise StoreError(
+                f"the quota store {self.path} is damaged ({self._damage}); bring a copy back"
+            )
+        free = free_bytes(self.path)
+        if free < ROOM_BYTES:
+            raise StoreError(
+                f"the quota store {self.path}: only {free} bytes are free on its disk, so changes "
+                "may be refused; make room"
+            )
+        if self._full and time.monotonic() >= self._probe_at:
+            self._probe_at = time.monotonic() + PROBE_S
+            # A lease is renewed in less room than a change takes.
+            with self._transaction() as db:
+                db.execute("INSERT OR REPLACE INTO state VALUES ('probe', zeroblob(65536))")
+            with self._transaction() as db:
+                db.execute("DELETE FROM state WHERE name = 'probe'")
+            self._full = ""
+        if self._full:
+            raise StoreError(self._full, retriable=True)
+
+    # --- changing
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._prepare()
+        with self._write_lock, translated(self.path):
+            if self._writer is None or self._writer.moved:
+                self._open_writer()
+            assert self._writer is not None
+            db = self._writer.db
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                self._check_same(db)
+                yield db
+                self._writer.check()
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            # What was put into a file that has just been removed is lost.
+            self._writer.check()
+        self._poke.set()
+
+    @contextlib.contextmanager
+    def _noting_trouble(self) -> Iterator[None]:
+        """Remember why a change couldn't be written: a watch says so until one can be."""
+        try:
+            yield
+        except (StoreReplaced, StoreMovedOn):
+            raise
+        except StoreError as exc:
+            self._full = str(exc)
+            raise
+
+    def _check_same(self, db: sqlite3.Connection) -> None:
+        """See that the file still is the store that was opened; what it is at, reading shows."""
+        known = self._identity
+        found = self._identity_in(db)
+        if known is not None and (found is None or not found.follows(known._replace(revision=0))):
+            raise replaced(self.url, known, found)
+
+    def _alter(
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+    ) -> list[AlterResult]:
+        """All accepted entities change in one transaction."""
+        results, accepted = checked
+        if validate_only or not accepted:
+            return results
+        t_ms = self._clock_ms()
+        changed = False
+        with self._noting_trouble(), self._transaction() as db:
+            if at_revision is not None:
+                found = self._identity_in(db)
+                if found is None or found.revision != at_revision:
+                    raise moved_on(self.url, at_revision, found)
+            for entity, ops in accepted:
+                path = entity.path
+                for key, value in ops:
+                    changed |= rows.set_key(db, path, key.name, value, (t_ms, *origin))
+            if changed:
+                rows.count_change(db)
+        return results
+
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
+    ) -> None:
+        with self._noting_trouble(), self._transaction() as db:
+            now, changed = rows.set_broker(db, broker, ops)
+            if changed:
+                rows.count_change(db)
+                rows.add_audit(db, broker_event(broker, now, changed, who, tool), self._clock_ms())
+
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        with self._transaction() as db:
+            rows.add_audit(db, event, self._clock_ms())
+
+    def prune_history(self, keep: int) -> int:
+        """
+        Cut the change log, and with it the history, to its latest entries.
+
+        Args:
+            keep: how many changes stay.
+
+        Returns:
+            How many went. Watchers that hadn't read them take a whole snapshot instead.
+        """
+        with self._transaction() as db:
+            return rows.prune(db, keep)
+
+    def lease(self, name: str, owner: str, ttl_ms: int) -> SqliteLease | None:
+        """Take a lease, or None while somebody else holds it."""
+        with self._transaction() as db:
+            epoch = take(db, name, owner, ttl_ms, self._clock_ms())
+        if epoch is None:
+            return None
+        return SqliteLease(self._transaction, self._clock_ms, name, owner, epoch, ttl_ms)
+
+    # --- the end
+
+    def _release(self) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._state_lock, self._write_lock:
+            self._reader.close()
+            if self._writer is not None:
+                self._writer.close()
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._pid != os.getpid():
+            # SQLite forbids carrying a connection across a fork.
+            raise StoreError(f"the quota store {self.path} was opened before a fork; open it again")

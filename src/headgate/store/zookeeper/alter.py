@@ -1,0 +1,128 @@
+"""
+Alterations in the ZooKeeper home: a transaction per entity, many in flight, again on conflict.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from headgate.errors import InvalidQuota, StoreError
+from headgate.quota.alteration import QuotaAlteration
+from headgate.store.base import Origin
+from headgate.store.identity import StoreIdentity, moved_on
+from headgate.store.zookeeper.change import decide, reads_of
+from headgate.store.zookeeper.client import Step, ZkClient
+from headgate.store.zookeeper.history import ZkHistory
+from headgate.store.zookeeper.identity import count_step, node_of
+
+#: Entities altered with their transactions in flight together.
+BATCH = 250
+#: How long an alteration tries, over lost connections and other writers, before it gives up.
+PATIENCE_S = 60.0
+
+
+#: An alteration and the steps that make it happen.
+_Todo = tuple[QuotaAlteration, list[Step]]
+
+
+class ZkAlterer:
+    """
+    One call of ``alter``.
+
+    Args:
+        url: what errors call the store.
+        client: the connection.
+        history: cut where it is too long.
+        clock_ms: for the history.
+        check_same: raises where another store has taken the place of this one.
+        id_: the store's.
+        origin: where the changes come from.
+        at_revision: the revision that they go by; None: any.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client: ZkClient,
+        history: ZkHistory,
+        clock_ms: Callable[[], int],
+        check_same: Callable[[], None],
+        id_: str,
+        origin: Origin,
+        at_revision: int | None,
+    ) -> None:
+        self._url = url
+        self._client = client
+        self._history = history
+        self._clock_ms = clock_ms
+        self._check_same = check_same
+        self._id = id_
+        self._origin = origin
+        self._at_revision = at_revision
+        self._done = 0  # transactions
+
+    def alter(self, batch: Sequence[QuotaAlteration]) -> None:
+        """
+        Alter entities; again and again until each transaction has happened.
+
+        Raises:
+            StoreMovedOn: the revision is another one.
+            StoreError: it couldn't be done in time, or a znode isn't Kafka's.
+        """
+        pending = list(batch)
+        deadline = time.monotonic() + PATIENCE_S
+        rounds = 0
+        before, most = self._done, -1
+        while True:
+            todo, version = self._decide(pending)
+            most = len(todo) if most < 0 else most
+            self._done = before + most - len(todo)
+            versions = self._versions(len(todo), version)
+            outcomes = self._client.commit(
+                [
+                    [*steps, count_step(self._id, version)]
+                    for (_, steps), version in zip(todo, versions, strict=True)
+                ]
+            )
+            pending = [a for (a, _), o in zip(todo, outcomes, strict=True) if o is not None]
+            if not pending:
+                self._done = before + most
+                return
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{self._url}: {len(pending)} of {len(batch)} entities couldn't be altered in "
+                    f"{PATIENCE_S:.0f} s, the first is {pending[0].entity}; try again",
+                    retriable=True,
+                )
+            # Writers that met once shouldn't meet again.
+            rounds += 1
+            time.sleep(random.uniform(0, min(0.5, 0.005 * 2**rounds)))
+
+    def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
+        """Return the transactions still to be made, and the revision as they were decided."""
+        counter = node_of(self._id)
+        nodes = self._client.nodes([counter, *(path for a in pending for path in reads_of(a))])
+        count = nodes[counter]
+        if count is None:
+            self._check_same()
+            raise StoreError(f"{self._url}: its identity can't be read", retriable=True)
+        self._history.prune(nodes)
+        try:
+            decided = [
+                (a, decide(a, nodes, t_ms=self._clock_ms(), origin=self._origin).steps)
+                for a in pending
+            ]
+        except InvalidQuota as exc:
+            raise StoreError(f"{self._url}: a znode is {exc}; mend it first") from exc
+        return [(a, steps) for a, steps in decided if steps], count.version
+
+    def _versions(self, count: int, version: int) -> list[int]:
+        """Return what revision each transaction goes by."""
+        if self._at_revision is None or not count:
+            return [-1] * count
+        if version != self._at_revision + self._done:
+            found = StoreIdentity(self._id, version)
+            raise moved_on(self._url, self._at_revision, found, self._done)
+        return [version + number for number in range(count)]

@@ -1,0 +1,189 @@
+"""
+Decides which steps, in one ZooKeeper transaction, make one entity's alteration happen.
+
+Pure: znodes as read come in, steps and what changed go out. Versions in the steps make the
+transaction fail when a znode was changed in between; the store then reads and decides again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaKey
+from headgate.store.base import Origin
+from headgate.store.zookeeper.client import Node, Step
+from headgate.store.zookeeper.layout import (
+    CHANGE_PREFIX,
+    CHANGES,
+    HISTORY,
+    HOMES,
+    KAFKA_HOME,
+    OLDER,
+    chain,
+    decode_config,
+    decode_values,
+    encode_config,
+    encode_notice,
+    encode_value,
+    history_node,
+    home_of,
+)
+
+Nodes = Mapping[str, Node | None]
+
+
+class Changed(NamedTuple):
+    """One key, before and after."""
+
+    key: QuotaKey
+    before: float | None
+    after: float | None
+
+
+class Decision(NamedTuple):
+    """The steps of one transaction (none: nothing to do) and what they change."""
+
+    steps: list[Step]
+    changed: list[Changed]
+
+
+def reads_of(alteration: QuotaAlteration) -> list[str]:
+    """Return the znodes that must be known to decide about an alteration."""
+    path = alteration.entity.path
+    homes = {home_of(op.key) if op.key.is_known else KAFKA_HOME for op in alteration.ops}
+    paths = [node for home in HOMES if home in homes for node in chain(home, path)]
+    older = OLDER.get(alteration.entity)
+    if older is not None and older not in paths:
+        paths.append(older)
+    return [*paths, history_node(path)]
+
+
+def decide(alteration: QuotaAlteration, nodes: Nodes, *, t_ms: int, origin: Origin) -> Decision:
+    """
+    Return what to do.
+
+    Args:
+        alteration: validated; ops of both homes go into the same transaction.
+        nodes: the znodes of :func:`reads_of`.
+        t_ms: the time for the history, epoch milliseconds.
+        origin: where it comes from, for the history.
+
+    Raises:
+        InvalidQuota: a znode holds something that isn't a configuration; it is not overwritten.
+    """
+    entity = alteration.entity
+    steps: list[Step] = []
+    changed: list[Changed] = []
+    for home in HOMES:
+        ops = [op for op in alteration.ops if op.key.is_known and home_of(op.key) == home]
+        if not ops:
+            continue
+        own_steps, own_changed = _decide_home(home, entity, ops, nodes)
+        if own_changed:
+            notice = Step(
+                "sequence", f"{CHANGES[home]}/{CHANGE_PREFIX}", encode_notice(entity.path)
+            )
+            steps += [*own_steps, notice]
+            changed += own_changed
+    if changed:
+        folder = history_node(entity.path)
+        if nodes[folder] is None:
+            steps.append(Step("create", folder))
+        steps.append(Step("sequence", f"{folder}/e_", encode_history(t_ms, origin, changed)))
+    return Decision(steps, changed)
+
+
+def _decide_home(
+    home: str, entity: QuotaEntity, ops: Sequence[Op], nodes: Nodes
+) -> tuple[list[Step], list[Changed]]:
+    path = entity.path
+    links = chain(home, path)
+    target = links[-1]
+    node = nodes[target]
+    config = decode_config(node.data if node else None)
+    older_path = OLDER.get(entity) if home == KAFKA_HOME else None
+    older_node = nodes[older_path] if older_path else None
+    older = decode_config(older_node.data if older_node else None)
+    values = decode_values(home, {**older, **config})[0]
+    new, new_older = dict(config), dict(older)
+    changed: list[Changed] = []
+    for key, value in ops:
+        before = values.get(key)
+        if value is None:
+            new.pop(key.name, None)
+            new_older.pop(key.name, None)
+        elif before != value:
+            new[key.name] = encode_value(key, value)
+        if before != value:
+            changed.append(Changed(key, before, value))
+    steps: list[Step] = []
+    if new != config:
+        steps += write_config(links, new, nodes)
+    if older_path and older_node and new_older != older:
+        # The older layout is never written but to take away what was cleared.
+        steps.append(Step("set", older_path, encode_config(new_older), older_node.version))
+    return steps, changed
+
+
+def write_config(links: list[str], config: Mapping[str, str], nodes: Nodes) -> list[Step]:
+    """
+    Return the steps that give an entity's znode a configuration, or take the znode away.
+
+    Args:
+        links: the znode and its parents, from the top.
+        config: what it is to hold; nothing deletes it, with parents that this leaves empty.
+        nodes: those znodes as read.
+    """
+    target = links[-1]
+    node = nodes[target]
+    if node is None:
+        parents = [Step("create", link) for link in links[:-1] if nodes[link] is None]
+        return [*parents, Step("create", target, encode_config(config))]
+    if config or node.children:
+        return [Step("set", target, encode_config(config), node.version)]
+    # The znode goes with its last key, and so do parents that this leaves empty.
+    # Source: AdminZkClient.tryCleanQuotaNodes.
+    steps = [Step("delete", target, None, node.version)]
+    for link in reversed(links[:-1]):
+        parent = nodes[link]
+        if parent is None or parent.children != 1 or decode_config(parent.data):
+            break
+        steps.append(Step("delete", link, None, parent.version))
+    return steps
+
+
+# --- history
+
+
+def encode_history(t_ms: int, origin: Origin, changed: Iterable[Changed]) -> bytes:
+    """Return a history entry: one alteration of one entity."""
+    changes = [[str(key), before, after] for key, before, after in changed]
+    entry: dict[str, object] = {"version": 1, "t_ms": t_ms, **origin.told(), "changes": changes}
+    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Recorded(NamedTuple):
+    """A history entry as read."""
+
+    t_ms: int
+    origin: Origin
+    changed: list[Changed]
+
+
+def decode_history(data: bytes | None) -> Recorded | None:
+    """Read a history entry; None for what isn't one."""
+    try:
+        found = json.loads(data or b"null")
+        changed = [Changed(QuotaKey.parse(key), *values) for key, *values in found["changes"]]
+        return Recorded(int(found["t_ms"]), Origin.of(found), changed)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def history_path(entity_folder: str) -> str:
+    """Return the entity path a folder of the history is about."""
+    return entity_folder.removeprefix(f"{HISTORY}/").replace("+", "/")

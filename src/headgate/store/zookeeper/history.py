@@ -1,0 +1,216 @@
+"""
+The ZooKeeper home's memory: history by entity, audit lines, and old notifications swept away.
+
+An entry of ours is written in the alteration's own transaction. A change made past Headgate is
+recorded by whoever watches, with who = unknown, once however many watch. ZooKeeper keeps its data
+in memory, so both are bounded: the latest 1,000 entries per entity, 10,000 audit lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.store.base import FOREIGN, AuditEvent, HistoryEntry, history_entry
+from headgate.store.zookeeper.change import (
+    Changed,
+    decode_history,
+    encode_history,
+    history_path,
+)
+from headgate.store.zookeeper.client import Node, Step, ZkClient
+from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
+
+#: Entries kept per entity, and audit lines kept.
+KEEP_ENTRIES = 1_000
+KEEP_AUDIT = 10_000
+#: How long a notification of ours stays: as Kafka's (ZkNodeChangeNotificationListener).
+NOTICE_LIFE_MS = 15 * 60 * 1_000
+#: How often an entry is tried over others that come between.
+MAX_ATTEMPTS = 20
+#: Entries of ours among which a change's own is looked for.
+LOOK_BACK = 20
+#: Sweep when a folder has this many more than it should, so that sweeping is rare.
+SLACK = 100
+
+
+class ForeignChange(NamedTuple):
+    """
+    A change that seems to have come past Headgate.
+
+    Attributes:
+        path: the entity's.
+        t_ms: when it was announced.
+        since: transaction as of which the values before it were read.
+        zxid: transaction that made the values after it; that of the notification where the znode
+            has gone.
+        changed: keys, before and after.
+    """
+
+    path: str
+    t_ms: int
+    since: int
+    zxid: int
+    changed: list[tuple[QuotaKey, float | None, float | None]]
+
+
+class ZkHistory:
+    """History, audit and sweeping over one connection."""
+
+    def __init__(self, client: ZkClient, clock_ms: Callable[[], int]) -> None:
+        self._client = client
+        self._clock_ms = clock_ms
+        self._swept_ms = 0
+
+    # --- history
+
+    def entries(self, entity: QuotaEntity | None, limit: int | None) -> list[HistoryEntry]:
+        """Return the changes, oldest first by ZooKeeper's own order."""
+        if entity is None:
+            folders = [f"{HISTORY}/{name}" for name in self._client.children([HISTORY])[HISTORY]]
+        else:
+            folders = [history_node(entity.path)]
+        names = self._client.children(folders)
+        found = self._client.nodes(f"{f}/{name}" for f in folders for name in names[f])
+        ordered = sorted(
+            ((_moment(path, node), path, node) for path, node in found.items() if node),
+            key=lambda found: found[:2],
+        )
+        entries: list[HistoryEntry] = []
+        for _, path, node in ordered:
+            recorded = decode_history(node.data)
+            if recorded is None:
+                continue
+            about = entity_from_path(history_path(path.rpartition("/")[0]))
+            entries += [
+                history_entry(recorded.t_ms, recorded.origin, about, *change)
+                for change in recorded.changed
+            ]
+        return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
+
+    def record_foreign(self, changes: Iterable[ForeignChange]) -> None:
+        """Write changes that no history entry accounts for."""
+        for change in changes:
+            for _ in range(MAX_ATTEMPTS):
+                if self._record(change):
+                    break
+
+    def _record(self, change: ForeignChange) -> bool:
+        """Write what of a change isn't accounted for; False when somebody came between."""
+        folder = history_node(change.path)
+        names = self._client.children([folder])[folder]
+        # Named by what made it: of several who watch, one writes it down and the others find it.
+        name = f"x_{change.zxid}"
+        if name in names:
+            return True
+        ours = [own for own in names if own.startswith("e_")][-LOOK_BACK:]
+        others = sorted((n for n in names if n.startswith("x_")), key=lambda n: int(n[2:]))
+        found = self._client.nodes(f"{folder}/{n}" for n in [*ours, *others[-LOOK_BACK:]])
+        entries = sorted(
+            (_moment(path, node), recorded.changed)
+            for path, node in found.items()
+            if node and (recorded := decode_history(node.data))
+        )
+        changed = _unaccounted(change, entries)
+        if not changed:
+            return True
+        entry = encode_history(change.t_ms, FOREIGN, changed)
+        steps = [] if names or self._exists(folder) else [Step("create", folder)]
+        return self._client.commit([[*steps, Step("create", f"{folder}/{name}", entry)]])[0] is None
+
+    def _exists(self, path: str) -> bool:
+        return self._client.nodes([path])[path] is not None
+
+    def prune(self, nodes: Mapping[str, Node | None]) -> None:
+        """Cut histories, among znodes that were read, to their latest entries."""
+        for path, node in nodes.items():
+            if node and node.children > KEEP_ENTRIES + SLACK and path.startswith(f"{HISTORY}/"):
+                self._cut(path, KEEP_ENTRIES)
+
+    def _cut(self, folder: str, keep: int) -> None:
+        names = self._client.children([folder])[folder]
+        nodes = self._client.nodes(f"{folder}/{name}" for name in names)
+        by_age = sorted((node.czxid, path) for path, node in nodes.items() if node)
+        old = [path for _, path in by_age[: len(by_age) - keep]]
+        self._client.commit([[Step("delete", path)] for path in old])
+
+    # --- audit
+
+    def audit_step(self, event: AuditEvent) -> Step:
+        """Return the step that keeps an audit line."""
+        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+        data = json.dumps(asdict(stamped), separators=(",", ":"), ensure_ascii=False).encode()
+        return Step("sequence", f"{AUDIT}/a_", data)
+
+    def audit_log(self, limit: int | None) -> list[AuditEvent]:
+        """Return audit lines, oldest first."""
+        names = self._client.children([AUDIT])[AUDIT]
+        if limit is not None:
+            names = names[len(names) - min(limit, len(names)) :]
+        nodes = self._client.nodes(f"{AUDIT}/{name}" for name in names)
+        lines = [node.data for node in nodes.values() if node and node.data]
+        return [AuditEvent(**json.loads(line)) for line in lines]
+
+    def prune_audit(self) -> None:
+        """Cut the audit to its latest lines."""
+        node = self._client.nodes([AUDIT])[AUDIT]
+        if node is not None and node.children > KEEP_AUDIT + SLACK:
+            self._cut(AUDIT, KEEP_AUDIT)
+
+    # --- notifications
+
+    def purge_notices(self, folder: str) -> None:
+        """Delete notifications of ours that everybody has had time to read, now and then."""
+        now = self._clock_ms()
+        if now - self._swept_ms < NOTICE_LIFE_MS // 3:
+            return
+        self._swept_ms = now
+        names = [n for n in self._client.children([folder])[folder] if n.startswith(CHANGE_PREFIX)]
+        nodes = self._client.nodes(f"{folder}/{name}" for name in names)
+        newest = max((sequence(name) for name in names), default=-1)
+        old = [
+            path
+            for path, node in nodes.items()
+            if node and now - node.mtime_ms > NOTICE_LIFE_MS and sequence(path) != newest
+        ]
+        self._client.commit([[Step("delete", path)] for path in old])
+
+
+def _moment(path: str, node: Node) -> int:
+    """Return the transaction of the change an entry is about."""
+    name = path.rpartition("/")[2]
+    return int(name[2:]) if name.startswith("x_") else node.czxid
+
+
+def _unaccounted(
+    change: ForeignChange, entries: Sequence[tuple[int, Sequence[Changed]]]
+) -> list[Changed]:
+    """
+    Return what of a change the history doesn't hold yet.
+
+    Who watches may see two changes as one, or one together with what of ours came before it.
+
+    Args:
+        change: as it was seen.
+        entries: moments and changes of the entity's history, oldest first.
+    """
+    left = []
+    for key, before, after in change.changed:
+        value = before
+        later: Changed | None = None
+        for moment, changed in entries:
+            for each in changed:
+                if each.key != key or moment <= change.since:
+                    continue
+                if moment <= change.zxid:
+                    value = each.after
+                elif later is None:
+                    later = each
+        # One that saw more at once may have written this down under the last of it.
+        if value != after and later != (key, value, after):
+            left.append(Changed(key, value, after))
+    return left

@@ -1,0 +1,58 @@
+"""
+Which store a ZooKeeper chroot is: ``/headgate/identity/<id>``, whose version counts the changes.
+
+The id is the node's name, so a step that sets the node fails where the chroot was emptied or is
+another store: no change can get into the wrong one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from headgate.errors import StoreError
+from headgate.store.identity import StoreIdentity, new_identity
+from headgate.store.zookeeper.client import Step, ZkClient
+from headgate.store.zookeeper.layout import IDENTITY
+
+
+def node_of(id_: str) -> str:
+    """Return the znode whose version is the revision."""
+    return f"{IDENTITY}/{id_}"
+
+
+def count_step(id_: str, version: int = -1) -> Step:
+    """Return the step that makes the revision grow; with a version, only from that one."""
+    return Step("set", node_of(id_), b"", version)
+
+
+def read(client: ZkClient, known: StoreIdentity | None) -> StoreIdentity | None:
+    """Return which store it is; the known one's node is looked at first."""
+    found = None if known is None else _read(client, [known.id])
+    return found or _read(client, client.children([IDENTITY])[IDENTITY])
+
+
+def _read(client: ZkClient, names: Sequence[str]) -> StoreIdentity | None:
+    for name in names:
+        path = node_of(name)
+        nodes = client.nodes([path, f"{path}/succeeds"])
+        node, said = nodes[path], nodes[f"{path}/succeeds"]
+        if node is not None:
+            told = json.loads(said.data) if said is not None and said.data else []
+            return StoreIdentity(name, node.version, tuple((i, n) for i, n in told))
+    return None
+
+
+def make(client: ZkClient) -> None:
+    """Give a chroot an identity; of two who come at once one is too late, and takes the other's."""
+    name = node_of(new_identity().id)
+    client.commit([[Step("create", IDENTITY), Step("create", name)]])
+
+
+def succeed(client: ZkClient, id_: str, succeeds: tuple[tuple[str, int], ...]) -> None:
+    """Write whom a store took over from."""
+    path = f"{node_of(id_)}/succeeds"
+    verb = "create" if client.nodes([path])[path] is None else "set"
+    step = Step(verb, path, json.dumps(succeeds).encode())
+    if client.commit([[step, count_step(id_)]])[0] is not None:
+        raise StoreError("somebody else changed the store; try again", retriable=True)

@@ -1,0 +1,92 @@
+"""
+Reads quotas out of znodes: which znodes make up an entity, and the whole tree at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.errors import InvalidQuota
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+from headgate.store.watched import log
+from headgate.store.zookeeper.client import Node, ZkClient
+from headgate.store.zookeeper.layout import (
+    HOMES,
+    KAFKA_HOME,
+    OLDER,
+    chain,
+    decode_config,
+    decode_values,
+)
+
+TYPES = ("users", "clients", "ips")
+
+
+def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Node | None]]:
+    """Return every entity there is a znode of (and the defaults), and those znodes."""
+    nodes = client.nodes(OLDER.values())
+    entities: dict[QuotaEntity, None] = dict.fromkeys(OLDER)
+    for home in HOMES:
+        tops = client.children(f"{home}/{kind}" for kind in TYPES)
+        paths = [f"{folder}/{name}" for folder, names in tops.items() for name in names]
+        nodes.update(client.nodes(paths))
+        users = [p for p in paths if p.startswith(f"{home}/users/") and child_count(nodes[p])]
+        pairs = client.children(f"{user}/clients" for user in users)
+        below = [f"{folder}/{name}" for folder, names in pairs.items() for name in names]
+        nodes.update(client.nodes(below))
+        for path in (*paths, *below):
+            entity = entity_at(home, path)
+            if entity is not None:
+                entities[entity] = None
+    return list(entities), nodes
+
+
+def child_count(node: Node | None) -> int:
+    """Return how many znodes are below one."""
+    return 0 if node is None else node.children
+
+
+def sources(entity: QuotaEntity) -> list[str]:
+    """Return the znodes whose data make up an entity's quotas."""
+    older = OLDER.get(entity)
+    return [*([older] if older else []), *(chain(home, entity.path)[-1] for home in HOMES)]
+
+
+def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
+    """Return what a znode says; one that is no configuration is told and passed over."""
+    node = nodes.get(path)
+    try:
+        return decode_config(node.data if node else None)
+    except InvalidQuota as exc:
+        log.warning("%s is passed over: it is %s", path, exc)
+        return {}
+
+
+def values_of(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[QuotaKey, float]:
+    """Return an entity's quotas from the znodes of :func:`sources`."""
+    values: dict[QuotaKey, float] = {}
+    older = OLDER.get(entity)
+    for home in HOMES:
+        path = f"{home}/{entity.path}"
+        # Where a <default> node has the key too, that node wins (SEEDS 55d-1).
+        both = config_at(older, nodes) if older and home == KAFKA_HOME else {}
+        found, problems = decode_values(home, {**both, **config_at(path, nodes)})
+        for problem in problems:
+            log.warning("in %s %s", path, problem)
+        values.update(found)
+    return values
+
+
+def entity_at(home: str, path: str) -> QuotaEntity | None:
+    """Return whose znode it is; None where Kafka wouldn't find it by that name."""
+    relative = path.removeprefix(f"{home}/")
+    try:
+        entity = entity_from_path(relative)
+    except InvalidQuota as exc:
+        log.warning("%s is passed over: %s", path, exc)
+        return None
+    if entity.path != relative:
+        log.warning("%s is passed over: Kafka spells it %s", path, entity.path)
+        return None
+    return entity

@@ -1,0 +1,442 @@
+"""
+The ZooKeeper home: KIP-55's layout, shared with ZooKeeper-mode brokers and Kafka's own tools.
+
+An alteration is one transaction per entity: the entity's znode, compared and set by version, its
+notification and its history entry. A watch obeys notifications (Kafka's and ours); whenever the
+connection was lost everything is read again, so nothing that happened meanwhile is missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from headgate.config.settings import ZooKeeperSecurity
+from headgate.errors import ApiError, KafkaError, StoreError, StoreReplaced
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
+from headgate.store.base import (
+    AuditEvent,
+    BrokerConfigs,
+    HistoryEntry,
+    Origin,
+    now_ms,
+    resolvable,
+)
+from headgate.store.identity import StoreIdentity
+from headgate.store.watched import WatchedStore, log
+from headgate.store.zookeeper import brokers as zk_brokers
+from headgate.store.zookeeper import identity as zk_identity
+from headgate.store.zookeeper.alter import BATCH, PATIENCE_S, ZkAlterer
+from headgate.store.zookeeper.client import Conflict, Node, ZkClient
+from headgate.store.zookeeper.history import ForeignChange, ZkHistory
+from headgate.store.zookeeper.layout import (
+    AUDIT,
+    BROKERS,
+    CHANGE_PREFIX,
+    CHANGES,
+    CLOCK,
+    HISTORY,
+    HOMES,
+    KAFKA_HOME,
+    LEASES,
+    OLDER,
+    OWN_HOME,
+    OWN_ROOT,
+    decode_notice,
+    node_name_error,
+    noticed_entity,
+    sequence,
+)
+from headgate.store.zookeeper.lease import ZkLease, take
+from headgate.store.zookeeper.read import TYPES, config_at, read_tree, sources, values_of
+
+#: A look without any notification, in case a watch was lost: cheap, one exists() per home.
+IDLE_POLL_S = 10.0
+
+_SKELETON = (
+    KAFKA_HOME,
+    *CHANGES.values(),
+    *(f"{KAFKA_HOME}/{name}" for name in TYPES),
+    BROKERS,
+    OWN_HOME,
+    *(f"{OWN_HOME}/{name}" for name in TYPES),
+    HISTORY,
+    AUDIT,
+    LEASES,
+    CLOCK,
+)
+
+
+class _Noticed(NamedTuple):
+    """When a notification came, and in which home."""
+
+    czxid: int
+    t_ms: int
+    home: str
+
+
+class ZooKeeperStore(WatchedStore):
+    """
+    Quotas in ZooKeeper.
+
+    Args:
+        hosts: ``host:port,host:port/chroot``.
+        create: make the chroot and our own znodes when they are missing; without it that waits
+            for the first change.
+        security: TLS, SASL, ACLs, session timeout; None for none of them.
+        clock_ms: the clock of the history.
+        resolve: whether a host name of an ip entity resolves.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        create: bool = True,
+        security: ZooKeeperSecurity | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+        resolve: Callable[[str], bool] = resolvable,
+    ) -> None:
+        super().__init__(f"zookeeper://{hosts}", IDLE_POLL_S, clock_ms, resolve)
+        # Counts losses of the connection; what was read before the last one is read again.
+        self._losses = 0
+        self._read_at = -1
+        self._seen = dict.fromkeys(HOMES, -1)
+        self._pzxid = dict.fromkeys(HOMES, -1)
+        self._older_fired = False
+        self._foreign: list[ForeignChange] = []
+        # Transactions as of which entities of Kafka's home were last read; the others: all at once.
+        self._read_zxids: dict[str, int] = {}
+        self._all_read_zxid = 0
+        self._client = ZkClient(hosts, security, self._on_state)
+        self._history = ZkHistory(self._client, clock_ms)
+        try:
+            if create:
+                self.identify()
+            elif self._client.nodes(["/"])["/"] is None:
+                raise StoreError(
+                    f"{self.url}: there is no such znode; a command that changes quotas makes it"
+                )
+            else:
+                self._check_identity(self._read_identity())
+        except BaseException:
+            self._client.close()
+            raise
+
+    # --- which store it is
+
+    def _make_whole(self) -> None:
+        self._client.make_chroot()
+        self._client.sync()
+        known = self._client.nodes([OWN_ROOT, *_SKELETON])
+        self._client.make(path for path, node in known.items() if node is None)
+        if self._identity is None and self._read_identity() is None:
+            zk_identity.make(self._client)
+
+    def _read_identity(self) -> StoreIdentity | None:
+        return zk_identity.read(self._client, self._identity)
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        assert self._identity is not None
+        zk_identity.succeed(self._client, self._identity.id, succeeds)
+
+    def _check_same(self) -> None:
+        """
+        See that the home still is the store that was opened.
+
+        Raises:
+            StoreReplaced: it isn't.
+        """
+        with self._state_lock:
+            found, known = self._read_identity(), self._identity
+            if known is not None and (found is None or not found.follows(known)):
+                self._client.sync()  # a new session's server may be behind
+                found = self._read_identity()
+            self._check_identity(found)
+
+    def _on_state(self, connected: bool) -> None:
+        if not connected:
+            self._losses += 1
+        self._poke.set()
+
+    def _on_change(self, _event: Any) -> None:
+        self._poke.set()
+
+    def _on_older(self, _event: Any) -> None:
+        self._older_fired = True
+        self._poke.set()
+
+    # --- reading
+
+    def snapshot(self) -> QuotaTable:
+        """Return every quota as of now."""
+        self._check_open()
+        self._client.sync()
+        return self._refresh()
+
+    def broker_configs(self) -> BrokerConfigs:
+        """Return the gateway's dynamic broker settings among those of Kafka's znodes."""
+        self._check_open()
+        self._client.sync()
+        with self._state_lock:
+            self._refresh()
+            return self._brokers
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """Return who changed what, oldest first."""
+        self._check_open()
+        return self._history.entries(entity, limit)
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """Return refused attempts and changes of broker settings, oldest first."""
+        self._check_open()
+        return self._history.audit_log(limit)
+
+    def _refresh(self) -> QuotaTable:
+        with self._state_lock:
+            try:
+                self._check_same()
+                return self._catch_up()
+            except StoreReplaced:
+                self._read_at = -1  # what was read may be another store's
+                raise
+
+    def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
+        """Publish what was read if it is still this store's."""
+        self._check_same()
+        return super()._publish(table, delta)
+
+    def _publish_brokers(self, brokers: BrokerConfigs) -> None:
+        """Publish what was read if it is still this store's."""
+        if brokers != self._brokers:
+            self._check_same()
+        super()._publish_brokers(brokers)
+
+    def _catch_up(self) -> QuotaTable:
+        with self._state_lock:
+            losses = self._losses
+            if self._table is None or self._read_at != losses:
+                table = self._read_all()
+                self._read_at = losses
+                return table
+            noticed: dict[str, _Noticed] = {}
+            for home in HOMES:
+                news = self._read_notices(home)
+                if news is None:
+                    return self._read_all()
+                noticed.update(news)
+            return self._obey(self._table, noticed)
+
+    def _read_notices(self, home: str) -> dict[str, _Noticed] | None:
+        """Return the entity paths noticed since the last time; None when some were purged."""
+        folder = CHANGES[home]
+        if self._client.pzxid(folder) == self._pzxid[home]:
+            return {}
+        names, pzxid = self._client.watch_children(folder, self._on_change)
+        last = self._seen[home]
+        fresh = [n for n in names if n.startswith(CHANGE_PREFIX) and sequence(n) > last]
+        if fresh and sequence(fresh[0]) != last + 1:
+            return None
+        nodes = self._client.nodes(f"{folder}/{name}" for name in fresh)
+        self._pzxid[home] = pzxid
+        noticed: dict[str, _Noticed] = {}
+        for name in fresh:
+            node = nodes[f"{folder}/{name}"]
+            notice = decode_notice(node.data) if node else None
+            if node is None or notice is None:
+                # Purged since it was listed, or of a kind that isn't for us.
+                if node is None:
+                    return None
+                continue
+            noticed[notice] = _Noticed(node.czxid, node.mtime_ms, home)
+        if fresh:
+            self._seen[home] = sequence(fresh[-1])
+        return noticed
+
+    def _obey(self, table: QuotaTable, noticed: Mapping[str, _Noticed]) -> QuotaTable:
+        entities: dict[QuotaEntity, _Noticed | None] = {}
+        if self._older_fired:
+            self._older_fired = False
+            self._watch_older()
+            entities.update(dict.fromkeys(OLDER))
+        for path, notice in noticed.items():
+            entity = noticed_entity(path)
+            if entity is not None:
+                entities[entity] = notice
+        if any(path == "brokers" or path.startswith("brokers/") for path in noticed):
+            self._publish_brokers(zk_brokers.read(self._client))
+        return self._reread(table, entities)
+
+    def _reread(
+        self, table: QuotaTable, entities: Mapping[QuotaEntity, _Noticed | None]
+    ) -> QuotaTable:
+        """Read these entities again and publish what differs. Under ``_state_lock``."""
+        if not entities:
+            return table
+        nodes = self._client.nodes(path for e in entities for path in sources(e))
+        alterations = []
+        for entity in entities:
+            now = values_of(entity, nodes)
+            known = table.entities.get(entity, {})
+            keys = [key for key in {**known, **now} if known.get(key) != now.get(key)]
+            ops = [Op(key, now.get(key)) for key in keys]
+            if ops:
+                alterations.append(QuotaAlteration(entity, tuple(ops)))
+        new, delta = table.apply(alterations)
+        for alteration in alterations_of(delta):
+            notice = entities[alteration.entity]
+            if notice is not None and notice.home == KAFKA_HOME:
+                self._suspect(table, alteration, notice, nodes)
+        return self._publish(new, delta)
+
+    def _suspect(
+        self,
+        table: QuotaTable,
+        alteration: QuotaAlteration,
+        notice: _Noticed,
+        nodes: Mapping[str, Node | None],
+    ) -> None:
+        """Queue a change for the history unless its own transaction shows that it was ours."""
+        entity = alteration.entity
+        node = nodes[f"{KAFKA_HOME}/{entity.path}"]
+        zxid = notice.czxid if node is None else node.mzxid
+        since = self._read_zxids.get(entity.path, self._all_read_zxid)
+        self._read_zxids[entity.path] = max(zxid, notice.czxid)
+        if zxid == notice.czxid and node is not None:
+            return
+        before = table.entities.get(entity, {})
+        changed = [(op.key, before.get(op.key), op.value) for op in alteration.ops]
+        self._foreign.append(ForeignChange(entity.path, notice.t_ms, since, zxid, changed))
+
+    def _read_all(self) -> QuotaTable:
+        # The lists of notifications first: what changes while we read is noticed after.
+        for home in HOMES:
+            names, self._pzxid[home] = self._client.watch_children(CHANGES[home], self._on_change)
+            fresh = [sequence(n) for n in names if n.startswith(CHANGE_PREFIX)]
+            self._seen[home] = max(fresh, default=-1)
+        self._read_zxids.clear()
+        self._all_read_zxid = self._pzxid[KAFKA_HOME]
+        self._older_fired = False
+        self._watch_older()
+        entities, nodes = read_tree(self._client)
+        found = {entity: values_of(entity, nodes) for entity in entities}
+        old = self._table
+        table = QuotaTable.of(found, 1 if old is None else old.version)
+        self._publish_brokers(zk_brokers.read(self._client))
+        if old is None:
+            return self._publish(table, TableDelta((), 0, 0))
+        delta = table_delta(old, table)
+        if not delta.changes:
+            return old
+        return self._publish(table.with_version(old.version + 1), delta)
+
+    def _watch_older(self) -> None:
+        for path in OLDER.values():
+            self._client.watch_data(path, self._on_older)
+
+    @property
+    def client(self) -> ZkClient:
+        """The connection, for what stands beside quotas in the same znodes."""
+        self._check_open()
+        return self._client
+
+    def older_nodes(self) -> list[tuple[QuotaEntity, str]]:
+        """Return the defaults that the layout before KIP-55's final one keeps, with their path."""
+        nodes = self._client.nodes(OLDER.values())
+        return [(entity, path) for entity, path in OLDER.items() if config_at(path, nodes)]
+
+    # --- changing
+
+    def _alter(
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+    ) -> list[AlterResult]:
+        """Each entity changes in a transaction of its own."""
+        validated, accepted = checked
+        refused = {a.entity: error for a in accepted if (error := node_name_error(a.entity))}
+        results = [
+            AlterResult(entity, ApiError(KafkaError.INVALID_REQUEST, refused[entity]))
+            if error is None and entity in refused
+            else AlterResult(entity, error)
+            for entity, error in validated
+        ]
+        accepted = [a for a in accepted if a.entity not in refused]
+        if validate_only:
+            return results
+        assert self._identity is not None
+        alterer = ZkAlterer(
+            self.url,
+            self._client,
+            self._history,
+            self._clock_ms,
+            self._check_same,
+            self._identity.id,
+            origin,
+            at_revision,
+        )
+        for first in range(0, len(accepted), BATCH):
+            batch = accepted[first : first + BATCH]
+            alterer.alter(batch)
+            with self._state_lock:
+                table = self._refresh()
+                self._reread(table, dict.fromkeys(a.entity for a in batch))
+            self._poke.set()
+        return results
+
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
+    ) -> None:
+        """What else the broker's znode holds stays."""
+        assert self._identity is not None
+        deadline = time.monotonic() + PATIENCE_S
+        steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
+        while steps:
+            counted = [*steps, zk_identity.count_step(self._identity.id)]
+            if self._client.commit([counted])[0] is None:
+                break
+            self._check_same()
+            if time.monotonic() > deadline:
+                raise StoreError(f"{self.url}: broker settings couldn't be altered", retriable=True)
+            steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
+        with self._state_lock:
+            self._refresh()
+            self._publish_brokers(zk_brokers.read(self._client))
+        self._poke.set()
+
+    def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        self._prepare()
+        outcome: BaseException | None = Conflict()
+        deadline = time.monotonic() + PATIENCE_S
+        while outcome is not None:
+            outcome = self._client.commit([[self._history.audit_step(event)]])[0]
+            if outcome is not None:
+                self._check_same()
+            if outcome is not None and time.monotonic() > deadline:
+                raise StoreError(f"{self.url}: the audit line couldn't be kept", retriable=True)
+        self._history.prune_audit()
+
+    def lease(self, name: str, owner: str, ttl_ms: int) -> ZkLease | None:
+        """Take a lease, or None while somebody else holds it; by ZooKeeper's own clock."""
+        self._prepare()
+        self._check_same()
+        return take(self._client, self._check_same, name, owner, ttl_ms)
+
+    # --- the rest
+
+    def _after_delivery(self) -> None:
+        """Write changes that came past Headgate into the history, and purge old notifications."""
+        with self._state_lock:
+            foreign, self._foreign = self._foreign, []
+        try:
+            self._history.record_foreign(foreign)
+            self._history.purge_notices(CHANGES[OWN_HOME])
+        except StoreError as exc:
+            log.warning("changes made past Headgate aren't in its history: %s", exc)
+
+    def _release(self) -> None:
+        self._client.close()
