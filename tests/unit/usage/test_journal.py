@@ -4,6 +4,7 @@ import errno
 import fcntl
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from headgate.usage.reader import Gap, compact, find_gaps, read_batches, read_ev
 from headgate.usage.rows import batch_of
 from headgate.usage.writer import JournalWriter
 
+BEFORE = Path(__file__).parents[2] / "data" / "before"
 ALICE = Origin(
     "record",
     "producer_byte_rate",
@@ -116,6 +118,18 @@ def test_a_journal_written_before_a_column_came_is_read_with_nulls_there(tmp_pat
     assert table.num_rows == 4
     assert table["rule"].to_pylist() == [None] * 4
     assert table["amount"].to_pylist() == [0.0, 1.0, 2.0, 5.0]
+
+
+def test_a_journal_of_the_version_before_is_read_compacted_and_gone_on_with(tmp_path: Path) -> None:
+    shutil.copytree(BEFORE / "journal", tmp_path, dirs_exist_ok=True)
+    recorded = read_events(tmp_path)
+    assert seqs(tmp_path) == list(range(1, 137))
+    assert recorded["kind"].to_pylist().count("record") == 87
+    assert len(compact(tmp_path)) == 1
+    assert repr(read_events(tmp_path).to_pylist()) == repr(recorded.to_pylist())  # NaN: removed
+    written(tmp_path, 2, worker="gateway-1").close()
+    assert seqs(tmp_path) == list(range(1, 139))
+    assert list(find_gaps(read_batches(tmp_path))) == []
 
 
 def test_a_closed_file_is_a_plain_arrow_file_named_after_its_first_event(tmp_path: Path) -> None:
