@@ -18,11 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from headgate.embedded.jars import classpath
-from headgate.testing.golden import check, read_golden
-from headgate.testing.golden_kernel import check_kernel
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from headgate.embedded.jars import classpath  # noqa: E402
+from headgate.testing.golden import check, read_golden  # noqa: E402
+from kit.golden_kernel import check_kernel  # noqa: E402
+
 FOUND = ROOT / "out" / "fuzz"
 PER_ROUND = 60
 CHANGES_SHAPE = {"num_samples", "window_ms"}

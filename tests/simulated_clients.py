@@ -23,7 +23,7 @@ from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 
 PLANS: Final = build_plans()
 BATCH: Final = 1_000

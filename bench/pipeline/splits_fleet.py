@@ -16,11 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
 from headgate.quota.key import QuotaKey
-from headgate.testing.splits_fleet import Fleet, Measured, Phase, summary
+from kit.splits_fleet import Fleet, Measured, Phase, summary
 
 
 def phases(quota: float, seconds: float) -> list[Phase]:

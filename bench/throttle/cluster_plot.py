@@ -11,7 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.testing.cluster_simulation import (
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from kit.cluster_simulation import (  # noqa: E402
     Change,
     Result,
     demand_split,

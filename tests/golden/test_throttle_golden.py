@@ -35,6 +35,7 @@ def test_a_wrong_answer_is_counted_told_and_exits_with_1(
     printed = capsys.readouterr().out
     assert printed.endswith("39 events, 1 differ\n")
     assert "Kafka" in printed
+    assert main([]) == 2
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from headgate.quota.key import (
     QuotaKey,
 )
 from headgate.quota.table import QuotaTable
-from headgate.testing.splits_fleet import Fleet, Phase
 from headgate.usage.splits import Split, encode
+from kit.splits_fleet import Fleet, Phase
 
 from .gateway_kit import make_gateway, set_quota, wait_for
 

@@ -1,1 +1,5 @@
-"""Tools for tests, ours and users': the golden checker, simulations. No product room imports it."""
+"""
+What ships for testing. No other room imports it.
+
+- ``golden``: checks recorded answers of Apache Kafka against the managers' own, as a command.
+"""

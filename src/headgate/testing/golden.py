@@ -2,9 +2,8 @@
 Check recorded answers of Apache Kafka against Headgate's own, event by event.
 
 ``python -m headgate.testing.golden FILE…`` prints a line per file and, last, ``N events, M
-differ``; it exits with 1 if any differ. ``--kernel`` sends the files that have no connections
-through the array kernel instead of the managers. Files are JSON lines, gzip'ed or plain: a header,
-then events in order, each with Kafka's answer in ``o``. Integers, text and booleans are compared
+differ``; it exits with 1 if any differ. Files are JSON lines, gzip'ed or plain: a header, then
+events in order, each with Kafka's answer in ``o``. Integers, text and booleans are compared
 exactly, doubles bit for bit. Managers answer in unwrapped ms; Kafka's 32-bit cast is applied here.
 """
 
@@ -312,18 +311,14 @@ def check(path: Path, shown: int = 3, tell: Callable[[str], None] = print) -> tu
     return count, differ
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the files named; return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    checker = check
-    if "--kernel" in words:
-        from headgate.testing.golden_kernel import check_kernel
-
-        words.remove("--kernel")
-        checker = check_kernel
-    paths = [Path(word) for word in words]
+def main(
+    arguments: Sequence[str] | None = None,
+    checker: Callable[[Path], tuple[int, int]] = check,
+) -> int:
+    """Check the files named, each by the checker; return the exit code."""
+    paths = [Path(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if not paths:
-        print("usage: python -m headgate.testing.golden [--kernel] FILE…", file=sys.stderr)
+        print("usage: python -m headgate.testing.golden FILE…", file=sys.stderr)
         return 2
     events = differ = 0
     for path in paths:

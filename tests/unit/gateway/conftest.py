@@ -18,7 +18,7 @@ from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.testing.playbook import START_MS, Playbook
+from kit.playbook import START_MS, Playbook
 
 
 def frame(*parts: bytes) -> bytes:

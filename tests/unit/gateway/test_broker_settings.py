@@ -18,7 +18,6 @@ from headgate.gateway.session.mute import MuteState
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
 from headgate.store import open_store
-from headgate.testing.playbook import START_MS
 from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from headgate.wire.messages import (
     configs,
@@ -27,6 +26,7 @@ from headgate.wire.messages import (
     encode_request,
     encode_response,
 )
+from kit.playbook import START_MS
 
 from .conftest import Setup, beaten, heartbeat
 

@@ -22,7 +22,7 @@ from headgate.quota.key import (
     REQUEST,
     QuotaKey,
 )
-from headgate.testing.playbook import (
+from kit.playbook import (
     NOTHING,
     Closed,
     FromBroker,

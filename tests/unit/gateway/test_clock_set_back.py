@@ -12,7 +12,7 @@ from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 
 from .conftest import Nobody, produce, produced
 

@@ -17,7 +17,7 @@ from headgate.gateway.connection.transports import (
     ReadBuffer,
 )
 from headgate.gateway.session.session import Session
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 
 from .conftest import Nobody, beaten, heartbeat
 

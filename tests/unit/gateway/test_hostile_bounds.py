@@ -11,7 +11,7 @@ from headgate.gateway.charging import enforcement_state
 from headgate.gateway.session.session import HELD_BYTES
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 
 from .conftest import Setup, heartbeat, request
 

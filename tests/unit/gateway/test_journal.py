@@ -13,9 +13,9 @@ from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
-from headgate.testing.playbook import After, FromBroker, FromClient, Mute, Ready, ToClient
 from headgate.usage.format import Event
 from headgate.usage.rows import batch_of
+from kit.playbook import After, FromBroker, FromClient, Mute, Ready, ToClient
 
 from .conftest import Setup, beaten, fetch, fetched, heartbeat, produce, produced
 

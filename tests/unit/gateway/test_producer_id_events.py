@@ -15,7 +15,10 @@ from headgate.pipeline.sources.journal import activity_batches
 from headgate.pipeline.sources.pieces import cut, find_files
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_IDS, REQUEST
-from headgate.testing.playbook import (
+from headgate.usage.reader import read_events
+from headgate.usage.writer import JournalWriter
+from headgate.wire.apis import PRODUCE
+from kit.playbook import (
     NOTHING,
     START_MS,
     After,
@@ -25,9 +28,6 @@ from headgate.testing.playbook import (
     ToBroker,
     ToClient,
 )
-from headgate.usage.reader import read_events
-from headgate.usage.writer import JournalWriter
-from headgate.wire.apis import PRODUCE
 
 from .conftest import Setup, answer, frame, string
 

@@ -25,7 +25,7 @@ from headgate.gateway.identity.identity import (
     Identity,
 )
 from headgate.gateway.identity.sasl import SaslObserver
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 from upstream_kit import Upstream
 
 from .conftest import Setup, heartbeat, request, string

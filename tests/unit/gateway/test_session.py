@@ -15,7 +15,9 @@ from headgate.gateway.session.session import HELD_BYTES, MAX_IN_FLIGHT, Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
-from headgate.testing.playbook import (
+from headgate.wire.apis import API
+from headgate.wire.apis import PRODUCE as PRODUCE_API
+from kit.playbook import (
     ANY,
     NOTHING,
     After,
@@ -30,8 +32,6 @@ from headgate.testing.playbook import (
     ToBroker,
     ToClient,
 )
-from headgate.wire.apis import API
-from headgate.wire.apis import PRODUCE as PRODUCE_API
 
 from .conftest import (
     Setup,

@@ -12,9 +12,9 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
-from headgate.testing.playbook import FromBroker, FromClient, Playbook, Ready, ToClient
 from headgate.wire import apis
 from headgate.wire.messages.addresses import REWRITERS, SINCE
+from kit.playbook import FromBroker, FromClient, Playbook, Ready, ToClient
 from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_versions, random_kio
 
 from .conftest import Setup, StillFace, StillIdentity

@@ -19,7 +19,7 @@ from headgate.gateway.session.session import HELD_BYTES, Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
-from headgate.testing.playbook import START_MS
+from kit.playbook import START_MS
 
 from .conftest import (
     StillFace,

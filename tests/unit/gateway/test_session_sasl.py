@@ -17,7 +17,8 @@ from headgate.gateway.identity.sasl import MAX_TOKEN_BYTES, SaslObserver
 from headgate.gateway.session.commands import Ask
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
-from headgate.testing.playbook import (
+from headgate.wire.messages import sasl
+from kit.playbook import (
     NOTHING,
     START_MS,
     Closed,
@@ -28,7 +29,6 @@ from headgate.testing.playbook import (
     ToBroker,
     ToClient,
 )
-from headgate.wire.messages import sasl
 
 from .conftest import Setup, answer, beaten, frame, heartbeat, produce, produced, request, string
 

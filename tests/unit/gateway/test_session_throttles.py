@@ -14,8 +14,8 @@ from headgate.gateway.charging.plans import Kind, build_plans
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import REQUEST
-from headgate.testing.playbook import FromBroker, FromClient, Mute, Playbook, Ready, ToClient
 from headgate.wire import apis
+from kit.playbook import FromBroker, FromClient, Mute, Playbook, Ready, ToClient
 from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_versions, random_kio
 
 from .conftest import Setup, StillFace, StillIdentity

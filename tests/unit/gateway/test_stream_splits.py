@@ -11,8 +11,8 @@ from headgate.gateway.splits.local import share_out
 from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_SHARES
-from headgate.testing.playbook import START_MS
 from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
+from kit.playbook import START_MS
 
 from .conftest import Setup
 

@@ -13,10 +13,10 @@ from headgate.gateway.splits.streamed import put_in_force
 from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
-from headgate.testing.playbook import START_MS
 from headgate.usage.format import Event, Origin
 from headgate.usage.splits import Split
 from headgate.usage.writer import JournalWriter
+from kit.playbook import START_MS
 
 from .conftest import Setup
 

@@ -11,17 +11,6 @@ import pytest
 
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.testing.cluster_simulation import (
-    TAGS,
-    Change,
-    Result,
-    Split,
-    demand_split,
-    equal_split,
-    proportional_split,
-    simulate,
-    zipf,
-)
 from headgate.throttle.cluster import (
     FLOOR,
     BpsQuotaManager,
@@ -32,6 +21,17 @@ from headgate.throttle.cluster import (
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.pacing import Observation
 from headgate.throttle.registry import Throttle
+from kit.cluster_simulation import (
+    TAGS,
+    Change,
+    Result,
+    Split,
+    demand_split,
+    equal_split,
+    proportional_split,
+    simulate,
+    zipf,
+)
 
 T0 = 1_700_000_000_000
 PRODUCE = QuotaType.PRODUCER_BYTE_RATE

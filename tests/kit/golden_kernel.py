@@ -1,6 +1,9 @@
 """
 Check golden files through the array kernel instead of the managers.
 
+``PYTHONPATH=tests python -m kit.golden_kernel FILE…`` prints what ``headgate.testing.golden``
+prints. It takes files of kind ``client_quota`` and ``stat``.
+
 A file's events become arrays: names become codes, ``resolve_codes`` finds quota-ids and bounds
 between quota changes, ops become op codes, and everything between two changes of a stat's settings
 is one batch, cut into uneven pieces so that carried-over state is exercised too. Answers are taken
@@ -39,6 +42,7 @@ from headgate.testing.golden import (
     Event,
     describe,
     entity_of,
+    main,
     number,
     read_golden,
     rules_of,
@@ -302,3 +306,7 @@ def check_kernel(
             if differ <= shown:
                 tell(describe(i + 1, events[i], other, one))
     return len(events), differ
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(checker=check_kernel))
