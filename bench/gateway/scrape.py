@@ -63,7 +63,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     gateway = thread.gateway
 
     def charge() -> None:
-        produce = gateway.fronts[1].rules.managers.produce
+        produce = gateway.brokers[1].rules.managers.produce
         now = time.time_ns() // 1_000_000
         for n in range(ids):
             produce.record("ANONYMOUS", f"other-{n:06}", 1_000, now)

@@ -86,7 +86,7 @@ def probe(report: Path, expiry_minutes: float, arguments: list[str]) -> int:
                 "sensors": sum(
                     len(getattr(manager, "_sensors", ()))
                     for gateway in gateways
-                    for front in list(gateway.fronts.values())
+                    for front in list(gateway.brokers.values())
                     for manager in front.rules.managers.by_key.values()
                 ),
                 "journal_waiting": sum(writer.waiting for writer in writers),

@@ -179,7 +179,7 @@ def connect(gateway: GatewayThread, listener: str = "PLAINTEXT") -> socket.socke
 
 
 def links(gateway: GatewayThread) -> int:
-    return sum(len(front.links) for front in gateway.gateway.fronts.values())
+    return sum(len(front.links) for front in gateway.gateway.brokers.values())
 
 
 SLOW = {QuotaEntity.of(user="ANONYMOUS"): {PRODUCER: 1_000.0}}

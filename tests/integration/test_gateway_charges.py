@@ -78,7 +78,7 @@ def charged(gateway: GatewayThread, client: str, broker: int) -> float:
     """Bytes charged to a client id for producing, of the last windows."""
 
     def total() -> float:
-        sensor: RateSensor | None = gateway.gateway.fronts[broker].rules.managers.produce.sensor(
+        sensor: RateSensor | None = gateway.gateway.brokers[broker].rules.managers.produce.sensor(
             ("", client)
         )
         return 0.0 if sensor is None else sensor.total
@@ -117,7 +117,7 @@ def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others
         # 174 MB may be on their way; half-sent requests, 9 MB, claim nothing of them.
         told = send(bootstrap, name, 9_000, RECORD_BYTES, **{"client.id": client, "acks": "all"})
         assert not told
-        rules = gateway.gateway.fronts[broker].rules
+        rules = gateway.gateway.brokers[broker].rules
         assert gateway.call(lambda: all(room.idle for room in rules._rooms.values()))
     assert charged(gateway, client, broker) > 9_000 * RECORD_BYTES
 
@@ -166,10 +166,10 @@ def test_a_fetch_is_charged_though_its_client_closes_at_once(
             sock.sendall(fetch(name, client, 1))
 
     def fetched() -> float:
-        sensor = gateway.gateway.fronts[broker].rules.managers.fetch.sensor(("", client))
+        sensor = gateway.gateway.brokers[broker].rules.managers.fetch.sensor(("", client))
         return 0.0 if sensor is None else sensor.total
 
     wait_for(lambda: gateway.call(fetched) >= 5 * 500 * RECORD_BYTES, "five fetches' charges", 20)
     wait_for(
-        lambda: gateway.call(lambda: len(gateway.gateway.fronts[broker].links)) == 0, "their end"
+        lambda: gateway.call(lambda: len(gateway.gateway.brokers[broker].links)) == 0, "their end"
     )

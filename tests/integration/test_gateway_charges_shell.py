@@ -32,7 +32,7 @@ def charged(gateway: GatewayThread, of: str = "produce") -> float:
     """Bytes charged to everybody."""
 
     def total() -> float:
-        sensor = getattr(gateway.gateway.fronts[1].rules.managers, of).sensor(("ANONYMOUS", ""))
+        sensor = getattr(gateway.gateway.brokers[1].rules.managers, of).sensor(("ANONYMOUS", ""))
         return 0.0 if sensor is None else float(sensor.total)
 
     return gateway.call(total)
@@ -40,13 +40,13 @@ def charged(gateway: GatewayThread, of: str = "produce") -> float:
 
 def claims(gateway: GatewayThread) -> int:
     """How much of everybody's quota is claimed."""
-    rules = gateway.gateway.fronts[1].rules
+    rules = gateway.gateway.brokers[1].rules
     return gateway.call(lambda: sum(room.claimed for room in rules._rooms.values()))
 
 
 def asked(gateway: GatewayThread) -> int:
     """How many requests are unanswered."""
-    return sum(len(link.session.unanswered) for link in gateway.gateway.fronts[1].links)
+    return sum(len(link.session.unanswered) for link in gateway.gateway.brokers[1].links)
 
 
 def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others(

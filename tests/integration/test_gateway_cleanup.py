@@ -17,7 +17,7 @@ def test_936_4_users_without_live_ids_are_dropped_at_the_interval(start: Start) 
         {QuotaEntity.of(user="x"): {PRODUCER_IDS: 1.0}},
         producer__id__quota__cache__window__seconds="1",
     )
-    ids = gateway.gateway.fronts[1].rules.managers.producer_ids
+    ids = gateway.gateway.brokers[1].rules.managers.producer_ids
     gateway.call(lambda: ids.add("x", 7, time.time_ns() // 1_000_000))
     assert ids.num_users == 1
     until = time.monotonic() + 10

@@ -78,7 +78,7 @@ def test_a_quota_of_a_sasl_user_is_enforced_and_told(
     ours = gateway.call(
         lambda: [
             counts.ms
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
             for (user, _), counts in front.meters.throttled["producer_byte_rate"].items()
             if user == "alice"
         ]

@@ -34,7 +34,7 @@ __all__ = ["start", "upstream"]
 def closed(gateway: GatewayThread, listener: str = "PLAINTEXT") -> dict[str, int]:
     """Closes by their reasons, asked on the loop: there one that a client has seen is counted."""
     found: dict[str, int] = gateway.call(
-        lambda: dict(gateway.gateway.fronts[1].meters.listeners[listener].closed)
+        lambda: dict(gateway.gateway.brokers[1].meters.listeners[listener].closed)
     )
     return found
 
@@ -84,7 +84,7 @@ def test_who_speaks_no_tls_at_a_tls_port_is_closed(secure: GatewayThread) -> Non
         client.sendall(VERSIONS + bytes(100))
         assert ends(client)
     wait_for(lambda: closed(secure, "TLS") == {"tls-failed": 1}, "the reason")
-    assert secure.gateway.fronts[1].quotas.total == 0
+    assert secure.gateway.brokers[1].quotas.total == 0
 
 
 def test_who_has_no_certificate_where_one_is_wanted_is_closed(
@@ -127,7 +127,7 @@ def test_who_dribbles_before_authentication_is_closed_in_time(start: Start) -> N
 def test_half_a_request_that_never_ends_is_closed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headgate.gateway.broker import front
+    from headgate.gateway.broker import broker as front
 
     monkeypatch.setattr(front, "_SLOW_REQUEST_MS", 500)
     gateway = start()
@@ -146,7 +146,7 @@ def test_half_a_request_at_the_end_of_a_drain_is_cut_off_and_said(start: Start) 
     with connect(gateway) as client:
         client.sendall(produce(100_000)[:50_000])
         wait_for(lambda: gateway.call(lambda: links(gateway)) == 1, "the connection")
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
         wait_for(
             lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
         )
@@ -189,7 +189,7 @@ def test_a_broker_that_cant_be_reached_is_counted_and_its_client_closed(
     with connect(gateway) as client:
         assert ends(client)
     assert closed(gateway) == {"upstream-unreachable": 1}
-    assert gateway.gateway.fronts[1].meters.upstream_failures["connect"] == 1
+    assert gateway.gateway.brokers[1].meters.upstream_failures["connect"] == 1
 
 
 async def _shut(upstream: Upstream) -> None:

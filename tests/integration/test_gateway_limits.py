@@ -79,7 +79,7 @@ def test_612_2_only_super_users_change_the_gateways_settings(
     assert raised.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert gateway.gateway.broker_configs == {}
     alter(admin("admin"), "1", {"max.connections": "300"})
-    wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections == 300, "the setting")
+    wait_for(lambda: gateway.gateway.brokers[1].quotas.max_connections == 300, "the setting")
 
 
 VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
@@ -95,7 +95,7 @@ def connect(gateway: GatewayThread, listener: str) -> socket.socket:
 
 def blocked(gateway: GatewayThread, listener: str) -> float:
     """Return the share of time in which a listener of broker 1 wasn't accepting."""
-    meter = gateway.gateway.fronts[1].meters.listeners[listener].blocked
+    meter = gateway.gateway.brokers[1].meters.listeners[listener].blocked
     assert meter is not None
     return gateway.call(lambda: meter.peek(time.time_ns() // 1_000_000)["mean"])
 
@@ -112,7 +112,7 @@ def test_612_4_the_inter_broker_listener_goes_beyond_the_brokers_limits_and_othe
         listener__name__sasl__max__connection__creation__rate="1000",
         listener__name__plaintext__max__connection__creation__rate="1000",
     )
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     with connect(gateway, "PLAINTEXT") as first, connect(gateway, "PLAINTEXT") as second:
         second.sendall(VERSIONS)  # so the first is the least recently used
         assert second.recv(8)

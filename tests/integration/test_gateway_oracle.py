@@ -396,7 +396,7 @@ def test_a_throttled_share_group_gets_each_record_at_its_first_delivery(
     throttled = gateway.call(
         lambda: sum(
             counts.count
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
             for (_, tag), counts in front.meters.throttled["consumer_byte_rate"].items()
             if tag == client
         )

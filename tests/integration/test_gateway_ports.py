@@ -37,12 +37,12 @@ __all__ = ["start", "upstream"]
 
 
 def meters(gateway: GatewayThread) -> Any:
-    return gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"]
+    return gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"]
 
 
 def waits(gateway: GatewayThread) -> bool:
     """Whether nothing is accepted for now, for want of a slot or because of a rate."""
-    return bool(gateway.gateway.fronts[1].acceptors["PLAINTEXT"]._blocked_since_ms)
+    return bool(gateway.gateway.brokers[1].acceptors["PLAINTEXT"]._blocked_since_ms)
 
 
 def at(port: int) -> socket.socket:
@@ -150,7 +150,7 @@ def limit(host: str, rate: float | None) -> QuotaAlteration:
 def test_a_connection_rate_may_name_a_host(start: Start, tmp_path: Path) -> None:
     store = open_store(f"sqlite:{tmp_path / 'quotas.db'}")
     gateway = start(store=store, max__connections__per__ip__overrides="localhost:77")
-    quotas = gateway.gateway.fronts[1].quotas
+    quotas = gateway.gateway.brokers[1].quotas
 
     def bound() -> int:
         return int(gateway.call(lambda: quotas.ip_bound("127.0.0.1")))
@@ -177,7 +177,7 @@ def test_a_connection_rate_may_name_a_host(start: Start, tmp_path: Path) -> None
 
 def _six(gateway: GatewayThread, rate: int) -> bool:
     """Whether the limit is localhost's other address's: which comes first is the system's."""
-    quotas = gateway.gateway.fronts[1].quotas
+    quotas = gateway.gateway.brokers[1].quotas
     return bool(gateway.call(lambda: quotas.ip_bound("0:0:0:0:0:0:0:1")) == rate)
 
 
@@ -216,7 +216,7 @@ def test_612_7_a_wait_for_a_slot_is_counted_as_blocked_when_it_is_over(start: St
     with connect(gateway) as first, contextlib.ExitStack() as stack:
         assert served(first)
         stack.enter_context(connect(gateway))
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
         wait_for(
             lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
             "the acceptor to wait",
@@ -329,7 +329,7 @@ def test_ready_means_that_every_port_accepts(start: Start, free_port: int) -> No
     for port in (free_port, gateway.gateway.addresses("PLAINTEXT")[1][1]):
         with at(port) as client:
             assert served(client)
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     for name in ("ADMIN", "PLAINTEXT"):
         gateway.call(front.acceptors[name].close)
         said = gateway.call(gateway.gateway.not_ready)
@@ -350,7 +350,7 @@ def test_a_port_that_waits_for_a_slot_is_ready(start: Start) -> None:
 
 def test_a_listener_of_a_name_that_is_open_is_not_opened_over_it(start: Start) -> None:
     gateway = start()
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
 
     def again() -> None:
         bind = HostPort("127.0.0.1", 0)

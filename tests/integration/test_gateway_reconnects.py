@@ -175,7 +175,7 @@ def test_a_held_consumer_keeps_its_group_and_its_fetch_session(
         other.asked_to_stop.set()
         assert other.longest_s < 15
     held = gateway.call(
-        lambda: sum(front.meters.fetches_held for front in gateway.gateway.fronts.values())
+        lambda: sum(front.meters.fetches_held for front in gateway.gateway.brokers.values())
     )
     assert held > 0
     assert not [r for r in caplog.records if "imed out" in r.getMessage()]

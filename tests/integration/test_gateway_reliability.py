@@ -89,7 +89,7 @@ def mute_and_return(
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the last one to go")
     wait_for(lambda: len(upstream._writers) == 0, "the upstream connections to go")
-    assert gateway.gateway.fronts[1].quotas.total == 0
+    assert gateway.gateway.brokers[1].quotas.total == 0
 
 
 def test_a_muted_client_that_reconnects_again_and_again_is_held_once(
@@ -206,7 +206,7 @@ def test_every_request_that_reached_the_broker_is_answered_when_gateways_replace
             before = len(clients.answered)
             wait_for(lambda b=before: len(clients.answered) > b + 100, "requests to go on", 60)  # type: ignore[misc]
             active.stop(20_000)
-            wait_for(lambda s=successor: s.call(lambda: s.gateway.fronts), "the successor", 60)  # type: ignore[misc]
+            wait_for(lambda s=successor: s.call(lambda: s.gateway.brokers), "the successor", 60)  # type: ignore[misc]
             active = successor
         before = len(clients.answered)
         wait_for(lambda: len(clients.answered) > before + 100, "requests to go on", 60)
@@ -291,7 +291,7 @@ def test_while_the_store_is_away_the_last_quotas_stay_and_the_gateway_says_so(
     # Alone it goes on for longer than its lease lasts, which is three renewals.
     refused = store.refused
     wait_for(lambda: store.refused > refused + 6, "the lease to run out")
-    assert set(gateway.gateway.fronts) == {1}
+    assert set(gateway.gateway.brokers) == {1}
     store.away.clear()
     wait_for(store_up, "the gateway to see the store again")
     gateway.stop(0)

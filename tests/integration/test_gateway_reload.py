@@ -76,7 +76,7 @@ class Served:
         return context.wrap_socket(connect(self.gateway, "TLS"), server_hostname="localhost")
 
     def closed(self, reason: str) -> int:
-        return self.gateway.gateway.fronts[1].meters.listeners["TLS"].closed[reason]
+        return self.gateway.gateway.brokers[1].meters.listeners["TLS"].closed[reason]
 
 
 def serves(client: socket.socket) -> bool:

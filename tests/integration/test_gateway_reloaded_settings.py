@@ -55,7 +55,7 @@ def reload(tmp_path: Path, upstream: Upstream) -> Reload:
 
 def closed(gateway: GatewayThread) -> dict[str, int]:
     found: dict[str, int] = gateway.call(
-        lambda: dict(gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed)
+        lambda: dict(gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed)
     )
     return found
 
@@ -182,7 +182,7 @@ def test_how_long_a_drain_may_take(start: Start, reload: Reload) -> None:
     gateway = start(headgate__drain__timeout__ms="3600000")
     with connect(gateway) as client:
         client.sendall(produce(100_000)[:50_000])
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
         wait_for(
             lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
         )

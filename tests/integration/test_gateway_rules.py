@@ -106,7 +106,7 @@ def _create(
 
 def _tokens(gateway: GatewayThread, client: str) -> float:
     now = time.time_ns() // 1_000_000
-    return gateway.gateway.fronts[1].rules.managers.mutation.peek(("", client), now)
+    return gateway.gateway.brokers[1].rules.managers.mutation.peek(("", client), now)
 
 
 def test_deletes_and_growth_are_charged_by_the_clusters_own_counts(
@@ -123,7 +123,7 @@ def test_deletes_and_growth_are_charged_by_the_clusters_own_counts(
     def charged() -> float:
         return sum(
             sensor.rate.value
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
             for sensor in front.rules.managers.mutation.sensors()
             if sensor.client_tag == client
         )
@@ -170,7 +170,7 @@ def test_records_that_ask_for_no_acknowledgement_are_charged_held_and_arrive(
     told = gateway.call(
         lambda: [
             front.meters.throttled["producer_byte_rate"].get(("", client))
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
         ]
     )
     assert sum(counts.count for counts in told if counts is not None) > 0
@@ -208,7 +208,7 @@ def test_612_6_612_7_while_a_delay_runs_nothing_is_accepted_and_other_listeners_
         listener__name__plaintext__max__connection__creation__rate="1",
     )
     address = gateway.gateway.addresses("PLAINTEXT")[1]
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     answers: list[bytes] = []
     client = threading.Thread(target=lambda: answers.extend(_ask_at_once(address, 6)))
     client.start()
@@ -241,7 +241,7 @@ def test_612_9_612_7_without_a_slot_the_acceptor_waits_for_one(make_gateway: Mak
         assert first.recv(8)
         with socket.create_connection(address, 60) as second:
             second.sendall(struct.pack(">ihhih", 10, 18, 0, 8, -1))
-            front = gateway.gateway.fronts[1]
+            front = gateway.gateway.brokers[1]
             wait_for(
                 lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
                 "the acceptor to wait",
@@ -258,7 +258,7 @@ def test_a_connection_rate_of_an_address_refuses_connections(make_gateway: Make)
     answers = _ask_at_once(address, 30)
     assert b"" in answers
     assert any(answers)
-    closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
+    closed = gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed
     assert closed["ip-connection-rate"] > 0
 
 
@@ -281,8 +281,8 @@ def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
         "max.connections=77,listener.name.plaintext.max.connection.creation.rate=55,"
         "log.cleaner.threads=2",
     )  # fmt: skip
-    wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections == 77, "the setting")
-    assert gateway.gateway.fronts[2].quotas.max_connections > 77
+    wait_for(lambda: gateway.gateway.brokers[1].quotas.max_connections == 77, "the setting")
+    assert gateway.gateway.brokers[2].quotas.max_connections > 77
     described = configs("--entity-name", "1", "--describe")
     assert "max.connections=77" in described
     assert "listener.name.plaintext.max.connection.creation.rate=55" in described
@@ -291,7 +291,7 @@ def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
         "--entity-name", "1", "--alter", "--delete-config",
         "max.connections,listener.name.plaintext.max.connection.creation.rate,log.cleaner.threads",
     )  # fmt: skip
-    wait_for(lambda: gateway.gateway.fronts[1].quotas.max_connections > 77, "its removal")
+    wait_for(lambda: gateway.gateway.brokers[1].quotas.max_connections > 77, "its removal")
     broker = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     found = admin.describe_configs([broker])[broker].result(60)

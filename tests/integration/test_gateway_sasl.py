@@ -89,7 +89,7 @@ def principals(gateway: GatewayThread) -> list[str]:
     return gateway.call(
         lambda: [
             link.session.identity.principal
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
             for link in front.links
             if link.session.identity.authenticated
         ]
@@ -100,7 +100,7 @@ def closes(gateway: GatewayThread, reason: str) -> int:
     return gateway.call(
         lambda: sum(
             meters.closed[reason]
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
             for meters in front.meters.listeners.values()
         )
     )
@@ -233,7 +233,7 @@ def test_a_delegation_token_is_its_owners_and_an_unknown_one_is_refused(
     rates = gateway.call(
         lambda: [
             front.rules.managers.produce.peek(("alice", ""), time.time_ns() // 1_000_000)
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
         ]
     )
     assert max(rates) > 0

@@ -34,7 +34,7 @@ def throttled(gateway: GatewayThread, kind: QuotaType) -> int:
     return gateway.call(
         lambda: sum(
             front.meters.throttled_in_all.get(kind, (0, 0))[0]
-            for front in gateway.gateway.fronts.values()
+            for front in gateway.gateway.brokers.values()
         )
     )
 

@@ -55,14 +55,14 @@ def test_a_muted_client_that_sends_megabytes_and_goes_is_noticed(start: Start) -
         client.sendall(produce(50_000))
         read_answer(client)
         client.sendall(produce(700_000, 2))
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
         wait_for(
             lambda: gateway.call(lambda: any(k._paused for k in front.links)), "reading to stop"
         )
         held = gateway.call(lambda: max(k.session.held_bytes for k in front.links))
         assert held <= 2 * 262_144
     wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the connection to be let go")
-    assert gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed["client-gone"] == 1
+    assert gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed["client-gone"] == 1
 
 
 def test_a_client_that_never_reads_is_not_buffered_without_bound(
@@ -78,7 +78,7 @@ def test_a_client_that_never_reads_is_not_buffered_without_bound(
         with pytest.raises(TimeoutError):
             for _ in range(5_000):
                 client.sendall(request)
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
 
         def waiting() -> int:
             return max(
@@ -98,7 +98,7 @@ def test_idle_connections_are_closed(start: Start) -> None:
         read_answer(client)
         client.settimeout(60)
         assert client.recv(1) == b""
-    closed = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
+    closed = gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed
     assert gateway.call(lambda: closed["idle"]) == 1
 
 
@@ -122,7 +122,7 @@ def test_draining_finishes_what_is_in_flight(start: Start) -> None:
         client.sendall(VERSIONS)
         read_answer(client)
         client.sendall(produce(1_000)[:500])
-        front = gateway.gateway.fronts[1]
+        front = gateway.gateway.brokers[1]
         wait_for(
             lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
         )
@@ -142,12 +142,12 @@ def test_the_newcomer_stands_by_and_takes_over_when_the_first_goes(
     one_store, two_store = open_store(path), open_store(path)
     one = start(store=one_store, headgate__worker__id="one", **here)
     two = start(store=two_store, headgate__worker__id="two", **here)
-    assert set(one.gateway.fronts) == {1}
-    assert set(two.gateway.fronts) == set()
+    assert set(one.gateway.brokers) == {1}
+    assert set(two.gateway.brokers) == set()
     assert two.gateway.not_ready() == "standing by"
     one.stop(0)
     # Asked on the loop's own thread: there a front that is seen listens already.
-    wait_for(lambda: two.call(lambda: set(two.gateway.fronts)) == {1}, "the standby to take over")
+    wait_for(lambda: two.call(lambda: set(two.gateway.brokers)) == {1}, "the standby to take over")
     with socket.create_connection(("127.0.0.1", free_port), 10) as client:
         client.sendall(VERSIONS)
         assert read_answer(client)[4:8] == struct.pack(">i", 9)
@@ -215,7 +215,7 @@ def test_many_connections_come_and_go(start: Start) -> None:
     for client in clients:
         client.close()
     wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "all to be let go")
-    assert gateway.gateway.fronts[1].quotas.total == 0
+    assert gateway.gateway.brokers[1].quotas.total == 0
 
 
 def test_a_broker_that_isnt_kafka_is_named(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
 
     assert say_versions("alice") == struct.pack(">i", 9)
     assert say_versions("mallory") == b""
-    closed = gateway.gateway.fronts[1].meters.listeners["TLS"].closed
+    closed = gateway.gateway.brokers[1].meters.listeners["TLS"].closed
     assert gateway.call(lambda: closed["no-upstream-credentials"]) == 1
 
 

@@ -71,7 +71,7 @@ def test_a_clients_telemetry_reaches_the_broker(tmp_path: Path) -> None:
                 producer.poll(0.1)
                 if seen.enough.is_set():
                     break
-            closed = dict(gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed)
+            closed = dict(gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed)
             del producer
     assert seen.asked[0].client_instance_id is None  # it has none yet
     assert len(seen.pushed) >= 2

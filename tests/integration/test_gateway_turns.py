@@ -73,7 +73,7 @@ def test_consumers_that_reconnect_get_their_quota_and_no_more(
     clients, seconds = run(gateway, fetch(), many)
     got = sum(client.bytes for client in clients)
     assert 0.5 * QUOTA * seconds <= got <= QUOTA * (seconds + 1) + (many + 1) * 31_000
-    assert gateway.call(lambda: gateway.gateway.fronts[1].meters.fetches_held) > 0
+    assert gateway.call(lambda: gateway.gateway.brokers[1].meters.fetches_held) > 0
 
 
 def test_a_producer_that_reconnects_gets_what_one_that_stays_gets(
@@ -90,7 +90,7 @@ def test_an_answer_larger_than_a_buffer_waits_half_unread_and_comes_whole(
     upstream.records = 900_000
     upstream.fetch_s = 0.3
     gateway = start({ANYONE: {CONSUMER: 300_000.0}}, headgate__pacing="smooth")
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     with connect(gateway) as one, connect(gateway) as other:
         for sock in (one, other):
             sock.sendall(fetch())  # both are passed on before either is answered
@@ -106,7 +106,7 @@ def test_who_hangs_up_while_its_answer_is_kept_leaves_nothing(
     upstream.records = 900_000
     upstream.fetch_s = 0.3
     gateway = start({ANYONE: {CONSUMER: 50_000.0}})
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     socks = [connect(gateway) for _ in range(4)]
     for sock in socks:
         sock.sendall(fetch())
@@ -133,7 +133,7 @@ def test_a_drain_doesnt_wait_for_who_is_held(start: Start, upstream: Upstream) -
                 lambda: gateway.call(
                     lambda: any(
                         k.session.hold is not None and k.session.hold.waiting
-                        for k in gateway.gateway.fronts[1].links
+                        for k in gateway.gateway.brokers[1].links
                     )
                 ),
                 "the fetch to be held",
@@ -141,5 +141,5 @@ def test_a_drain_doesnt_wait_for_who_is_held(start: Start, upstream: Upstream) -
             gateway.stop()
             held.settimeout(60)
             assert held.recv(100) == b""
-            reasons = gateway.gateway.fronts[1].meters.listeners["PLAINTEXT"].closed
+            reasons = gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed
             assert reasons["drain-timeout"] == 0

@@ -75,7 +75,7 @@ def test_a_rounds_splits_are_in_force_at_a_gateway_and_an_older_writers_are_not(
     set_quota(thread, ALICE, {PRODUCER_BPS: 9000.0})
 
     def bound(broker: int) -> float:
-        managers = gateway.fronts[broker].rules.managers
+        managers = gateway.brokers[broker].rules.managers
         return managers.produce_bps.split(("alice", ""), now_ms())
 
     def page(path: str) -> str:

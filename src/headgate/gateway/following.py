@@ -50,14 +50,14 @@ class Following(Opening):
             self._seen_store = True
         self.coming = table
         with self.watcher.watching():
-            waits = self.requoting.take(table, delta)
+            waits = self.quota_changes.take(table, delta)
         if waits:
-            self.spawn(self.requoting.work())
+            self.spawn(self.quota_changes.work())
 
     def _quotas_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
         self.table = table
         self.kept.save_soon()
-        for front in self.fronts.values():
+        for front in self.brokers.values():
             front.meters.store_version = table.version
         keys = {change.key for change in delta.changes}
         if CONNECTION in keys:
@@ -90,7 +90,7 @@ class Following(Opening):
         before, self._ip_rates = self._ip_rates, ip_rates(self.table, self.hosts.address)
         for ip in {*before, *self._ip_rates}:
             if self._ip_rates.get(ip) != before.get(ip):
-                for front in self.fronts.values():
+                for front in self.brokers.values():
                     front.quotas.set_ip_rate(ip, self._ip_rates.get(ip))
 
     def _host_found(self) -> None:
@@ -101,7 +101,7 @@ class Following(Opening):
         if configs != self.broker_configs:
             self.broker_configs = configs
             self.kept.save_soon()
-        for broker_id, front in self.fronts.items():
+        for broker_id, front in self.brokers.items():
             front.limits_changed(connection_limits(self.settings, configs, broker_id))
 
     def _fell(self, where: str, error: Exception) -> None:
@@ -128,7 +128,7 @@ class Following(Opening):
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = now_ms()
-            for front in list(self.fronts.values()):
+            for front in list(self.brokers.values()):
                 try:
                     await self.slices.run(front.sweep(now))
                     share_out(front.rules.managers, now)
@@ -144,7 +144,7 @@ class Following(Opening):
     async def _forget_producer_ids(self) -> None:
         """Drop users without live producer ids (KIP-936's ``cleanup-keys``), when one is due."""
         while True:
-            managers = [front.rules.managers.producer_ids for front in self.fronts.values()]
+            managers = [front.rules.managers.producer_ids for front in self.brokers.values()]
             now = now_ms()
             idle_ms = min(
                 (manager.idle_ms(now) for manager in managers), default=_LOOK_AGAIN_S * 1e3
@@ -173,7 +173,7 @@ class Following(Opening):
         while True:
             await asyncio.sleep(self.settings.splits_period_ms / 1000)
             try:
-                splits.round({b: f.rules.managers for b, f in self.fronts.items()}, now_ms())
+                splits.round({b: f.rules.managers for b, f in self.brokers.items()}, now_ms())
             except Exception as error:
                 self._fell("cluster-wide quotas are divided", error)
 
@@ -191,7 +191,7 @@ class Following(Opening):
 
     def _own_managers(self) -> Managers | None:
         """Return the managers of a worker's only broker, while it fronts it."""
-        return next((front.rules.managers for front in self.fronts.values()), None)
+        return next((front.rules.managers for front in self.brokers.values()), None)
 
     def _splits_came(self, splits: Sequence[Split]) -> None:
         """Pass splits from the reader's thread to the loop."""
@@ -202,7 +202,7 @@ class Following(Opening):
     def _splits_taken(self, splits: Sequence[Split]) -> None:
         now = now_ms()
         for split in splits:
-            front = self.fronts.get(split.broker)
+            front = self.brokers.get(split.broker)
             if front is not None:
                 put_in_force(split, front.rules.managers, now)
 

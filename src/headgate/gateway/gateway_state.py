@@ -19,9 +19,10 @@ from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.broker.bootstrap import BootstrapListener
-from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.broker.broker import Broker
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.cluster.quota_changes import QuotaChanges
 from headgate.gateway.connection.hangup import HangupWatch
 from headgate.gateway.connection.hosts import Hosts
 from headgate.gateway.connection.transports import ReadBuffer
@@ -31,14 +32,13 @@ from headgate.gateway.http import HttpListener
 from headgate.gateway.identity.token_owners import TokenOwners
 from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.log import get_logger
+from headgate.gateway.loop.slices import Slices
+from headgate.gateway.loop.watcher import Watcher
 from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.topics import Topics
-from headgate.gateway.requoting import Requoting
 from headgate.gateway.session.rewrite import Addresses
-from headgate.gateway.slices import Slices
 from headgate.gateway.splits.streamed import StreamedSplits
 from headgate.gateway.splits.supervised import WorkersPart
-from headgate.gateway.watcher import Watcher
 from headgate.metrics.expose import draw
 from headgate.metrics.samples import sample_steps
 from headgate.quota.table import QuotaTable, TableDelta
@@ -120,13 +120,13 @@ class GatewayState:
         self._usage_removed = 0  # files that went because all together were too large
         self.http: HttpListener | None = None
         self.admin_address: tuple[str, int] | None = None
-        self.fronts: dict[int, BrokerFront] = {}
+        self.brokers: dict[int, Broker] = {}
         self.clusters: dict[str, up.Cluster] = {}
         self.unexposed: set[int] = set()
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.watcher = Watcher()
         self.slices = Slices(watcher=self.watcher)
-        self.requoting = Requoting(self.slices, self._fronted, self._quotas_in_force, now_ms)
+        self.quota_changes = QuotaChanges(self.slices, self._fronted, self._quotas_in_force, now_ms)
         self.answers = Answers(self, self.slices)
         self.kept = KeptStore(self, self._quotas_changed, self._brokers_changed)
         self.topics = Topics(self)
@@ -166,8 +166,8 @@ class GatewayState:
         self.instance = Instance(None, "")
         self.name = ""
 
-    def _fronted(self) -> list[BrokerFront]:
-        return list(self.fronts.values())
+    def _fronted(self) -> list[Broker]:
+        return list(self.brokers.values())
 
     def _quotas_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
         """All of a table is in force: what else hangs on it."""
@@ -211,7 +211,7 @@ class GatewayState:
         """Say why the gateway isn't ready to serve, or None."""
         if not self.ready:
             return "not started, or draining"
-        if not self.fronts:
+        if not self.brokers:
             return "standing by" if self.standing_by else "no broker is fronted"
         why = list(self._closed_ports())
         trouble = self.store_trouble()
@@ -221,7 +221,7 @@ class GatewayState:
 
     def _closed_ports(self) -> Iterator[str]:
         """Say of each port of ours, and each that clients are told of, that it doesn't accept."""
-        for broker_id, front in self.fronts.items():
+        for broker_id, front in self.brokers.items():
             told = (name for name, book in self._books.items() if broker_id in book)
             for name in dict.fromkeys((*told, *front.acceptors)):
                 acceptor = front.acceptors.get(name)
@@ -238,7 +238,7 @@ class GatewayState:
     @property
     def has_splits(self) -> bool:
         """Whether there is a cluster-wide quota to be split."""
-        return any(front.rules.managers.splits for front in self.fronts.values())
+        return any(front.rules.managers.splits for front in self.brokers.values())
 
     def note(self) -> str | None:
         """Say what a ready gateway does without, or None."""
@@ -257,7 +257,7 @@ class GatewayState:
     def fronted_at(self, listener: str) -> str:
         """Return ``host:port,…`` of the brokers that this very gateway fronts now."""
         told = self._books[listener.upper()]
-        at = (told[broker] for broker in sorted(self.fronts) if broker in told)
+        at = (told[broker] for broker in sorted(self.brokers) if broker in told)
         return ",".join(f"{host}:{port}" for host, port in at)
 
     def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
@@ -354,16 +354,16 @@ class GatewayState:
     async def metrics(self) -> dict[str, bytes]:
         """Draw every series of the brokers fronted, in slices; lines by family."""
         drawn: dict[str, bytes] = {}
-        for front in list(self.fronts.values()):
+        for front in list(self.brokers.values()):
             view = await self.slices.run(front.view_steps(now_ms()))
-            self._complete(view, first=front is next(iter(self.fronts.values()), None))
+            self._complete(view, first=front is next(iter(self.brokers.values()), None))
             for name, lines in (await self.slices.run(draw(sample_steps(view, now_ms)))).items():
                 drawn[name] = drawn.get(name, b"") + lines
         return drawn
 
     def views(self) -> list[BrokerView]:
         """Return what the metrics are read from, one per broker."""
-        views = [finish(front.view_steps(now_ms())) for front in self.fronts.values()]
+        views = [finish(front.view_steps(now_ms())) for front in self.brokers.values()]
         for view in views:
             self._complete(view, first=view is views[0])
         return views
@@ -383,7 +383,7 @@ class GatewayState:
         view.info = self._info
         view.most = self.settings.metrics_quota_ids
         told = self._streamed or self._part
-        rules = self.fronts[view.broker_id].rules if view.broker_id in self.fronts else None
+        rules = self.brokers[view.broker_id].rules if view.broker_id in self.brokers else None
         meters.split_expired = (
             told is not None
             and rules is not None

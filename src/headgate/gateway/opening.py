@@ -13,9 +13,9 @@ from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProt
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.broker.bootstrap import BootstrapListener, admin_plans
-from headgate.gateway.broker.face import FaceParts, ListenerFace
-from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.broker.broker import Broker
 from headgate.gateway.broker.limits import connection_limits, ip_rates
+from headgate.gateway.broker.listener import BrokerListener, ListenerParts
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
 from headgate.gateway.http import HttpListener, Shown
@@ -90,7 +90,7 @@ class Opening(GatewayState):
                     raise
                 # The others, and whoever stands by for this one, need not suffer for it.
                 log.error("a broker can't be fronted", broker=broker_id, error=str(error))
-                if self._leases is not None and broker_id not in self.fronts:
+                if self._leases is not None and broker_id not in self.brokers:
                     await self._leases.give_up(broker_id)
         self._count_brokers()
         self.fronting_changed()
@@ -98,7 +98,7 @@ class Opening(GatewayState):
     async def _open_new_broker(self, broker_id: int) -> None:
         if self._only is not None and broker_id not in self._only:
             self._expose_elsewhere(broker_id)
-        elif broker_id in self.fronts:
+        elif broker_id in self.brokers:
             self._open_broker(broker_id)
         elif self._has_port(broker_id) and broker_id not in self.standing_by:
             if self._leases is None or await self._leases.take(broker_id):
@@ -138,7 +138,7 @@ class Opening(GatewayState):
 
     def _lost(self, broker_id: int) -> None:
         """Stop fronting a broker whose lease is somebody else's; stand by for it."""
-        front = self.fronts.pop(broker_id, None)
+        front = self.brokers.pop(broker_id, None)
         if front is not None:
             front.stop_accepting()
             if broker_id == min(self.exposed(), default=None):
@@ -150,10 +150,10 @@ class Opening(GatewayState):
 
     def _open_broker(self, broker_id: int) -> None:
         """Front a broker, or follow it to a new address."""
-        front = self.fronts.get(broker_id)
+        front = self.brokers.get(broker_id)
         if front is None:
             front = self._make_front(broker_id)
-            self.fronts[broker_id] = front
+            self.brokers[broker_id] = front
         try:
             for name, cluster in self.clusters.items():
                 where = cluster.brokers.get(broker_id)
@@ -168,17 +168,17 @@ class Opening(GatewayState):
                     self._open_face(front, name, where)
         except (HeadgateError, OSError):
             if not any(a.started for a in front.acceptors.values()):
-                del self.fronts[broker_id]
+                del self.brokers[broker_id]
                 front.close_ports()
             raise
 
-    def _make_front(self, broker_id: int) -> BrokerFront:
+    def _make_front(self, broker_id: int) -> Broker:
         now = now_ms()
         meters = Meters()
         rules = Enforcement(self.settings, broker_id, now, self.journal, meters)
         rules.load(self.coming, now)
         assert self._hangup is not None
-        front = BrokerFront(
+        front = Broker(
             broker_id,
             self.settings,
             rules,
@@ -203,7 +203,7 @@ class Opening(GatewayState):
             if told is not None and told.port:
                 self._books[name][broker_id] = (told.host or "127.0.0.1", told.port)
 
-    def _parts(self, name: str) -> FaceParts:
+    def _parts(self, name: str) -> ListenerParts:
         """
         Make what of a listener comes from its settings.
 
@@ -218,7 +218,7 @@ class Opening(GatewayState):
             upstream_tls = self._upstream_tls(way, protocol)
             if listener.protocol is SecurityProtocol.SSL and own.ssl_client_auth != "none":
                 lending = Lending(own, protocol)
-        return FaceParts(
+        return ListenerParts(
             own,
             make_identity(own, listener, owner_of=self.token_owners.owner_of),
             self._server_tls(name, listener.protocol),
@@ -226,12 +226,14 @@ class Opening(GatewayState):
             lending,
         )
 
-    def _open_face(self, front: BrokerFront, name: str, where: HostPort) -> None:
+    def _open_face(self, front: Broker, name: str, where: HostPort) -> None:
         bind = self.settings.ports.bind(name, front.broker_id)
         told = self.settings.ports.advertised(name, front.broker_id)
         if bind is None or told is None:
             return
-        face = ListenerFace(name, where, self._books[name], self._parts(name), self._look_soon.set)
+        face = BrokerListener(
+            name, where, self._books[name], self._parts(name), self._look_soon.set
+        )
         try:
             _, port = front.open(face, bind, now_ms())
         except OSError as error:
@@ -276,7 +278,7 @@ class Opening(GatewayState):
 
         They belong to the worker that fronts the lowest broker; a standby opens them when it does.
         """
-        if min(self.exposed(), default=None) not in self.fronts:
+        if min(self.exposed(), default=None) not in self.brokers:
             return
         endpoint = self.settings.admin_listener
         if endpoint is not None and self.admin_address is None:
@@ -306,11 +308,11 @@ class Opening(GatewayState):
 
         It belongs to the lowest broker: its calls are charged there, and SASL is asked of it.
         """
-        if not self.fronts:
+        if not self.brokers:
             return
-        front = self.fronts[min(self.fronts)]
+        front = self.brokers[min(self.brokers)]
         protocol = self.settings.protocol_of(endpoint.name)
-        asked: ListenerFace | None = None
+        asked: BrokerListener | None = None
         if protocol.sasl:
             asked = next(
                 (
@@ -328,7 +330,7 @@ class Opening(GatewayState):
         listener = Listener(endpoint.name, protocol, endpoint.address, endpoint.address)
         # The way to the broker is the asked listener's, whatever ours speaks to administrators.
         self._ways[endpoint.name] = listener, asked.name if asked else None
-        face = ListenerFace(
+        face = BrokerListener(
             endpoint.name,
             asked.upstream if asked else None,
             {},
@@ -345,7 +347,7 @@ class Opening(GatewayState):
         if self.ready:
             front.acceptors[endpoint.name].start()
 
-    def _ask(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
+    def _ask(self, front: Broker, face: BrokerListener, link: Link, ask: Ask) -> None:
         task = asyncio.get_running_loop().create_task(self.answers.answer(front, face, link, ask))
         link.tasks.add(task)
         task.add_done_callback(link.tasks.discard)
@@ -354,6 +356,6 @@ class Opening(GatewayState):
         """Tell managers how many brokers share a cluster-wide quota."""
         brokers = len({b for cluster in self.clusters.values() for b in cluster.brokers})
         now = now_ms()
-        for front in self.fronts.values():
+        for front in self.brokers.values():
             front.rules.managers.produce_bps.set_brokers(brokers, now)
             front.rules.managers.fetch_bps.set_brokers(brokers, now)

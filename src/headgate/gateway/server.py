@@ -81,7 +81,7 @@ class Gateway(Following):
         except BaseException:
             await self.stop(0)
             raise
-        for front in self.fronts.values():
+        for front in self.brokers.values():
             front.start()
         self.ready = True
         if self.http is not None:
@@ -131,7 +131,7 @@ class Gateway(Following):
             return
         for name in kept:
             log.warning("changed; that needs a restart", setting=name)
-        for front in self.fronts.values():
+        for front in self.brokers.values():
             front.reload(settings)
             for name, face in front.faces.items():
                 face.take(parts[name])
@@ -158,7 +158,7 @@ class Gateway(Following):
             listener.close()
         if self.http is not None:
             await self._end("the HTTP listener", self.http.close())
-        drains = (self._end("a broker", front.drain(timeout)) for front in self.fronts.values())
+        drains = (self._end("a broker", front.drain(timeout)) for front in self.brokers.values())
         await asyncio.gather(*drains)
         if self._leases is not None:
             await self._end("leases", self._leases.close())

@@ -32,7 +32,7 @@ class FakeGateway:
     def __init__(self) -> None:
         self.why: str | None = "standing by"
         self.ready = True
-        self.fronts: dict[int, object] = {}
+        self.brokers: dict[int, object] = {}
         listeners = [SimpleNamespace(name="A"), SimpleNamespace(name="B")]
         self.settings = SimpleNamespace(listener_list=listeners)
 
@@ -51,7 +51,7 @@ def test_each_turn_is_said_once() -> None:
     announcer.say()
     announcer.say()
     assert log.said == [waiting]
-    gateway.why, gateway.fronts = None, {2: object()}
+    gateway.why, gateway.brokers = None, {2: object()}
     announcer.say()
     announcer.say()
     assert log.said == [waiting, *serving]

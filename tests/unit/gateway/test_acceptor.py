@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.broker.front import BrokerFront
+from headgate.gateway.broker.broker import Broker
 from headgate.gateway.connection import acceptor
 from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.metrics.meters import ListenerMeters
@@ -61,8 +61,8 @@ async def test_a_connection_taken_over_has_the_buffers_of_its_listeners_settings
     async def open_link(self: Any, face: Any, sock: socket.socket, address: str) -> None:
         opened.append((buffers(sock), address))
 
-    monkeypatch.setattr(BrokerFront, "_open_link", open_link)
-    front = BrokerFront.__new__(BrokerFront)
+    monkeypatch.setattr(Broker, "_open_link", open_link)
+    front = Broker.__new__(Broker)
     front._opening = set()
     settings = Settings.from_properties(
         {"socket.send.buffer.bytes": "30000", "socket.receive.buffer.bytes": "20000"}

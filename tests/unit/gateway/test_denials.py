@@ -16,12 +16,12 @@ from headgate.config import Settings
 from headgate.errors import KafkaError, RemoteProtocolError
 from headgate.gateway.broker.bootstrap import admin_plans
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.loop.log_limit import PER_MINUTE
+from headgate.gateway.loop.slices import Slices
 from headgate.gateway.own_answers import denials
 from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.denials import MOST_WAITING, SMALL_BYTES
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.slices import Slices
-from headgate.gateway.sparing import PER_MINUTE
 from headgate.quota.alteration import AlterResult
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent

@@ -15,7 +15,7 @@ from headgate.config import SecurityProtocol, Settings
 from headgate.config.listeners import HostPort
 from headgate.config.wrong_protocol import Spoken
 from headgate.errors import ConfigError
-from headgate.gateway.broker.taking import Taking
+from headgate.gateway.broker.clients import Taking
 from headgate.gateway.identity import lending as lent_module
 from headgate.gateway.identity.lending import Lending
 from headgate.gateway.upstream import AdminConnection, UpstreamError

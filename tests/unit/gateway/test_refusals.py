@@ -260,7 +260,7 @@ def test_a_refused_login_waits_and_its_broker_hears_nothing(tmp_path: Path) -> N
             }
         )
         with GatewayThread(lambda: Gateway(settings)) as thread:
-            front = thread.gateway.fronts[1]
+            front = thread.gateway.brokers[1]
             port = int(thread.bootstrap("SASL_PLAINTEXT").rpartition(":")[2])
             body = struct.pack(">hhih", 17, 1, 7, -1) + struct.pack(">h", 6) + b"GSSAPI"
             with socket.create_connection(("127.0.0.1", port), 60) as client:

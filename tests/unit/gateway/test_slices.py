@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from headgate.gateway.slices import Slices
+from headgate.gateway.loop.slices import Slices
 
 
 def ticking() -> Slices:

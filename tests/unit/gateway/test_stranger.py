@@ -78,7 +78,7 @@ def hung_up(client: socket.socket) -> bool:
 def test_a_broker_at_an_address_that_cant_be_one_costs_its_client_only(
     gateway: GatewayThread,
 ) -> None:
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     # A label of 70 characters: UnicodeError, which is no OSError.
     gateway.call(lambda: setattr(front.faces["PLAINTEXT"], "upstream", HostPort("x" * 70, 9092)))
     with client_of(gateway) as client:
@@ -89,7 +89,7 @@ def test_a_broker_at_an_address_that_cant_be_one_costs_its_client_only(
 
 
 def test_a_client_that_goes_takes_the_way_to_its_broker_along(gateway: GatewayThread) -> None:
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     with contextlib.ExitStack() as stack:
         deaf = stack.enter_context(socket.socket())
         deaf.bind(("127.0.0.1", 0))
@@ -110,7 +110,7 @@ def test_a_client_that_goes_takes_the_way_to_its_broker_along(gateway: GatewayTh
 
 
 def test_nobody_is_taken_for_a_broker_that_another_may_front(gateway: GatewayThread) -> None:
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     gateway.call(lambda: setattr(front, "ending", True))
     with client_of(gateway) as client:
         assert hung_up(client)
@@ -129,7 +129,7 @@ def test_the_bootstrap_port_forgets_a_broker_that_was_lost(
         Upstream([1]) as upstream,
         GatewayThread(lambda: Gateway(settings(upstream, tmp_path, **more))) as thread,
     ):
-        front = thread.gateway.fronts[1]
+        front = thread.gateway.brokers[1]
         [listener] = thread.gateway._bootstraps
         thread.call(lambda: setattr(listener, "_next", SimpleNamespace(ending=True)))
         with socket.create_connection(("127.0.0.1", port), 60):
@@ -150,7 +150,7 @@ def test_one_part_that_doesnt_end_well_keeps_no_other_from_it(
     async def fails(timeout_ms: int) -> None:
         raise RuntimeError("a bug")
 
-    front = gateway.gateway.fronts[1]
+    front = gateway.gateway.brokers[1]
     drain, front.drain = front.drain, fails  # type: ignore[method-assign]
     gateway.stop(0)
     front.close_ports()
@@ -222,11 +222,11 @@ def test_a_port_that_is_taken_keeps_no_other_broker_from_being_fronted(
     ):
         with socket.create_server(("127.0.0.1", ports[1])):
             upstream.brokers += [2, 3]
-            until(lambda: thread.call(lambda: sorted(thread.gateway.fronts)) == [1, 3])
+            until(lambda: thread.call(lambda: sorted(thread.gateway.brokers)) == [1, 3])
             leases = thread.gateway._leases
             assert leases is not None
             until(lambda: thread.call(lambda: sorted(leases.epochs)) == [1, 3])
-        until(lambda: thread.call(lambda: sorted(thread.gateway.fronts)) == [1, 2, 3])
+        until(lambda: thread.call(lambda: sorted(thread.gateway.brokers)) == [1, 2, 3])
 
 
 class Leases:
@@ -270,7 +270,7 @@ def test_a_standby_opens_every_port_it_couldnt_at_first_and_none_without_its_lea
         gateway = thread.gateway
 
         def opened(broker: int) -> list[str]:
-            front = gateway.fronts.get(broker)
+            front = gateway.brokers.get(broker)
             return [] if front is None else sorted(front.acceptors)
 
         def take(broker: int) -> Any:
@@ -306,6 +306,6 @@ def test_a_sweep_that_fails_is_made_again(
         swept.append(now_ms)
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(gateway.gateway.fronts[1], "sweep", fails)
+    monkeypatch.setattr(gateway.gateway.brokers[1], "sweep", fails)
     until(lambda: len(swept) > 2)
     assert "where idle connections are closed" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort
-from headgate.gateway.broker.taking import Taking
+from headgate.gateway.broker.clients import Taking
 from headgate.gateway.connection.acceptor import accept, listen
 
 

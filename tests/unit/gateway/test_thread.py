@@ -36,7 +36,7 @@ def test_an_open_client_keeps_no_stopped_gateway(
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(said)
             deadline = time.monotonic() + 60
-            while not thread.call(lambda: len(thread.gateway.fronts[1].links)):
+            while not thread.call(lambda: len(thread.gateway.brokers[1].links)):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             # Warnings are errors here: a handle left to the end of the loop never lets it end.

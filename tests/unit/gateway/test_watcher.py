@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.gateway.slices import Slices
-from headgate.gateway.watcher import SLOW_NS, WINDOW_S, Watcher
+from headgate.gateway.loop.slices import Slices
+from headgate.gateway.loop.watcher import SLOW_NS, WINDOW_S, Watcher
 
 
 class Cpu:

@@ -39,6 +39,6 @@ class Announcer:
                 at = gateway.fronted_at(listener.name)
                 if at:
                     self._log.info("serving", listener=listener.name, at=at)
-            self._log.info("ready", pid=os.getpid(), brokers=sorted(gateway.fronts))
+            self._log.info("ready", pid=os.getpid(), brokers=sorted(gateway.brokers))
         elif gateway.ready:
             self._log.warning("nothing is served yet", why=why, pid=os.getpid())

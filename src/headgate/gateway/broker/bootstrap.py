@@ -19,7 +19,7 @@ from headgate.wire.messages import draft
 
 if TYPE_CHECKING:
     from headgate.config.listeners import Endpoint
-    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.broker.broker import Broker
     from headgate.gateway.gateway_state import GatewayState
 
 log = get_logger("headgate.gateway")
@@ -77,7 +77,7 @@ class BootstrapListener:
         self.endpoint = endpoint
         self.name = endpoint.name
         self._turn = itertools.count()
-        self._next: BrokerFront | None = None  # charged for the next connection
+        self._next: Broker | None = None  # charged for the next connection
         self._waiting: asyncio.TimerHandle | None = None
         self._sock = listen(endpoint.address.host, endpoint.address.port, 128)
         self._pending = pending(self._sock)
@@ -140,9 +140,9 @@ class BootstrapListener:
             if not self._pending.poll(0):
                 return
 
-    def _choose(self) -> BrokerFront | None:
+    def _choose(self) -> Broker | None:
         """Return the next broker in turn, passing over those that can't be reached or are full."""
-        fronts = [f for f in self._gateway.fronts.values() if self.name in f.acceptors]
+        fronts = [f for f in self._gateway.brokers.values() if self.name in f.acceptors]
         alive = [f for f in fronts if time.monotonic() - f.failed_at > _AVOID_S] or fronts
         open_ = [f for f in alive if f.quotas.slot_available(self.name)] or alive
         return open_[next(self._turn) % len(open_)] if open_ else None

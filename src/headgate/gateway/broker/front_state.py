@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.gateway.connection.refusals import Refusals
 from headgate.gateway.log import get_logger, tells_all
-from headgate.gateway.sparing import Sparing
+from headgate.gateway.loop.log_limit import LogLimit
 from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import Plan
     from headgate.gateway.connection.acceptor import Acceptor
@@ -36,7 +36,7 @@ def _left_out(count: int, fields: Mapping[str, Any]) -> None:
 
 class FrontState:
     """
-    What a broker's front has; the arguments are ``BrokerFront``'s.
+    What a broker's front has; the arguments are ``Broker``'s.
 
     Args:
         broker_id: the broker's id.
@@ -59,7 +59,7 @@ class FrontState:
         plans: Mapping[int, Plan],
         buffer: ReadBuffer,
         hangup: HangupWatch,
-        answer: Callable[[Any, ListenerFace, Link, Ask], None],
+        answer: Callable[[Any, BrokerListener, Link, Ask], None],
         start_ms: int,
         address: Callable[[str], str | None] = host_address,
     ) -> None:
@@ -72,7 +72,7 @@ class FrontState:
         self._hangup = hangup
         self._answer = answer
         self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
-        self.faces: dict[str, ListenerFace] = {}
+        self.faces: dict[str, BrokerListener] = {}
         self.acceptors: dict[str, Acceptor] = {}
         self.links: dict[Link, tuple[str, str]] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -80,7 +80,7 @@ class FrontState:
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
         self.ending = False  # it drains: another may front the broker already
         self.failed_at = float("-inf")  # when the broker couldn't be reached, monotonic seconds
-        self.closes = Sparing(_left_out)  # which of them are logged
+        self.closes = LogLimit(_left_out)  # which of them are logged
         self.quotas = ConnectionQuotas(
             (),
             settings.inter_broker_listener_name,

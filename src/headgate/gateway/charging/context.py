@@ -231,7 +231,7 @@ class SessionRules:
 
 
 class Face(Protocol):
-    """What a listener tells its clients; ``front.ListenerFace`` is the one that is used."""
+    """What a listener tells its clients; ``front.BrokerListener`` is the one that is used."""
 
     @property
     def addresses(self) -> AddressBook:

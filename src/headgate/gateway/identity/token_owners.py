@@ -24,7 +24,7 @@ from headgate.gateway.log import get_logger
 from headgate.wire.messages.delegation import USER, DescribedToken
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.gateway_state import GatewayState
 
 log = get_logger("headgate.gateway")
@@ -63,7 +63,7 @@ class TokenOwners:
         found = self._owners.get(token_id)
         return None if found is None else found[0]
 
-    async def find(self, token_id: str, face: ListenerFace) -> None:
+    async def find(self, token_id: str, face: BrokerListener) -> None:
         """
         Have a token's owner known, if the broker tells.
 
@@ -93,7 +93,7 @@ class TokenOwners:
             **{t.token_id: (t.owner_name, t.expires_ms) for t in tokens if t.owner_type == USER},
         }
 
-    async def _ask(self, where: HostPort, face: ListenerFace) -> None:
+    async def _ask(self, where: HostPort, face: BrokerListener) -> None:
         try:
             wait_s = self._asked_s.get(where, -self._interval_s) + self._interval_s
             await asyncio.sleep(max(0.0, wait_s - time.monotonic()))
@@ -120,7 +120,7 @@ class TokenOwners:
             error=problem,
         )
 
-    async def _describe(self, where: HostPort, face: ListenerFace) -> tuple[DescribedToken, ...]:
+    async def _describe(self, where: HostPort, face: BrokerListener) -> tuple[DescribedToken, ...]:
         """Log in where the client will; brokers tell of tokens on such a listener only."""
         _, security, tls = self._gateway.own_way(face.name)
         protocol = SecurityProtocol.SASL_PLAINTEXT

@@ -18,11 +18,11 @@ from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreErro
 from headgate.gateway.broker.limits import static_defaults
 from headgate.gateway.charging.plans import Kind
 from headgate.gateway.log import get_logger
+from headgate.gateway.loop.log_limit import LogLimit
+from headgate.gateway.loop.slices import Slices, Work
 from headgate.gateway.own_answers import broker_settings, draft_answers, mutations
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
-from headgate.gateway.slices import Slices, Work
-from headgate.gateway.sparing import Sparing
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.filter import FilterComponent, match_type_of, matches, validate_filter
@@ -40,8 +40,8 @@ from headgate.wire.messages.denied import RELEASED
 from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.face import ListenerFace
-    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.connection.link import Link
     from headgate.gateway.gateway_state import GatewayState
     from headgate.gateway.session.commands import Ask
@@ -64,7 +64,7 @@ class Answers:
         self.gateway = gateway
         self.slices = slices or Slices()
         self.denials = Denials()
-        self.refusals = Sparing(_left_out)
+        self.refusals = LogLimit(_left_out)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
         self._finishing: set[asyncio.Task[None]] = set()
 
@@ -135,7 +135,7 @@ class Answers:
         except StoreError as error:
             log.warning("audit line lost", error=str(error))
 
-    async def answer(self, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask) -> None:
+    async def answer(self, front: Broker, face: BrokerListener, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""
         try:
             if ask.token_id is not None:

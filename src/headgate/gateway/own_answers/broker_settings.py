@@ -41,11 +41,11 @@ from headgate.wire.messages.denied import RELEASED
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.broker.broker import Broker
     from headgate.gateway.connection.link import Link
+    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
-    from headgate.gateway.slices import Work
 
 log = get_logger("headgate.gateway")
 
@@ -82,7 +82,7 @@ def is_ours(name: str) -> bool:
     return base_setting(name) in BROKER_SETTINGS
 
 
-async def split(answers: Answers, front: BrokerFront, link: Link, ask: Ask) -> None:
+async def split(answers: Answers, front: Broker, link: Link, ask: Ask) -> None:
     """Answer our part of a request, let the broker answer the rest, join the two."""
     describing = ask.plan.key == apis.DESCRIBE_CONFIGS
     if not answers.may_administer(ask.principal):

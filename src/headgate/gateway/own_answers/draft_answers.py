@@ -23,9 +23,9 @@ from headgate.wire.messages.denied import DRAFT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
-    from headgate.gateway.slices import Work
     from headgate.quota.table import QuotaTable
 
 ADMIN_APIS: Final = (

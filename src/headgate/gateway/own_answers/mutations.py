@@ -18,20 +18,20 @@ from headgate.wire import apis
 from headgate.wire.messages import decode_request_steps, decode_response_steps, mutation
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.face import ListenerFace
-    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.connection.link import Link
     from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
-    from headgate.gateway.slices import Work
 
 AT_LEAST: Final = 1
 """Mutations a topic is charged whose partitions nobody can tell."""
 
 
 async def charge(
-    answers: Answers, front: BrokerFront, face: ListenerFace, link: Link, ask: Ask
+    answers: Answers, front: Broker, face: BrokerListener, link: Link, ask: Ask
 ) -> None:
     """Charge a request topic by topic, refuse what is over quota, pass on the rest; in slices."""
     plan = ask.plan
@@ -105,7 +105,7 @@ async def charge(
 
 
 async def _known(
-    gateway: GatewayState, front: BrokerFront, face: ListenerFace, key: int, request: Any
+    gateway: GatewayState, front: Broker, face: BrokerListener, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
     """Find out how many partitions topics have, or get that leave it open, where that matters."""
     if key == apis.CREATE_TOPICS:

@@ -21,8 +21,8 @@ from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.broker.face import ListenerFace
-    from headgate.gateway.broker.front import BrokerFront
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.gateway_state import GatewayState
 
 log = get_logger("headgate.gateway")
@@ -61,7 +61,7 @@ class Topics:
         self._default: tuple[int, float] | None = None
 
     async def partitions(
-        self, front: BrokerFront, face: ListenerFace, refs: Collection[up.TopicRef]
+        self, front: Broker, face: BrokerListener, refs: Collection[up.TopicRef]
     ) -> dict[up.TopicRef, int]:
         """
         Return how many partitions topics have.
@@ -89,7 +89,7 @@ class Topics:
             self._known.popitem(last=False)
         return {ref: found[ref] for ref in refs if ref in found}
 
-    async def default(self, front: BrokerFront, face: ListenerFace) -> int | None:
+    async def default(self, front: Broker, face: BrokerListener) -> int | None:
         """Return ``num.partitions``, what a topic gets that leaves it open; None: unknown."""
         now = time.monotonic()
         if self._default is not None and now < self._default[1]:
@@ -103,8 +103,8 @@ class Topics:
 
     async def _ask(
         self,
-        front: BrokerFront,
-        face: ListenerFace,
+        front: Broker,
+        face: BrokerListener,
         question: Callable[[up.AdminConnection, int], Awaitable[T]],
     ) -> T | None:
         """Ask a broker, then another; None when neither answers in time."""
@@ -124,7 +124,7 @@ class Topics:
                 )
         return None
 
-    def _whom(self, broker_id: int, face: ListenerFace) -> list[tuple[int, HostPort]]:
+    def _whom(self, broker_id: int, face: BrokerListener) -> list[tuple[int, HostPort]]:
         """Return the broker itself and another one; itself again where it is alone."""
         if face.upstream is None:
             return []
@@ -133,7 +133,7 @@ class Topics:
         others = [b for b in cluster.brokers.items() if b[0] != broker_id] if cluster else []
         return [own, others[0] if others else own]
 
-    async def _connect(self, face: ListenerFace, where: HostPort) -> up.AdminConnection:
+    async def _connect(self, face: BrokerListener, where: HostPort) -> up.AdminConnection:
         protocol, security, tls = self._gateway.own_way(face.name)
         return await up.connect(
             where,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.gateway.session.rewrite import AddressBook
 
 
-class FaceParts(NamedTuple):
+class ListenerParts(NamedTuple):
     """
     What of a listener comes from its settings, and changes with them.
 
@@ -36,7 +36,7 @@ class FaceParts(NamedTuple):
     lending: Lending | None
 
 
-class ListenerFace:
+class BrokerListener:
     """
     What one listener name means at one broker.
 
@@ -55,7 +55,7 @@ class ListenerFace:
         name: str,
         upstream: HostPort | None,
         addresses: AddressBook,
-        parts: FaceParts,
+        parts: ListenerParts,
         on_unknown: Callable[[], None] = lambda: None,
         plans: dict[int, Plan] | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class ListenerFace:
         self.plans = plans
         self.take(parts)
 
-    def take(self, parts: FaceParts) -> None:
+    def take(self, parts: ListenerParts) -> None:
         """Put settings in force, for connections from now on."""
         self.settings = parts.settings
         self.make_identity = parts.make_identity

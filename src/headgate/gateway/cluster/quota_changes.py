@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.front import BrokerFront
-    from headgate.gateway.slices import Slices, Work
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.loop.slices import Slices, Work
     from headgate.quota.table import QuotaTable, TableDelta
 
 log = get_logger("headgate.gateway")
@@ -26,7 +26,7 @@ AT_ONCE: Final = 64
 """Changes that are put in force in one go: two milliseconds."""
 
 
-class Requoting:
+class QuotaChanges:
     """
     Puts tables in force on every front, one after the other.
 
@@ -40,7 +40,7 @@ class Requoting:
     def __init__(
         self,
         slices: Slices,
-        fronts: Callable[[], Collection[BrokerFront]],
+        fronts: Callable[[], Collection[Broker]],
         in_force: Callable[[QuotaTable, TableDelta], None],
         clock: Callable[[], int],
     ) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.broker.taking import Taking
+from headgate.gateway.broker.clients import Taking
 from headgate.gateway.connection.acceptor import Acceptor, listen
 from headgate.gateway.connection.transports import GOODBYE_S
 from headgate.metrics.chosen import choose
@@ -22,15 +22,15 @@ from headgate.throttle.registry import EXPIRY_PERIOD_MS
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.face import ListenerFace
-    from headgate.gateway.slices import Work
+    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.loop.slices import Work
     from headgate.quota.key import QuotaType
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
 
 
-class BrokerFront(Taking):
+class Broker(Taking):
     """
     The gateway's side of one upstream broker.
 
@@ -48,7 +48,7 @@ class BrokerFront(Taking):
 
     # --- listeners --------------------------------------------------------------------------
 
-    def open(self, face: ListenerFace, bind: HostPort, now_ms: int) -> tuple[str, int]:
+    def open(self, face: BrokerListener, bind: HostPort, now_ms: int) -> tuple[str, int]:
         """
         Open a listener's port and accept on it.
 

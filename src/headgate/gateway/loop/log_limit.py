@@ -25,7 +25,7 @@ class _Kind:
         self.fields: Mapping[str, Any] = {}
 
 
-class Sparing:
+class LogLimit:
     """
     Decides which lines are written.
 

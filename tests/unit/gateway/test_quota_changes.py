@@ -12,8 +12,8 @@ import pytest
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.requoting import AT_ONCE, Requoting
-from headgate.gateway.slices import Slices
+from headgate.gateway.cluster.quota_changes import AT_ONCE, QuotaChanges
+from headgate.gateway.loop.slices import Slices
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
@@ -60,7 +60,7 @@ class Here:
         ticks = itertools.count()
         front: Any = SimpleNamespace(rules=self.rules)
         self.slices = Slices(2, lambda: next(ticks))  # a step or two to each slice
-        self.requoting = Requoting(
+        self.quota_changes = QuotaChanges(
             self.slices, lambda: [front], lambda table, _: self.in_force.append(table), lambda: NOW
         )
 
@@ -77,8 +77,8 @@ class Here:
 async def test_between_slices_each_client_goes_by_its_old_quota_or_its_new_one() -> None:
     here = Here()
     table, delta = here.table.apply(here.altered(NEW))
-    assert here.requoting.take(table, delta)
-    work = asyncio.ensure_future(here.requoting.work())
+    assert here.quota_changes.take(table, delta)
+    work = asyncio.ensure_future(here.quota_changes.work())
     changed: list[int] = []
     while not work.done():
         await asyncio.sleep(0)
@@ -101,8 +101,8 @@ async def test_a_new_limit_is_known_to_sessions_as_soon_as_it_judges() -> None:
     here.rules.load(QuotaTable({QuotaEntity.of(user="nobody"): {PRODUCER: 1.0}}), NOW)
     table, delta = here.table.apply(here.altered(NEW))
     epoch = here.rules.epoch
-    assert here.requoting.take(table, delta)
-    work = asyncio.ensure_future(here.requoting.work())
+    assert here.quota_changes.take(table, delta)
+    work = asyncio.ensure_future(here.quota_changes.work())
     for _ in range(3):
         await asyncio.sleep(0)
     assert here.rules.epoch > epoch  # every session asks anew for its context
@@ -115,16 +115,16 @@ async def test_tables_that_come_meanwhile_wait_their_turn_small_ones_too() -> No
     first, one = here.table.apply(here.altered(NEW))
     second, two = first.apply(here.altered(3_000.0, 5, 6))
     third, three = second.apply(here.altered(None, 5, 7))
-    assert here.requoting.take(first, one)
-    assert not here.requoting.take(second, two)
-    assert not here.requoting.take(third, three)
+    assert here.quota_changes.take(first, one)
+    assert not here.quota_changes.take(second, two)
+    assert not here.quota_changes.take(third, three)
     assert not here.in_force
-    await here.requoting.work()
+    await here.quota_changes.work()
     assert here.in_force == [first, second, third]
     assert here.bounds() == [500.0 if n in (5, 6) else NEW for n in range(CLIENTS)]
     about = [value for _, user, value in here.journal.lines if user == "u5"]
     assert about == [NEW, 3_000.0, None]
-    assert not here.requoting.take(*third.apply(here.altered(9.0, 0, AT_ONCE)))
+    assert not here.quota_changes.take(*third.apply(here.altered(9.0, 0, AT_ONCE)))
     assert here.bounds()[AT_ONCE - 1] == 9.0
 
 

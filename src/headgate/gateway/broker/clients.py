@@ -23,14 +23,14 @@ _TOO_LATE: Final = "the broker took too long"
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.broker.face import ListenerFace
+    from headgate.gateway.broker.listener import BrokerListener
     from headgate.gateway.identity.lending import Lending
 
 
 class Taking(FrontState):
     """Takes over connections that the quotas have admitted."""
 
-    def accepted(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+    def accepted(self, face: BrokerListener, sock: socket.socket, address: str) -> None:
         """Take over a client's connection that was admitted by the quotas."""
         size_buffers(
             sock,
@@ -41,7 +41,7 @@ class Taking(FrontState):
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open_link(self, face: ListenerFace, sock: socket.socket, address: str) -> None:
+    async def _open_link(self, face: BrokerListener, sock: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
         accepted_ms = time.time_ns() // 1_000_000
         self._numbers += 1
@@ -127,7 +127,7 @@ class Taking(FrontState):
         finally:
             link.tasks.discard(task)
 
-    async def _connect_upstream(self, face: ListenerFace, link: Link) -> None:
+    async def _connect_upstream(self, face: BrokerListener, link: Link) -> None:
         loop = asyncio.get_running_loop()
         where = face.upstream
         if where is None:
@@ -171,7 +171,7 @@ class Taking(FrontState):
         link.upstream_ready()
 
     async def _connect_lent(
-        self, face: ListenerFace, lending: Lending, where: HostPort, link: Link
+        self, face: BrokerListener, lending: Lending, where: HostPort, link: Link
     ) -> None:
         """Go upstream with the credentials lent to an mTLS client's principal."""
         principal = link.session.identity.principal

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 
-from headgate.gateway.watcher import Watcher
+from headgate.gateway.loop.watcher import Watcher
 
 SLICE_NS: Final = 1_000_000
 """A slice ends with the step that takes it so far; no step may take much longer than this."""
