@@ -40,7 +40,7 @@ fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=60 for each target
 package: setup  ## build the wheel; install it with each extra, run what that is for
 	@$(VENV)/python scripts/package.py
 
-lint: setup  ## style, format, strict types, import rules, spelling
+lint: setup  ## style, format, strict types, import rules, spelling, plain words
 	@$(VENV)/python scripts/lint.py
 
 browser: setup  ## a Chromium for tests in a browser, installed when there is none
