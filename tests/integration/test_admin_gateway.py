@@ -22,11 +22,11 @@ from headgate.admin import (
     QuotaEntity,
     QuotaFilter,
 )
-from headgate.admin.connection import Connection
-from headgate.admin.security import Security
 from headgate.cli.kafka_configs.kafka_configs import main
 from headgate.cli.quotas import as_code as quotas_as_code
 from headgate.cli.quotas import history, kafka_quotas
+from headgate.client.connection import Connection
+from headgate.client.security import Security
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway import GatewayThread
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headgate.admin import AdminClient, QuotaEntity
-from headgate.admin.connection import Connection
-from headgate.admin.security import Security
+from headgate.client.connection import Connection
+from headgate.client.security import Security
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway import GatewayThread
 from headgate.quota.alteration import Op, QuotaAlteration

@@ -22,10 +22,10 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query
-from headgate.admin.connection import Connection, api_error
-from headgate.admin.nodes import Address, Nodes
 from headgate.admin.released import ReleasedBackend, cut
-from headgate.admin.security import Security
+from headgate.client.connection import Connection, api_error
+from headgate.client.nodes import Address, Nodes
+from headgate.client.security import Security
 from headgate.errors import ApiError, HeadgateError, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity, canonical_entity_type

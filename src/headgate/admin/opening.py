@@ -106,7 +106,7 @@ def store_settings(config: Mapping[str, str]) -> Settings | None:
     """
     if not config:
         return None
-    from headgate.admin.security import jaas_options
+    from headgate.client.security import jaas_options
     from headgate.config.settings import Settings
 
     found: dict[str, str] = {}

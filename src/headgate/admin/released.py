@@ -12,12 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from headgate.admin import protocol as p
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
 from headgate.admin.backend import Query, effective_values
-from headgate.admin.connection import Connection, api_error, raise_error
-from headgate.admin.nodes import Nodes, is_controller
 from headgate.admin.scram import alter_scram, describe_scram
+from headgate.client.connection import Connection, api_error, raise_error
+from headgate.client.nodes import Nodes, is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
 from headgate.quota.entity import DEFAULT, Default, QuotaEntity
@@ -26,6 +25,7 @@ from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire import apis
+from headgate.wire.messages import admin as p
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.admin.backend import Backend
-from headgate.admin.connection import Connection
-from headgate.admin.nodes import Nodes, connect_first, parse_bootstrap
-from headgate.admin.security import Security
+from headgate.client.connection import Connection
+from headgate.client.nodes import Nodes, connect_first, parse_bootstrap
+from headgate.client.security import Security
 from headgate.wire import apis
 
 

@@ -10,12 +10,12 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.admin import protocol as p
 from headgate.admin.api import ScramUpsertion
-from headgate.admin.connection import Connection, raise_error
-from headgate.admin.nodes import Nodes
+from headgate.client.connection import Connection, raise_error
+from headgate.client.nodes import Nodes
 from headgate.errors import ApiError
 from headgate.quota.alteration import AlterResult
+from headgate.wire.messages import admin as p
 from headgate.wire.sasl_client import HASHES
 
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

@@ -271,7 +271,7 @@ class GatewayState:
     def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.gateway.connection.tls import client_context
+        from headgate.client.tls import client_context
 
         with _of_listener(listener, "headgate.upstream."):
             return client_context(self.settings.for_listener(listener).upstream_ssl)
@@ -280,7 +280,7 @@ class GatewayState:
         """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
         if not protocol.tls:
             return None
-        from headgate.gateway.connection.tls import client_context
+        from headgate.client.tls import client_context
 
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
@@ -302,7 +302,7 @@ class GatewayState:
     def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.gateway.connection.tls import server_context
+        from headgate.client.tls import server_context
 
         own = self.settings.for_listener(listener)
         with _of_listener(listener):

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
+from headgate.client.tls import client_context
 from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
-from headgate.gateway.connection.tls import client_context
 from headgate.gateway.log import get_logger
 from headgate.quota.file import as_yaml
 

@@ -10,8 +10,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from headgate.admin import protocol as p
-from headgate.admin.security import Security
+from headgate.client.security import Security
 from headgate.config.wrong_protocol import Spoken
 from headgate.errors import (
     ApiError,
@@ -22,6 +21,7 @@ from headgate.errors import (
 )
 from headgate.wire import apis
 from headgate.wire.header import build_request, correlation_id, is_flexible, response_body_offset
+from headgate.wire.messages import admin as p
 from headgate.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headgate.wire.messages.sasl import (
     SaslAuthenticateRequest,
@@ -175,7 +175,7 @@ class Connection:
         Send a message and return the answer's.
 
         Args:
-            api_key: an API that :mod:`headgate.admin.protocol` describes.
+            api_key: an API that :mod:`headgate.wire.messages.admin` describes.
             version: one that both sides speak.
             message: its request dataclass.
         """

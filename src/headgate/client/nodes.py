@@ -9,11 +9,11 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from headgate.admin import protocol as p
-from headgate.admin.connection import Connection
-from headgate.admin.security import Security
+from headgate.client.connection import Connection
+from headgate.client.security import Security
 from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
 from headgate.wire import apis
+from headgate.wire.messages import admin as p
 
 T = TypeVar("T")
 Address = tuple[str, int]

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import serialization as made
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from headgate.admin.security import Security
+from headgate.client.security import Security
+from headgate.client.tls import client_context, server_context
+from headgate.client.tls_limits import librdkafka_limits, limit
 from headgate.config import SecurityProtocol, Settings
-from headgate.config.tls_limits import librdkafka_limits, limit
 from headgate.errors import ConfigError
 from headgate.gateway import Gateway
-from headgate.gateway.connection.tls import client_context, server_context
 from headgate.gateway.identity.lending import Lending
 from headgate.store.kafka.security import librdkafka_config, tls_context
 

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from headgate.admin.client_settings import kafka_names
-from headgate.admin.nodes import parse_bootstrap
-from headgate.admin.security import Security, jaas_options
+from headgate.client.nodes import parse_bootstrap
+from headgate.client.security import Security, jaas_options
 from headgate.errors import ConfigError
 
 PLAIN = (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.config.tls_limits import limit
+from headgate.client.tls_limits import limit
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:

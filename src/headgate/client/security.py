@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.config.tls_limits import limit
+from headgate.client.tls_limits import limit
 from headgate.errors import ConfigError
 from headgate.wire.sasl_client import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
 
