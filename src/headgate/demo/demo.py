@@ -25,9 +25,9 @@ from rich.console import Console
 
 from headgate.cli import exit_codes, extras
 from headgate.cli.output import complain
-from headgate.demo import plan
-from headgate.demo.lines import lines_of, scaled, take
-from headgate.demo.view import Line, View
+from headgate.demo import sample
+from headgate.demo.progress import Line, View
+from headgate.demo.quota_ids import lines_of, scaled, take
 from headgate.errors import HeadgateError
 
 MARK: Final = ".headgate-demo"
@@ -131,18 +131,18 @@ class Demo:
 
         self.view.step(1, 'Quotas: the "Sample configuration" of KIP-55, by kafka-configs')
         self.view.say(
-            f"Its figures times {plan.SCALE}, so that two minutes show them. For clientA of user2 "
+            f"Its figures times {sample.SCALE}, so that two minutes show them. For clientA of user2 "
             "the KIP's JSON says 30 for consumers, its prose 20: the JSON counts.", "dim"
         )  # fmt: skip
-        for sample in plan.SAMPLE:
-            command = sample.command(self.store)
+        for quota in sample.SAMPLE:
+            command = quota.command(self.store)
             shown = [word.replace(str(self.place), ".") for word in command]
             self.view.say("$ kafka-configs " + " ".join(shown[:2] + shown[2:]))
             said, status = _captured(lambda words=command: kafka_configs.main(words))
             if status != 0:
                 raise HeadgateError(f"kafka-configs {' '.join(command)} failed: {said.strip()}")
         self.view.say(
-            f"{len(plan.SAMPLE)} entities set in {self.store.replace(str(self.place), '.')}"
+            f"{len(sample.SAMPLE)} entities set in {self.store.replace(str(self.place), '.')}"
         )
 
     # --- 2 ------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Demo:
         """Start Apache Kafka: two brokers on loopback."""
         from headgate.embedded import EmbeddedKafka
 
-        self.kafka = EmbeddedKafka(self.place / "kafka", brokers=plan.BROKERS, users=plan.USERS)
+        self.kafka = EmbeddedKafka(self.place / "kafka", brokers=sample.BROKERS, users=sample.USERS)
         self.kafka.start_all()
         self.stack.callback(self.kafka.stop)
 
@@ -163,12 +163,12 @@ class Demo:
         self.view.step(2, f"A gateway before a real Apache Kafka {self.kafka.version}")
         addresses = self.kafka.broker_addresses
         self.view.say(
-            f"{plan.BROKERS} brokers (KRaft) on loopback: "
+            f"{sample.BROKERS} brokers (KRaft) on loopback: "
             + ", ".join(f"broker {b} at port {a['PLAINTEXT'][1]}" for b, a in addresses.items())
         )
         self.make_topics()
-        ports = free_ports(2 * plan.BROKERS, consecutive=True)
-        plain, sasl = ports[0], ports[plan.BROKERS]
+        ports = free_ports(2 * sample.BROKERS, consecutive=True)
+        plain, sasl = ports[0], ports[sample.BROKERS]
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}",
             "headgate.upstream": self.kafka.bootstrap("PLAINTEXT"),
@@ -176,14 +176,14 @@ class Demo:
                 "SASL_PLAINTEXT"
             ),
             "headgate.upstream.admin.sasl.username": "admin",
-            "headgate.upstream.admin.sasl.password": plan.USERS["admin"],
+            "headgate.upstream.admin.sasl.password": sample.USERS["admin"],
             "headgate.broker.id.min": "1",
-            "headgate.broker.id.max": str(plan.BROKERS),
+            "headgate.broker.id.max": str(sample.BROKERS),
             "headgate.store": self.store,
             "headgate.usage": f"files:{self.place / 'usage'}",
             "headgate.data.dir": str(self.place),
-            "quota.window.num": str(plan.WINDOW_NUM),
-            "quota.window.size.seconds": str(plan.WINDOW_S),
+            "quota.window.num": str(sample.WINDOW_NUM),
+            "quota.window.size.seconds": str(sample.WINDOW_S),
             "super.users": "User:admin",
         }
         config = self.place / "headgate.properties"
@@ -202,14 +202,14 @@ class Demo:
             progress=self.view.say,
         )
         self.servers = {
-            "plain": ",".join(f"127.0.0.1:{plain + i}" for i in range(plan.BROKERS)),
-            "sasl": ",".join(f"127.0.0.1:{sasl + i}" for i in range(plan.BROKERS)),
+            "plain": ",".join(f"127.0.0.1:{plain + i}" for i in range(sample.BROKERS)),
+            "sasl": ",".join(f"127.0.0.1:{sasl + i}" for i in range(sample.BROKERS)),
         }
         self.view.say(
             f"gateway: PLAINTEXT {self.servers['plain']}, SASL_PLAINTEXT {self.servers['sasl']}"
         )
         self.view.say(
-            f"quota window: {plan.WINDOW_NUM} samples of {plan.WINDOW_S} s instead of Kafka's 11, "
+            f"quota window: {sample.WINDOW_NUM} samples of {sample.WINDOW_S} s instead of Kafka's 11, "
             "so that the next step shows several whole cycles", "dim"
         )  # fmt: skip
 
@@ -222,7 +222,7 @@ class Demo:
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
         topics = [
             NewTopic(client.topic + suffix, 1, replica_assignment=[[client.broker]])
-            for client in plan.CLIENTS
+            for client in sample.CLIENTS
             for suffix in ("-in", "-out")
         ]
         for name, made in admin.create_topics(topics, operation_timeout=120).items():
@@ -230,7 +230,7 @@ class Demo:
                 made.result(120)
             except Exception as exc:
                 raise HeadgateError(f"topic {name} can't be made: {exc}") from exc
-        for client in plan.CLIENTS:
+        for client in sample.CLIENTS:
             if not client.saturating:
                 continue
             size = max(100, min(1_000, client.fetch_bytes // 4))
@@ -249,7 +249,9 @@ class Demo:
 
     def load(self) -> None:
         """Let real clients produce and consume through the gateway, and show what they see."""
-        self.view.step(3, f"{2 * len(plan.CLIENTS)} clients (librdkafka) for {self.seconds:.0f} s")
+        self.view.step(
+            3, f"{2 * len(sample.CLIENTS)} clients (librdkafka) for {self.seconds:.0f} s"
+        )
         self.lines = lines_of(self.store)
         process = subprocess.Popen(
             [sys.executable, "-m", "headgate.demo.load"],
@@ -287,8 +289,8 @@ class Demo:
         from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
 
         self.view.step(4, "Accounting by Spark: the gateway's usage events, a real broker's log")
-        windows = ["--quota-window-num", str(plan.WINDOW_NUM),
-                   "--quota-window-size-seconds", str(plan.WINDOW_S)]  # fmt: skip
+        windows = ["--quota-window-num", str(sample.WINDOW_NUM),
+                   "--quota-window-size-seconds", str(sample.WINDOW_S)]  # fmt: skip
         own = ["--requests", str(self.place / "usage"), "--store", self.store,
                "--out", str(self.tables)]  # fmt: skip
         log = ["--requests", str(bundled_log()), "--quotas", str(bundled_quotas()),
@@ -301,7 +303,7 @@ class Demo:
         what_if = ["--requests", str(self.place / "usage"), "--plan", *tried,
                    "--out", str(self.tables), *windows]  # fmt: skip
         prices = self.place / "prices.yaml"
-        prices.write_text(plan.PRICES, encoding="utf-8")
+        prices.write_text(sample.PRICES, encoding="utf-8")
         small = ["--max-request-bytes", "6000", "--min-history-s", "20"]
         storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
         steps: list[tuple[str, str, list[str]]] = [
@@ -340,11 +342,11 @@ class Demo:
 
     def tell(self) -> list[str]:
         """Write the report and print the closing table; returns the figures that are out."""
-        from headgate.demo.close import close
+        from headgate.demo.result import close
         from headgate.pipeline.report import write_report
 
         now = int(time.time() * 1000)
-        window = plan.WINDOW_NUM * plan.WINDOW_S
+        window = sample.WINDOW_NUM * sample.WINDOW_S
         self.view.step(5, "The report")
         main_page = write_report(
             self.tables, self.place / "report.html", generated_ms=now, window_s=window,

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from headgate.demo.plan import CLIENTS, USERS, Client
+from headgate.demo.sample import CLIENTS, USERS, Client
 
 REPORT_S = 0.5
 NAP_S = 0.02

@@ -12,9 +12,9 @@ import confluent_kafka
 import pytest
 
 from headgate.demo import load as demo_load
-from headgate.demo import plan as demo_plan
-from headgate.demo.lines import attained, take
-from headgate.demo.view import Line
+from headgate.demo import sample as demo_plan
+from headgate.demo.progress import Line
+from headgate.demo.quota_ids import attained, take
 
 MESSAGES = 20
 

@@ -11,11 +11,11 @@ from rich.console import Console
 
 import kip_55
 from headgate.demo import demo
-from headgate.demo import plan as demo_plan
-from headgate.demo.close import Row, out_of_bounds
-from headgate.demo.cycles import whole_cycles
-from headgate.demo.lines import attained, lines_of, scaled, take
-from headgate.demo.view import Line, View, live_table, rate_text, spark
+from headgate.demo import sample as demo_plan
+from headgate.demo.progress import Line, View, live_table, rate_text, spark
+from headgate.demo.quota_ids import attained, lines_of, scaled, take
+from headgate.demo.result import Row, out_of_bounds
+from headgate.demo.whole_cycles import whole_cycles
 from headgate.errors import HeadgateError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaType

@@ -9,7 +9,7 @@ import pytest
 from headgate.cli.connecting import with_way_out
 from headgate.cli.kafka_configs import kafka_configs
 from headgate.cli.quotas.kafka_quotas import main, split_list
-from headgate.cli.quotas.text import list_order, value_text
+from headgate.cli.quotas.quota_output import list_order, value_text
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, PRODUCER_SHARES, QuotaKey

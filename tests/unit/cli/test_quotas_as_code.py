@@ -22,7 +22,7 @@ from headgate.cli.quotas.as_code import (
     read_clients,
     schema_text,
 )
-from headgate.cli.quotas.plan_text import human, known_clients
+from headgate.cli.quotas.plan_output import human, known_clients
 from headgate.errors import ApiError, InvalidQuota, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
@@ -391,7 +391,7 @@ def test_where_the_first_half_of_a_split_entity_is_refused_the_second_is_left(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "headgate.cli.quotas.place.open_quota_store", lambda *_, **__: TwoHomes(place.path)
+        "headgate.cli.quotas.quota_home.open_quota_store", lambda *_, **__: TwoHomes(place.path)
     )
     both = {PRODUCER.name: 5, str(PRODUCER_BPS): 9}
     file = place.write(*({"entity": {"user": user}, **both} for user in ("alice", "bob")))

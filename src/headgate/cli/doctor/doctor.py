@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from headgate.cli import exit_codes
-from headgate.cli.doctor.report import Report
+from headgate.cli.doctor.findings import Report
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import connect, entities, run, table_of
-from headgate.cli.quotas.place import add_connection, add_place_flags
-from headgate.cli.quotas.plan_text import entity_path
+from headgate.cli.quotas.plan_output import entity_path
+from headgate.cli.quotas.quota_home import add_connection, add_place_flags
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from headgate.cli.quotas.text import value_text
+from headgate.cli.quotas.quota_output import value_text
 from headgate.config.listeners import WILDCARDS, HostPort
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import Gateway
@@ -26,7 +26,7 @@ from headgate.quota.key import QuotaKey
 from headgate.wire import apis
 
 if TYPE_CHECKING:
-    from headgate.cli.doctor.report import Report
+    from headgate.cli.doctor.findings import Report
     from headgate.config.settings import ClientSecurity, Settings
     from headgate.quota.table import QuotaTable
 

@@ -25,7 +25,7 @@ from headgate.cli.kafka_configs.options import (
     is_java_int,
 )
 from headgate.cli.output import complain, java_double, printable, say
-from headgate.cli.quotas.text import conditions
+from headgate.cli.quotas.quota_output import conditions
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType

@@ -332,7 +332,7 @@ def table_of_store(url: str, config_file: str | None = None) -> QuotaTable:
     Raises:
         ConfigError: it is a file that isn't there.
     """
-    from headgate.cli.quotas.place import open_quota_store
+    from headgate.cli.quotas.quota_home import open_quota_store
 
     scheme, _, path = url.partition(":")
     if scheme == "sqlite" and path.strip("/") and not Path(path).is_file():

@@ -116,7 +116,7 @@ def splits_stream(arguments: argparse.Namespace) -> None:
 def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
     """Return what gives the quotas of the moment; a mistake shows before anything starts."""
     if arguments.store:
-        from headgate.cli.quotas.place import open_quota_store
+        from headgate.cli.quotas.quota_home import open_quota_store
 
         # Once: a cluster's takes a while.
         store = open_quota_store(arguments.store, arguments.command_config)

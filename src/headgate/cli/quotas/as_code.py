@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.place import Place, Refused, add_place
 from headgate.cli.quotas.plan_file import read_plan, write_plan
+from headgate.cli.quotas.quota_home import Place, Refused, add_place
 from headgate.errors import ApiError, ConfigError, HeadgateError, InvalidQuota
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.file import as_yaml, dump_quotas, read_quotas_file
@@ -329,8 +329,8 @@ def _complain(refused: Refused) -> None:
 
 
 def _show(plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
-    from headgate.cli.quotas.plan_text import plan_json, print_plan
-    from headgate.cli.quotas.text import entity_json
+    from headgate.cli.quotas.plan_output import plan_json, print_plan
+    from headgate.cli.quotas.quota_output import entity_json
 
     clients = read_clients(arguments.client, arguments.clients)
     if arguments.json:

@@ -15,9 +15,9 @@ from typing import Any
 from headgate.cli import exit_codes
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.as_code import run
-from headgate.cli.quotas.place import Place, add_place
-from headgate.cli.quotas.plan_text import entity_path
-from headgate.cli.quotas.text import entity_json, number, value_text
+from headgate.cli.quotas.plan_output import entity_path
+from headgate.cli.quotas.quota_home import Place, add_place
+from headgate.cli.quotas.quota_output import entity_json, number, value_text
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
 from headgate.quota.file import dump_quotas

@@ -20,7 +20,7 @@ from headgate.cli.connecting import open_client, with_way_out
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.kafka_configs.values import to_double
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.text import (
+from headgate.cli.quotas.quota_output import (
     conditions,
     effective_lines,
     entity_json,

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headgate.cli.quotas.text import entity_json, number
+from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import dump_quotas

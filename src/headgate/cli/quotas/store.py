@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import run
-from headgate.cli.quotas.place import add_connection, open_quota_store
+from headgate.cli.quotas.quota_home import add_connection, open_quota_store
 from headgate.errors import ConfigError, StoreError
 
 

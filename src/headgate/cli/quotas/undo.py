@@ -14,9 +14,9 @@ from pathlib import Path
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable
 from headgate.cli.quotas.as_code import add_apply, add_shown, carry_out, run
-from headgate.cli.quotas.place import Place, add_place
 from headgate.cli.quotas.plan_file import write_plan
-from headgate.cli.quotas.plan_text import entity_path
+from headgate.cli.quotas.plan_output import entity_path
+from headgate.cli.quotas.quota_home import Place, add_place
 from headgate.errors import ConfigError, StoreMovedOn
 from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
 from headgate.quota.key import QuotaKey

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable
-from headgate.cli.serve.exit import end_process, exit_limit_s
-from headgate.cli.serve.words import Announcer
+from headgate.cli.serve.announcer import Announcer
+from headgate.cli.serve.exit_limit import end_process, exit_limit_s
 from headgate.errors import ConfigError, HeadgateError, StoreError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def supervise(
             "--process-per-broker fronts a cluster that runs on its own; with "
             "headgate.upstream=embedded one process serves all"
         )
-    from headgate.cli.serve.workers import Supervisor
+    from headgate.cli.serve.supervisor import Supervisor
     from headgate.gateway import Gateway
 
     async def run() -> int:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headgate.cli.output import printable
-from headgate.cli.quotas.text import entity_json, number, value_text
+from headgate.cli.quotas.quota_output import entity_json, number, value_text
 from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import Plan

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.cli import exit_codes
-from headgate.cli.serve import workers
-from headgate.cli.serve.exit import exit_limit_s
+from headgate.cli.serve import supervisor as workers
+from headgate.cli.serve.exit_limit import exit_limit_s
 from headgate.config import Settings
 from headgate.metrics.expose import page
 
@@ -39,7 +39,7 @@ def test_the_limit_is_the_drain_and_as_long_again_as_a_worker_may_be_silent() ->
 
 HANGS = """
 import threading
-from headgate.cli.serve.exit import end_process
+from headgate.cli.serve.exit_limit import end_process
 from headgate.gateway.log import set_up
 from headgate.gateway.fleet.watchdog import ExitGuard
 set_up("json")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.serve.words import Announcer
+from headgate.cli.serve.announcer import Announcer
 from headgate.config import Settings
 from headgate.gateway import Gateway, GatewayThread
 from headgate.store import open_store

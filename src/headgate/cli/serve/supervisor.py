@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
-from headgate.cli.serve.exit import exit_limit_s
+from headgate.cli.serve.exit_limit import exit_limit_s
 from headgate.config import load_settings
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.demo import plan
-from headgate.demo.view import Line
+from headgate.demo import sample
+from headgate.demo.progress import Line
 
 
 def lines_of(store_url: str) -> list[Line]:
@@ -23,8 +23,8 @@ def lines_of(store_url: str) -> list[Line]:
     finally:
         store.close()
     found: dict[tuple[str, str], Line] = {}
-    for client in plan.CLIENTS:
-        for what, key in (("produce", plan.PRODUCE), ("fetch", plan.FETCH)):
+    for client in sample.CLIENTS:
+        for what, key in (("produce", sample.PRODUCE), ("fetch", sample.FETCH)):
             effective = resolve(table, client.name, client.client_id, QuotaKey.parse(key))
             at = (effective.quota_id, what)
             if at not in found:
@@ -41,7 +41,7 @@ def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
     acks: dict[tuple[str, str], float] = {}
     for place, role, *figures, ack_ms in report["rows"]:
         sent, told_ms, told, _longest, errors, meant, messages = figures
-        key = (_quota_id(plan.CLIENTS[place], lines), role)
+        key = (_quota_id(sample.CLIENTS[place], lines), role)
         total = sums.setdefault(key, [0, 0, 0, 0, 0, 0])
         for i, value in enumerate((sent, told_ms, told, errors, meant, messages)):
             total[i] += value
@@ -66,7 +66,7 @@ def attained(lines: Sequence[Line]) -> tuple[float, float]:
     return (sent / meant if meant else 0.0), max((ln.slowest_ack_ms for ln in free), default=0.0)
 
 
-def _quota_id(client: plan.Client, lines: dict[tuple[str, str], Line]) -> str:
+def _quota_id(client: sample.Client, lines: dict[tuple[str, str], Line]) -> str:
     pair = f"{client.name}:{client.client_id}"
     return pair if (pair, "produce") in lines else f"{client.name}:"
 

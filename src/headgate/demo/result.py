@@ -15,10 +15,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from headgate.demo import plan
-from headgate.demo.cycles import whole_cycles
-from headgate.demo.lines import attained
-from headgate.demo.view import Line, View, rate_text
+from headgate.demo import sample
+from headgate.demo.progress import Line, View, rate_text
+from headgate.demo.quota_ids import attained
+from headgate.demo.whole_cycles import whole_cycles
 
 NEAR = 0.05
 """How near its quota a saturated client's mean over whole cycles has to be (issue: 5 %)."""
@@ -172,7 +172,7 @@ def rows_of(tables: Path, lines: Sequence[Line]) -> list[Row]:
                "decided_throttle_time_ms"]  # fmt: skip
     read = ds.dataset(tables / "replay", format="parquet").to_table(columns=columns)
     read = read.sort_by([("record_ms", "ascending")])
-    kinds = {plan.PRODUCE: "produce", plan.FETCH: "fetch"}
+    kinds = {sample.PRODUCE: "produce", sample.FETCH: "fetch"}
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for event in read.to_pylist():
         if event["quota_type"] in kinds:
@@ -190,7 +190,7 @@ def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
     amounts = [event["amount"] for event in events]
     cycles, rate = 0, sum(amounts) / max(1.0, (times[-1] - times[0]) / 1000)
     if line.saturating and line.quota:
-        whole = whole_cycles(times, amounts, plan.WINDOW_NUM * plan.WINDOW_S * 1000)
+        whole = whole_cycles(times, amounts, sample.WINDOW_NUM * sample.WINDOW_S * 1000)
         if whole.rate is not None:
             cycles, rate = whole.count, whole.rate
     told = [event["logged_throttle_time_ms"] or 0 for event in events]
@@ -247,7 +247,7 @@ def sentences(rows: Sequence[Row], figures: dict[str, float]) -> list[str]:
         f"Replayed by Spark: {figures['events'] - figures['replay_differs']:.0f} of "
         f"{figures['events']:.0f} decisions are the gateway's to the millisecond.",
     ]
-    equal = figures.get(f"log_{plan.PRODUCE}.equal_decisions_share")
+    equal = figures.get(f"log_{sample.PRODUCE}.equal_decisions_share")
     if equal is not None:
         said.append(
             f"On the real broker's log {equal:.1%} of the produce decisions are the broker's own; "
