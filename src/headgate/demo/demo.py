@@ -131,8 +131,8 @@ class Demo:
 
         self.view.step(1, 'Quotas: the "Sample configuration" of KIP-55, by kafka-configs')
         self.view.say(
-            f"Its figures times {sample.SCALE}, so that two minutes show them. For clientA of user2 "
-            "the KIP's JSON says 30 for consumers, its prose 20: the JSON counts.", "dim"
+            f"Its figures times {sample.SCALE}, so that two minutes show them. For clientA of "
+            "user2 the KIP's JSON says 30 for consumers, its prose 20: the JSON counts.", "dim"
         )  # fmt: skip
         for quota in sample.SAMPLE:
             command = quota.command(self.store)
@@ -209,8 +209,8 @@ class Demo:
             f"gateway: PLAINTEXT {self.servers['plain']}, SASL_PLAINTEXT {self.servers['sasl']}"
         )
         self.view.say(
-            f"quota window: {sample.WINDOW_NUM} samples of {sample.WINDOW_S} s instead of Kafka's 11, "
-            "so that the next step shows several whole cycles", "dim"
+            f"quota window: {sample.WINDOW_NUM} samples of {sample.WINDOW_S} s instead of Kafka's "
+            "11, so that the next step shows several whole cycles", "dim"
         )  # fmt: skip
 
     def make_topics(self) -> None:
