@@ -254,7 +254,7 @@ def conversation(data: bytes) -> None:
     """Any client and any broker, in any pieces and order: served or closed with a reason."""
     if len(data) < 2:
         return
-    rules = Enforcement(_SETTINGS, 1, _START_MS, NO_JOURNAL)
+    rules = Enforcement(_SETTINGS, 1, lambda: _START_MS, NO_JOURNAL)
     rules.load(_TABLES[data[0] % len(_TABLES)], _START_MS)
     context = AuthenticationContext("L", "SASL_PLAINTEXT" if data[1] & 1 else "PLAINTEXT", "::1")
     owners = {"t": "owner"}

@@ -104,8 +104,7 @@ class World:
             "headgate.broker.id.max": "1",
         }
         self.settings = Settings.from_properties({**given, **(properties or {})})
-        self.rules = Enforcement(self.settings, 1, START_MS, journal)
-        self.rules.clock = lambda: self.now_ms
+        self.rules = Enforcement(self.settings, 1, lambda: self.now_ms, journal)
         self.table = QuotaTable.of(quotas)
         self.rules.load(self.table, START_MS)
         self._events: list[tuple[int, int, Callable[[], None]]] = []

@@ -231,7 +231,7 @@ def quota_ids(count: int, connections: int) -> dict[str, float]:
         }
     )
     now = time.time_ns() // 1_000_000
-    rules = Enforcement(settings, 1, now)
+    rules = Enforcement(settings, 1, lambda: now)
     users = [f"user{n}" for n in range(count)]
     rules.load(QuotaTable.of({QuotaEntity.of(user=u): {PRODUCER: 1e12} for u in users}), now)
     plans = build_plans()

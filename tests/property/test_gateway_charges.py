@@ -185,9 +185,8 @@ class Gateway(RuleBasedStateMachine):
         )
         self.now = self.latest = START_MS
         self.book = Book(self)
-        self.rules = Enforcement(settings, 1, START_MS, self.book)
-        self.rules.clock = lambda: self.now
-        fresh = Enforcement(settings, 1, START_MS).managers
+        self.rules = Enforcement(settings, 1, lambda: self.now, self.book)
+        fresh = Enforcement(settings, 1, lambda: START_MS).managers
         self.again = {k.name: fresh.by_key[k] for k in (PRODUCER, PRODUCER_BPS)}
         self.table = QuotaTable.of({}, version=0)
         self.clients: list[Client] = []

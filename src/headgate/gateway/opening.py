@@ -175,7 +175,7 @@ class Opening(GatewayState):
     def _make_front(self, broker_id: int) -> Broker:
         now = now_ms()
         meters = Meters()
-        rules = Enforcement(self.settings, broker_id, now, self.journal, meters)
+        rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters)
         rules.load(self.coming, now)
         assert self._hangup is not None
         front = Broker(

@@ -166,7 +166,7 @@ def gateway() -> Callable[..., Setup]:
                 **(properties or {}),
             }
         )
-        rules = Enforcement(settings, 1, START_MS, journal)
+        rules = Enforcement(settings, 1, lambda: START_MS, journal)
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
             rules,

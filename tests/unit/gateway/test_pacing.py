@@ -106,7 +106,7 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
     setup = gateway()
     rules = {}
     for broker in (1, 2):
-        rules[broker] = Enforcement(setup.settings, broker, START_MS, NO_JOURNAL)
+        rules[broker] = Enforcement(setup.settings, broker, lambda: START_MS, NO_JOURNAL)
         rules[broker].managers.produce_bps.set_brokers(2, START_MS)
         rules[broker].load(table, START_MS)
     busy, idle = (

@@ -48,7 +48,7 @@ class Here:
             }
         )
         self.journal = Written()
-        self.rules = Enforcement(settings, 1, NOW, self.journal)
+        self.rules = Enforcement(settings, 1, lambda: NOW, self.journal)
         self.table = QuotaTable({QuotaEntity.of(user=DEFAULT): {PRODUCER: 500.0}})
         if quotas is not None:
             self.table, _ = self.table.apply(self.altered(quotas))

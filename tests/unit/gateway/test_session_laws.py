@@ -45,7 +45,7 @@ PLANS = build_plans()
 
 
 def session(quotas: Any = None, settings: Settings = SETTINGS, **options: Any) -> Session:
-    rules = Enforcement(settings, 1, START_MS)
+    rules = Enforcement(settings, 1, lambda: START_MS)
     rules.load(QuotaTable.of(quotas or {}), START_MS)
     made = Session(rules, PLANS, StillIdentity("alice"), StillFace(), **options)
     made.upstream_ready(START_MS)
@@ -226,7 +226,7 @@ class Crowd(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rules = Enforcement(self.settings, 1, START_MS)
+        self.rules = Enforcement(self.settings, 1, lambda: START_MS)
         quotas = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
         self.rules.load(QuotaTable.of(quotas), START_MS)
         self.now = START_MS

@@ -94,8 +94,7 @@ class Talk:
     def begin(self) -> None:
         """Start the gateway anew: managers are empty."""
         journal = UsageJournal(self.kept, 4, 1000)  # type: ignore[arg-type]
-        self.rules = Enforcement(self.settings, 1, self.now, journal)
-        self.rules.clock = lambda: self.now
+        self.rules = Enforcement(self.settings, 1, lambda: self.now, journal)
         self.table = QuotaTable.of(TABLES[0], version=1)
         self.rules.load(self.table, self.now)
         who: Any = SimpleNamespace(principal="", authenticated=True)

@@ -31,8 +31,8 @@ from headgate.wire.messages import fetch as fetch_message
 from headgate.wire.messages import share as share_message
 
 if TYPE_CHECKING:
+    from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.plans import Plan
-    from headgate.gateway.session.state import SessionState
 
 _INT_MAX: Final = 2**31 - 1
 _PRODUCE: Final = PRODUCER.name
@@ -62,7 +62,7 @@ class Enforcement(EnforcementState):
 
     def produce(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -138,7 +138,7 @@ class Enforcement(EnforcementState):
 
     def fetch(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -201,7 +201,7 @@ class Enforcement(EnforcementState):
         if ms > 0 and name in self.managers.active_names:
             self.gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
 
-    def _rest(self, session: SessionState, now_ms: int) -> tuple[str, Throttle]:
+    def _rest(self, session: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
         """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
         rest_ms, key = (0, None) if session.hold is None else session.hold.rest(now_ms)
         if key is None:
@@ -210,7 +210,7 @@ class Enforcement(EnforcementState):
         return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
 
     def held(
-        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, now_ms: int
+        self, session: ClientConnection, context: Context, plan: Plan, waited_ms: int, now_ms: int
     ) -> None:
         """Note how long a fetch was held, in the metrics and in the journal."""
         meters = self.meters
@@ -219,7 +219,12 @@ class Enforcement(EnforcementState):
         self.journal.held(session, context, plan, waited_ms, now_ms)
 
     def unfetch(
-        self, session: SessionState, context: Context, plan: Plan, answer_bytes: int, now_ms: int
+        self,
+        session: ClientConnection,
+        context: Context,
+        plan: Plan,
+        answer_bytes: int,
+        now_ms: int,
     ) -> None:
         """Take a fetch's charge back: its answer was emptied (``headgate.fetch=kafka``)."""
         user, client_id = context.principal, context.client_id
@@ -232,7 +237,7 @@ class Enforcement(EnforcementState):
 
     def request(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -244,7 +249,7 @@ class Enforcement(EnforcementState):
 
     def producer_id(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -256,7 +261,7 @@ class Enforcement(EnforcementState):
 
     def _request_and(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -290,12 +295,12 @@ class Enforcement(EnforcementState):
             context.headroom.time.spent(spent_ns, now_ms)
         return decision
 
-    def _service_ns(self, session: SessionState, plan: Plan, now_ms: int) -> int:
+    def _service_ns(self, session: ClientConnection, plan: Plan, now_ms: int) -> int:
         """Estimate the broker's thread time by how long its answer took; long polls count 0."""
         return 0 if plan.key in _LONG_POLLS else max(now_ms - session.asked_ms, 0) * 1_000_000
 
     def network_time(
-        self, session: SessionState, context: Context, nanos: int, now_ms: int
+        self, session: ClientConnection, context: Context, nanos: int, now_ms: int
     ) -> None:
         """Charge the time it took to send an answer; the next decision sees it."""
         if self.counts_requests:
@@ -324,7 +329,7 @@ class Enforcement(EnforcementState):
 
     def mutated(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         partitions: float,
@@ -345,7 +350,7 @@ class Enforcement(EnforcementState):
         )
 
     def give_back(
-        self, session: SessionState, context: Context, plan: Plan, partitions: int
+        self, session: ClientConnection, context: Context, plan: Plan, partitions: int
     ) -> None:
         """Take back the charge of a topic that the broker refused."""
         now_ms = self.clock()
@@ -359,7 +364,7 @@ class Enforcement(EnforcementState):
 
     def mutation(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,

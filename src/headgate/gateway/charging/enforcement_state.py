@@ -6,12 +6,11 @@ The quotas in force for one broker's clients: managers, contexts, which throttle
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.gateway.charging.context import Context, SessionRules
+from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.headroom import Headroom, IdRoom, Room, TimeRoom, settle
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
@@ -34,7 +33,7 @@ from headgate.throttle.registry import Throttle
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.charging.client import ClientConnection
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.throttle.overrides import Tags
@@ -48,41 +47,51 @@ _MOST_CONTEXTS: Final = 1 << 16
 """Contexts remembered; a client that invents client ids costs a lookup, never memory."""
 
 
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000
-
-
-class EnforcementState(SessionRules):
+class EnforcementState:
     """
     Quotas, managers and contexts of one broker, and the choice of the throttle that counts.
 
     Args:
         settings: windows, static defaults, ``headgate.enforce``, exempt principals.
         broker_id: the upstream broker fronted.
-        start_ms: epoch milliseconds; expiry of idle sensors counts from it.
+        clock: returns epoch milliseconds, for charges made off the session's calls; expiry of idle
+            sensors counts from now on.
         journal: where every charge is written down.
         meters: where throttles told are counted.
 
     Attributes:
-        clock: returns epoch milliseconds, for charges made off the session's calls.
+        broker_id: the upstream broker's.
+        epoch: grows when contexts handed out before may be out of date.
+        counts_requests: request time is charged.
+        counts_mutations: controller mutations are.
+        counts_producer_ids: new producer ids are.
+        empties_fetches: ``headgate.fetch=kafka``: a violating fetch is answered empty and not
+            charged.
+        hold_ms: the longest a fetch is held, ``headgate.fetch.hold.max.ms``.
+        lanes: what connections that closed still owe.
+        gates: of the quota-ids that fetched more than their quota.
+        clock: as given.
     """
 
     def __init__(
         self,
         settings: Settings,
         broker_id: int,
-        start_ms: int,
+        clock: Callable[[], int],
         journal: Journal = NO_JOURNAL,
         meters: Meters | None = None,
     ) -> None:
-        super().__init__(
-            broker_id,
-            empties_fetches=settings.fetch == "kafka",
-            hold_ms=settings.fetch_hold_max_ms,
-        )
+        self.broker_id = broker_id
+        self.epoch = 0
+        self.counts_requests = False
+        self.counts_mutations = False
+        self.counts_producer_ids = False
+        self.empties_fetches = settings.fetch == "kafka"
+        self.hold_ms = settings.fetch_hold_max_ms
         self.journal = journal
         self.meters = Meters() if meters is None else meters
-        self.clock: Callable[[], int] = _wall_clock
+        self.clock = clock
+        start_ms = clock()
         self.managers = Managers(settings, start_ms)
         self.lanes = LaneBook()
         self.gates = Gates(self.managers.owed_ms)
@@ -238,7 +247,7 @@ class EnforcementState(SessionRules):
 
     def _decide(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         now_ms: int,
         request: tuple[str, Throttle],

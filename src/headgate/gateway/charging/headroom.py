@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.gateway.session.state import SessionState
+    from headgate.gateway.charging.client import ClientConnection
 
 LEAST_TIME_NS: Final = 1_000_000
 """Thread time that a request claims at least; one takes some 10 to 100 µs."""
@@ -53,7 +53,7 @@ class Room:
         self.spare = spare
         self.claimed = 0
         self.left = 0.0
-        self.early: dict[SessionState, None] = {}
+        self.early: dict[ClientConnection, None] = {}
 
     def claim(self, units: int) -> bool:
         """Claim units for a complete request; return whether they are sure to fit."""
@@ -189,7 +189,7 @@ class Headroom:
 
     def claim(
         self,
-        session: SessionState,
+        session: ClientConnection,
         size: int,
         producer_ids: Collection[int] | None,
         now_ms: int,

@@ -27,10 +27,12 @@ from headgate.gateway.session.mute import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.gateway.charging.context import Context, Face, Identity, SessionRules
+    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.fetch_gate import GateKey
     from headgate.gateway.charging.headroom import Headroom
     from headgate.gateway.charging.lanes import Lane, LaneKey
+    from headgate.gateway.session.interfaces import Face, Identity
     from headgate.throttle.controller_mutation import MutationQuota
     from headgate.wire.messages import fetch, produce
 
@@ -148,7 +150,7 @@ class SessionState:
 
     def __init__(
         self,
-        rules: SessionRules,
+        rules: Enforcement,
         plans: dict[int, Plan],
         identity: Identity,
         face: Face,
@@ -236,6 +238,11 @@ class SessionState:
     def unanswered(self) -> deque[InFlight]:
         """Requests passed on and not answered yet, oldest first; not to be changed."""
         return self._inflight
+
+    @property
+    def broker_id(self) -> int:
+        """The upstream broker's id."""
+        return self.rules.broker_id
 
     @property
     def in_flight(self) -> int:

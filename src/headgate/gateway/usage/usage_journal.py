@@ -23,10 +23,10 @@ from headgate.usage.packing import NOTHING, PACK, ROW
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
+    from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.context import Context
     from headgate.gateway.charging.managers import Sensors
     from headgate.gateway.charging.plans import Plan
-    from headgate.gateway.session.state import SessionState
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.key import QuotaKey
     from headgate.throttle.registry import Throttle
@@ -85,7 +85,7 @@ class UsageJournal(Journal):
 
     def record(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -148,7 +148,7 @@ class UsageJournal(Journal):
 
     def unchecked(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         quota_type: str,
         t_ms: int,
@@ -179,7 +179,7 @@ class UsageJournal(Journal):
 
     def unrecord(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -207,7 +207,7 @@ class UsageJournal(Journal):
 
     def mutation(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -229,7 +229,7 @@ class UsageJournal(Journal):
 
     def told(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -283,7 +283,7 @@ class UsageJournal(Journal):
 
     def producer_id(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -295,7 +295,7 @@ class UsageJournal(Journal):
         self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
 
     def held(
-        self, session: SessionState, context: Context, plan: Plan, waited_ms: int, t_ms: int
+        self, session: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
     ) -> None:
         """See ``Journal``."""
         origin = self._make(session, context, plan, "held", "consumer_byte_rate", "", "")
@@ -303,7 +303,7 @@ class UsageJournal(Journal):
 
     def _make(
         self,
-        session: SessionState,
+        session: ClientConnection,
         context: Context,
         plan: Plan | None,
         kind: str,
@@ -314,7 +314,7 @@ class UsageJournal(Journal):
         return self._origin(
             kind,
             quota_type,
-            session.rules.broker_id,
+            session.broker_id,
             session.listener,
             user,
             client_id,

@@ -1,0 +1,65 @@
+"""
+A client's connection, as charging sees it: what a session has for whoever charges its requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.fetch_gate import GateKey
+    from headgate.gateway.charging.headroom import Headroom
+    from headgate.gateway.charging.lanes import Lane, LaneKey
+
+
+class HeldFetch(Protocol):
+    """A connection's fetch that may be held at the gates of its quota-ids."""
+
+    def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
+        """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
+        ...
+
+
+class ClientConnection(Protocol):
+    """
+    A client's connection to one broker; ``session.Session`` is the one that is used.
+
+    Attributes:
+        spent_ns: thread time that its next charge has to count; the charge sets it to 0.
+        asked_ms: when the request in flight of a client under a quota was complete, epoch ms.
+        muted_by: the quota type whose throttle is in force or was last; a throttle sets it.
+        early_in: the headroom in which it may have requests that aren't charged yet.
+        client_ip: for the journal.
+        listener: for the journal.
+        connection: for the journal; unique within the worker.
+        origins: the journal's own, kept for as long as the connection is open.
+        origin_seen: the one that the journal used last.
+    """
+
+    spent_ns: int
+    asked_ms: int
+    muted_by: str
+    early_in: Headroom | None
+    client_ip: str
+    listener: str
+    connection: str
+    origins: dict[Any, Any]
+    origin_seen: tuple[Any, ...]
+
+    @property
+    def broker_id(self) -> int:
+        """The upstream broker's id."""
+        ...
+
+    @property
+    def hold(self) -> HeldFetch | None:
+        """Its fetch; None before the first."""
+        ...
+
+    def note_debt(self, key: LaneKey, lane: Lane) -> None:
+        """Note a throttle, to be left behind if the connection closes before it is over."""
+        ...
+
+    def leave_rooms(self, now_ms: int) -> None:
+        """Charge what went early, answered or not."""
+        ...
