@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Face(Protocol):
-    """What a listener tells its clients; ``front.ListenerFace`` is the one that is used."""
+    """What a listener tells its clients; ``broker.listener`` has the one that is used."""
 
     @property
     def addresses(self) -> AddressBook:
