@@ -1,17 +1,19 @@
 """
-The errors of Headgate, by who must act.
+The errors of Headgate, by where the fault lies.
 
 ::
 
     HeadgateError
     ├── InvalidQuota            the caller's input: an entity, key, value or file of quotas
     ├── ConfigError             the operator's file or flags; carries every mistake at once
-    ├── StoreError              a store can't be reached or refused; ``retriable`` says which
-    │   ├── StoreReplaced       another store, an emptied or an older one is where ours was
-    │   └── StoreMovedOn        somebody changed it since what the caller goes by was read
+    ├── StoreError              a store can't be reached, or refused a change; ``retriable`` says
+    │   │                       whether trying again can help
+    │   ├── StoreReplaced       the store at this address isn't the known one, or was emptied, or is
+    │   │                       an older copy of it
+    │   └── StoreMovedOn        the store changed after the caller read it
     ├── ApiError                an answer with one of Kafka's error codes and its text
     ├── RemoteProtocolError     the peer broke the protocol
-    └── LocalProtocolError      we were about to break it
+    └── LocalProtocolError      our own code was about to break it
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class KafkaError(enum.IntEnum):
 
     @property
     def generic_message(self) -> str | None:
-        """Kafka's own text for the code where it sends no particular one (Errors.message)."""
+        """Kafka's text for the code, used where no particular message is given (Errors.message)."""
         return _GENERIC.get(self)
 
 
@@ -72,12 +74,12 @@ class HeadgateError(Exception):
 
 
 class InvalidQuota(HeadgateError, ValueError):
-    """An entity, key, value or quotas file that can't be: says what, where and the way out."""
+    """An entity, key, value or quotas file is invalid; says what, where and the way out."""
 
 
 class ConfigError(HeadgateError):
     """
-    Mistakes in a settings file or in flags, all of them at once.
+    Mistakes in a settings file or in flags, all reported at once.
 
     Args:
         problems: one sentence each, with its line where there is one.
@@ -99,11 +101,11 @@ class StoreError(HeadgateError):
 
 
 class StoreReplaced(StoreError):
-    """Another store, an emptied or an older one is found where the known one was."""
+    """The store at this address isn't the known one, or was emptied, or is an older copy of it."""
 
 
 class StoreMovedOn(StoreError):
-    """A store was changed since the caller read what its change goes by."""
+    """The store changed after the caller read the quotas that its own change is based on."""
 
 
 class ApiError(HeadgateError):
@@ -142,7 +144,7 @@ class ApiError(HeadgateError):
 
 
 class RemoteProtocolError(HeadgateError):
-    """The peer sent what the protocol forbids; its connection is closed and counted."""
+    """The peer sent bytes that the protocol forbids; its connection is closed and counted."""
 
     def __init__(self, message: str, *, reason: str = "malformed") -> None:
         super().__init__(message)
@@ -150,4 +152,4 @@ class RemoteProtocolError(HeadgateError):
 
 
 class LocalProtocolError(HeadgateError):
-    """We were asked to do what the protocol forbids: a mistake of ours."""
+    """Our own code asked for something that the protocol forbids: a bug."""

@@ -1,7 +1,7 @@
 """
 Alterations of quotas, validated with Kafka's own order of checks and texts.
 
-Source: ClientQuotaControlManager.alterClientQuotas (spec resolution.md section 6).
+Source: ClientQuotaControlManager.alterClientQuotas in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class QuotaAlteration(NamedTuple):
 
 class AlterResult(NamedTuple):
     """
-    What became of one entity's alteration.
+    The result of one entity's alteration.
 
     Args:
         entity: as asked.
@@ -77,7 +77,7 @@ def is_ip_literal(name: str) -> bool:
 
 
 def _is_loose_ipv4(name: str) -> bool:
-    """Java also reads ``2130706433`` (127.0.0.1) and ``1.2`` (1.0.0.2)."""
+    """Whether it is a shortened IPv4 form that Java reads: ``2130706433``, ``1.2`` (1.0.0.2)."""
     parts = name.split(".")
     if not 1 <= len(parts) <= 4 or not all(p.isascii() and p.isdigit() for p in parts):
         return False
@@ -93,18 +93,18 @@ def validate(
     """
     Check alterations as Kafka's controller does, all of a request together.
 
-    An entity that occurs twice keeps its first alteration and is reported as an error; a key that
-    occurs twice in one alteration spoils that alteration (both are Kafka's ways).
+    Where an entity occurs twice, its first alteration is applied and the second is an error. An
+    alteration that names a key twice is an error as a whole. Kafka does both.
 
     Args:
         alterations: one per entity.
-        resolvable: whether a host name of an ip entity resolves; the shell that may ask a name
-            server passes its own. Literals alone by default.
+        resolvable: whether the host name of an ip entity resolves. By default only address
+            literals do. A caller that may ask a name server passes its own function.
 
     Returns:
         One result per alteration, and those to apply (in order).
 
-    Source: ClientQuotaControlManager; DESIGN section 3 for keys Kafka lacks.
+    Source: ClientQuotaControlManager; KIP-546 "Units" and KIP-936 for the keys that Kafka lacks.
     """
     results: list[AlterResult] = []
     accepted: list[QuotaAlteration] = []
@@ -154,7 +154,7 @@ def request_error(entity: QuotaEntity) -> ApiError | None:
     """
     Return what is wrong with an entity that is asked about, or None.
 
-    Unlike one that is to carry quotas, a request's may have an empty name (a client that sends no
+    Unlike an entity that is to carry quotas, it may have an empty name (a client that sends no
     client-id) and an address that doesn't resolve.
     """
     named = {kind: name if isinstance(name, Default) else name or "x" for kind, name in entity}
@@ -162,7 +162,7 @@ def request_error(entity: QuotaEntity) -> ApiError | None:
 
 
 def ops_error(entity: QuotaEntity, ops: Iterable[Op]) -> ApiError | None:
-    """Return the first mistake among the ops of one entity, or None. Removals always pass."""
+    """Return the first mistake among the ops of one entity, or None. Removals are always valid."""
     for op in ops:
         error = None if op.value is None else value_error(entity, op.key, op.value)
         if error is not None:
@@ -195,7 +195,7 @@ def value_error(entity: QuotaEntity, key: QuotaKey, value: float) -> ApiError | 
 
 def check_types(entity_types: Iterable[str]) -> None:
     """
-    Refuse types that no entity here has (SEEDS 546-38).
+    Refuse entity types other than user, client-id and ip, as Kafka does (KIP-546).
 
     Raises:
         ApiError: INVALID_REQUEST, with the type's name.

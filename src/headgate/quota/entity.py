@@ -44,7 +44,7 @@ class EntityType(StrEnum):
 
 
 KNOWN_TYPES: Final = frozenset(map(str, EntityType))
-"""What servers and stores here know; others they refuse by name."""
+"""The types that Headgate's servers and stores accept; they refuse any other by its name."""
 
 _JAVA_SPELLINGS = {"USER": "user", "CLIENT_ID": "client-id", "IP": "ip"}
 _ORDER = {"user": 0, "client-id": 1, "ip": 2}
@@ -58,7 +58,7 @@ def canonical_entity_type(entity_type: str) -> str:
     Args:
         entity_type: ``user`` or the Java enum's ``USER``; unknown types pass as they are.
 
-    Source: SEEDS 546-31.
+    Source: KIP-546 "Types Rationale".
     """
     return _JAVA_SPELLINGS.get(entity_type, str(entity_type))
 
@@ -141,7 +141,7 @@ class QuotaEntity:
 
     @property
     def shape(self) -> str:
-        """``user``, ``client-id``, ``user+client-id``, ``ip``: what :data:`KEYS` speaks of."""
+        """``user``, ``client-id``, ``user+client-id``, ``ip``: as :data:`KEYS` lists them."""
         return "+".join(self.types)
 
     @property
@@ -270,13 +270,15 @@ def quota_id(user: str, client_id: str) -> str:
         user: the raw user tag, "" where the user isn't part of it.
         client_id: the client-id tag, "" where it isn't part of it.
 
-    Source: KIP-55 "Quota Identifier"; SEEDS 55-20. Split at the first colon.
+    Split it at the first colon to get the tags back: a sanitised user has none.
+
+    Source: KIP-55 "Quota Identifier".
     """
     return f"{sanitize(user)}:{client_id}"
 
 
 def _java_bucket(text: str) -> int:
-    """Return the HashMap bucket (of 16) in which Java's toString would meet a key."""
+    """Return the key's bucket of 16 in Java's HashMap, whose toString prints bucket by bucket."""
     value = 0
     for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (value * 31 + unit) & 0xFFFFFFFF

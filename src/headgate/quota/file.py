@@ -50,7 +50,7 @@ class QuotasFile(NamedTuple):
         removals: entity and op for every key it sets to null.
         history: changes in time, oldest first.
         mentioned: every entity it names.
-        note: what stands beside the quotas for a program or a reader.
+        note: the file's ``note``, which Headgate keeps and doesn't interpret.
     """
 
     table: QuotaTable
@@ -85,7 +85,7 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
 
     Args:
         text: the file's text.
-        source: what mistakes name as the place.
+        source: the file's name, as error messages give it.
 
     Raises:
         InvalidQuota: one line per mistake, ``source:line: what``.
@@ -100,7 +100,7 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
     return _Reader(source).read(root)
 
 
-# A pair of escapes is one character in JSON and two halves of none in YAML.
+# JSON escapes a character beyond U+FFFF as two surrogates; YAML reads them as two bad characters.
 _JSON_ESCAPE = re.compile(
     r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
@@ -109,10 +109,10 @@ _NOT_PLAIN = re.compile(r"[^ -~\n\r]")
 
 def as_yaml(text: str) -> str:
     """
-    Return JSON as YAML takes it, on the same lines; any other text as it is.
+    Rewrite JSON so that a YAML 1.1 parser reads it, line for line; return other text unchanged.
 
-    YAML 1.1 takes no tabs between things, no pairs of escapes for one character such as an emoji,
-    and reads some characters in quotes as line ends.
+    YAML 1.1 refuses tabs between tokens and surrogate pairs (an emoji's escapes), and takes some
+    characters inside quotes for line ends.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return text
@@ -180,7 +180,7 @@ def _loader() -> type[Any]:
 
 
 class _Reader:
-    """Walks YAML nodes (they know their lines) and gathers mistakes."""
+    """Walks YAML nodes, which know their lines, and collects mistakes."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -189,7 +189,7 @@ class _Reader:
         self.removals: list[tuple[QuotaEntity, Op]] = []
         self.history: list[QuotaEvent] = []
         self.static_defaults: dict[QuotaKey, float] = {}
-        # On which lines an entity's keys are; the entity may stand in several places.
+        # The lines of each entity's keys; an entity may be in the file several times.
         self.lines: dict[QuotaEntity, dict[QuotaKey, int]] = {}
         self.note: Any = None
 
@@ -280,7 +280,7 @@ class _Reader:
                 self.wrong(name_node, f"the name of {entity_type} must be text, or null (default)")
                 return None
         entity = QuotaEntity(entries)
-        # A host name's address is the server's to find; the file only needs a name.
+        # The server resolves host names; here any non-empty name is accepted.
         error = entity_error(entity, resolvable=lambda _: True)
         if error is not None:
             self.wrong(node, str(error))
@@ -370,5 +370,5 @@ class _Reader:
 
 
 _ANY_CLIENT = QuotaEntity.of(client_id=DEFAULT)
-# Kept beside the quotas by tools and people; carry nothing for us.
+# Tools and people keep these beside the quotas; Headgate ignores them.
 _NOTES = frozenset({"note", "quota_window_num", "quota_window_size_seconds", "$schema", "version"})

@@ -1,7 +1,7 @@
 """
 Filters over quota entities: the released exact / default / any, and KIP-546's EXACT / PREFIX.
 
-Source: ClientQuotasImage.describe (spec resolution.md section 7); KIP-546 "Public Interfaces".
+Source: ClientQuotasImage.describe in Apache Kafka; KIP-546 "Public Interfaces".
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FilterComponent(NamedTuple):
 
     Args:
         entity_type: ``user``, ``client-id``, ``ip``, or another.
-        match_type: see :class:`MatchType`; a number is one that no version of Kafka knows, kept
-            so that it can be refused by name.
+        match_type: see :class:`MatchType`. A number is a code that no version of Kafka knows; it
+            is kept so that the refusal can name it.
         match: the name or prefix; None for ``default`` and ``any``.
     """
 
@@ -56,7 +56,7 @@ class FilterComponent(NamedTuple):
             return name is DEFAULT
         if self.match_type is MatchType.PREFIX:
             return isinstance(name, str) and name.startswith(self.match or "")
-        return True  # any: a default counts as specified
+        return True  # any name, and the default
 
 
 class Rule(StrEnum):
@@ -92,7 +92,7 @@ class QuotaFilter(_QuotaFilter):
             return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
         if self.rule == Rule.PREFIX:
             return FilterComponent(str(self.entity_type), MatchType.PREFIX, self.match)
-        if self.match == "":  # QUOTA_ENTITY_NAME_DEFAULT, SEEDS 546-14
+        if self.match == "":  # KIP-546: QUOTA_ENTITY_NAME_DEFAULT
             return FilterComponent(str(self.entity_type), MatchType.DEFAULT)
         return FilterComponent(str(self.entity_type), MatchType.EXACT, self.match)
 

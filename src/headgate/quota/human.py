@@ -29,7 +29,7 @@ _WAYS: Final = {
 
 
 def has_unit(text: str) -> bool:
-    """Whether a value is more than a number, so that :func:`read_value` is asked of it."""
+    """Whether a value isn't a plain number, so that :func:`read_value` must read it."""
     return _FORM.fullmatch(text.strip()) is not None and not text.strip()[-1].isdigit()
 
 
@@ -39,10 +39,10 @@ def read_value(text: str, key: QuotaKey) -> float:
 
     Args:
         text: such as ``10MB/s``.
-        key: whose value; the unit must be one of its kind.
+        key: the quota key that the value is for; the unit must fit it.
 
     Raises:
-        ValueError: it can't be meant so; says what may be written.
+        ValueError: the text isn't a value of this key; says what may be written.
     """
     match = _FORM.fullmatch(text.strip())
     way = _WAYS.get(QuotaUnit(key.units)) if key.units in set(QuotaUnit) else None

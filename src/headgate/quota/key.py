@@ -1,8 +1,8 @@
 """
 Quota keys: a quota type with a unit, which entities may carry them, which values they take.
 
-``KEYS`` is the table. Its sources: KIP-546 "Units" (DESIGN section 3), KIP-612, KIP-936, and
-``QuotaConfig.java`` for types and ranges.
+``KEYS`` is the table. Its sources: KIP-546 "Units", KIP-612, KIP-936, and ``QuotaConfig.java`` for
+types and ranges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class QuotaType(StrEnum):
 
 
 class QuotaUnit(StrEnum):
-    """What the number counts. ``RATE_BPS`` is KIP-546's name of ``bps`` (SEEDS 546-8)."""
+    """What the number counts. ``RATE_BPS`` is KIP-546's name for ``bps``."""
 
     BPS = "bps"
     RATE_BPS = "bps"
@@ -54,7 +54,7 @@ class QuotaKey(_QuotaKey):
     A quota type and its unit.
 
     Unknown types and units can be held, so that the admin client can pass them on and a removal
-    (which Kafka never validates) can name them; ``is_known`` tells.
+    (which Kafka never validates) can name them; ``is_known`` tells them apart.
 
     Source: KIP-546 "Public Interfaces" and "Units".
     """
@@ -71,7 +71,7 @@ class QuotaKey(_QuotaKey):
 
         Args:
             text: a unit left out means the one Kafka enforces; an unknown type without a unit
-                keeps the unit "". Java's spellings (``RATE_BPS``) mean the same (SEEDS 546-31).
+                keeps the unit "". Java's spellings (``RATE_BPS``) mean the same.
         """
         quota_type, colon, units = text.partition(":")
         quota_type = canonical_type(quota_type)

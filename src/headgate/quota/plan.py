@@ -1,5 +1,5 @@
 """
-Plans: what it takes to go from one quota table to another, and why.
+Plans: the changes that turn one quota table into another, and what they mean for clients.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class EffectiveChange(NamedTuple):
 
 class Plan(NamedTuple):
     """
-    The way from the current table to the desired one.
+    The changes that turn the current table into the desired one.
 
     Args:
         changes: what ``apply`` would do, entities in print order.
-        unmentioned: what the current table has and the file doesn't mention; deleted only when
-            pruning.
+        unmentioned: keys that the current table has and the file doesn't mention; they are
+            deleted only with ``prune``.
         current: the table before.
         desired: the table after.
     """
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
     @property
     def removes_most(self) -> bool:
-        """Whether more than half of all values go."""
+        """Whether more than half of all values are removed."""
         return self.removals * 2 > sum(map(len, self.current.entities.values()))
 
     @property
@@ -110,7 +110,7 @@ def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Pl
 
 
 def plan_of(current: QuotaTable, changes: Collection[Change]) -> Plan:
-    """Return the plan of changes that were chosen already."""
+    """Return the plan that makes exactly the given changes."""
     return Plan(tuple(changes), (), current, _apply(current, changes))
 
 
@@ -120,7 +120,7 @@ def _apply(current: QuotaTable, changes: Collection[Change]) -> QuotaTable:
 
 
 def clients_named_by(tables: Iterable[QuotaTable]) -> set[tuple[str, str]]:
-    """Return the pairs of named user and client-id that quotas speak of, for want of known ones."""
+    """Return the named users and client-ids of all quotas, for use where no clients are known."""
     entities: set[QuotaEntity] = set()
     for table in tables:
         entities.update(table.entities)

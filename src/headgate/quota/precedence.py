@@ -26,7 +26,7 @@ class Level(NamedTuple):
         client: the same for the client-id.
         user_tag: whether the quota-id holds the user.
         client_tag: whether the quota-id holds the client-id.
-        shared_by: who shares one budget, in words.
+        shared_by: which clients share one budget, in words.
     """
 
     number: int
@@ -75,7 +75,7 @@ FLAG_OF_SHAPE: Final[dict[str, int]] = {
 
 
 class StaticDefault(NamedTuple):
-    """The source of KIP-55's last resort; prints ``server.properties`` (SEEDS 55-3)."""
+    """The source of KIP-55's last resort; prints ``server.properties``."""
 
     setting: str = "server.properties"
 
@@ -123,7 +123,7 @@ class EffectiveQuota(NamedTuple):
 
     @property
     def quota_id(self) -> str:
-        """The quota-id, ``user2:clientA`` (SEEDS 55-20)."""
+        """The quota-id (KIP-55 "Quota Identifier"), such as ``user2:clientA``."""
         return quota_id(self.user_tag, self.client_tag)
 
 
@@ -131,10 +131,10 @@ def flags_of(table: QuotaTable, key: QuotaKey) -> int:
     """
     Return which shapes of entities have the key: 1 client-id, 2 user, 4 user and client-id.
 
-    A finite static default sets the client-id flag from the start (SEEDS 55-3).
+    A finite static default (``quota.producer.default``) sets the client-id flag from the start.
 
-    Source: ClientQuotaManager.quotaTypesEnabled in 4.x, where a level's flag goes with its last
-        quota.
+    Source: ClientQuotaManager.quotaTypesEnabled in 4.x, which clears a level's flag when its last
+        quota is removed.
     """
     flags = CLIENT_ID_FLAG if key in table.static_defaults else 0
     for shape in table.shapes_for_key(key):
@@ -208,10 +208,10 @@ def resolve(table: QuotaTable, user: str, client_id: str, key: QuotaKey) -> Effe
         client_id: the client-id the request names; a null one is "".
         key: quota type and unit; each key resolves on its own.
 
-    Source: ClientQuotaManager.DefaultQuotaCallback (spec resolution.md sections 1, 2).
+    Source: ClientQuotaManager.DefaultQuotaCallback in Apache Kafka.
     """
     quotas = table.for_key(key)
-    if key == PRODUCER_IDS:  # KIP-936: user and default user only (P2)
+    if key == PRODUCER_IDS:  # KIP-936: user and default user only
         tags = (user, "")
     else:
         tags = select_tags(quotas, flags_of(table, key), user, client_id)
@@ -220,7 +220,7 @@ def resolve(table: QuotaTable, user: str, client_id: str, key: QuotaKey) -> Effe
     found = level_matches(quotas, user, client_id)
     others = [Overridden(entity, limit) for _, entity, limit in found if entity != source]
     static = table.static_defaults.get(key)
-    if static is not None and client_id:  # the last resort is a client-id's; "" has none
+    if static is not None and client_id:  # the client-id "" has no static default
         if source is None and tags == ("", client_id):
             source, value = STATIC_DEFAULT, static
         else:
@@ -305,8 +305,8 @@ class Resolver:
 
     Args:
         table: the quotas; build a new Resolver for a new table.
-        bound: how many answers are kept. 200,000 is twice the entities the scale tests hold, at
-            about 400 bytes each; when full the memory starts anew.
+        bound: how many answers are kept, of about 400 bytes each. 200,000 is twice the number of
+            entities in the scale tests. When it is reached, all are dropped and it fills again.
     """
 
     def __init__(self, table: QuotaTable, bound: int = 200_000) -> None:

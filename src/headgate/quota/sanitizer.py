@@ -14,7 +14,7 @@ from headgate.errors import InvalidQuota
 
 _HEX = frozenset("0123456789abcdefABCDEF")
 _REMEMBERED_LENGTH: Final = 256
-"""Longer names are encoded anew each time: kept, they would take memory without bound."""
+"""Longer names are encoded each time: remembering them would take memory without bound."""
 
 
 def sanitize(name: str) -> str:

@@ -112,7 +112,7 @@ class QuotaTable:
 
         Returns:
             A table whose version is one higher (the same table when nothing changes) and the
-            delta; ops that change nothing leave no trace in it.
+            delta; ops that change nothing aren't in it.
         """
         touched: dict[QuotaEntity, dict[QuotaKey, float]] = {}
         changes: list[Change] = []
@@ -185,7 +185,7 @@ def table_delta(old: QuotaTable, new: QuotaTable) -> TableDelta:
     """Return what changed between two tables, entities in print order."""
     changes: list[Change] = []
     was, now = old.entities, new.entities
-    # Most of a large table is the same on both sides: only what differs is put in order.
+    # Most entities of a large table are the same on both sides: sort only those that differ.
     differing = [e for e, values in now.items() if was.get(e, _EMPTY) != values]
     differing += [e for e in was if e not in now]
     for entity in sorted(differing, key=lambda entity: entity.sort_key):
