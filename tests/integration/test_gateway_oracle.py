@@ -271,9 +271,11 @@ def missed(clients: Mapping[tuple[str, str], Client]) -> list[str]:
     out = []
     for kind in ("producer", "consumer"):
         broker, ours, smooth = (clients[way, kind] for way in WAYS)
+        # Where even the broker's client missed its quota, the machine gave it no time.
+        busy = broker.rate != pytest.approx(QUOTA, rel=0.1)
         held = {
             "rates": ours.rate == pytest.approx(broker.rate, rel=0.1),
-            "rate": ours.rate == pytest.approx(QUOTA, rel=0.15),
+            "rate": ours.rate == pytest.approx(QUOTA, rel=0.15) or busy,
             "time": ours.throttled == pytest.approx(broker.throttled, rel=0.2),
             "waits": broker.throttled > 0,
             "smooth rate": smooth.rate == pytest.approx(QUOTA, rel=0.15),

@@ -135,13 +135,13 @@ def test_936_2_new_producer_ids_are_charged_on_produce_only(
     make_gateway: Make, unique: Unique
 ) -> None:
     gateway = make_gateway(
-        producer__id__quota__window__num="200", producer__id__quota__cache__window__seconds="600"
+        producer__id__quota__window__num="20", producer__id__quota__cache__window__seconds="600"
     )
     bootstrap = gateway.bootstrap("PLAINTEXT")
     name = topic(bootstrap, unique("ids"), 1)
     set_quota(
-        gateway, QuotaEntity.of(user="ANONYMOUS"), {PRODUCER_IDS: 0.01}
-    )  # 2 at once, then 1 in 100 s
+        gateway, QuotaEntity.of(user="ANONYMOUS"), {PRODUCER_IDS: 0.1}
+    )  # 2 at once, then 1 in 10 s
     told = [send(bootstrap, name, 1, **{"enable.idempotence": True}) for _ in range(4)]
     seen = [max(times, default=0) for times in told]
     assert seen[:2] == [0, 0]
