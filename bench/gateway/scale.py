@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from headgate.clock import now_ms
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from relay import free_port, start  # noqa: E402
@@ -230,7 +232,7 @@ def quota_ids(count: int, connections: int) -> dict[str, float]:
             "headgate.broker.id.max": "1",
         }
     )
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     rules = Enforcement(settings, 1, lambda: now)
     users = [f"user{n}" for n in range(count)]
     rules.load(QuotaTable.of({QuotaEntity.of(user=u): {PRODUCER: 1e12} for u in users}), now)

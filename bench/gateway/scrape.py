@@ -23,6 +23,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from headgate.clock import now_ms
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from relay import free_port, start  # noqa: E402
@@ -64,7 +66,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
 
     def charge() -> None:
         produce = gateway.brokers[1].rules.managers.produce
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         for n in range(ids):
             produce.record("ANONYMOUS", f"other-{n:06}", 1_000, now)
 

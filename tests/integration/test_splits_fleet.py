@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import Row
 
+from headgate.clock import now_ms
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
 from headgate.gateway import GatewayThread
 from headgate.pipeline.splits.cluster_splits import Rounds
-from headgate.pipeline.splits.split_stream import now_ms, write_rounds
+from headgate.pipeline.splits.split_stream import write_rounds
 from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import (

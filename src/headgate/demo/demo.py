@@ -25,6 +25,7 @@ from rich.console import Console
 
 from headgate.cli import exit_codes, extras
 from headgate.cli.output import complain
+from headgate.clock import now_ms
 from headgate.demo import sample
 from headgate.demo.progress import Line, View
 from headgate.demo.quota_ids import lines_of, scaled, take
@@ -345,7 +346,7 @@ class Demo:
         from headgate.demo.result import close
         from headgate.pipeline.report import write_report
 
-        now = int(time.time() * 1000)
+        now = now_ms()
         window = sample.WINDOW_NUM * sample.WINDOW_S
         self.view.step(5, "The report")
         main_page = write_report(

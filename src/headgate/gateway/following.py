@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.clock import now_ms
 from headgate.errors import HeadgateError
 from headgate.gateway.broker.limits import connection_limits, ip_rates
-from headgate.gateway.gateway_state import now_ms
 from headgate.gateway.log import get_logger
 from headgate.gateway.opening import Opening
 from headgate.gateway.splits.local import LocalSplits, share_out

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
+from headgate.clock import now_ms
 from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import upstream as up
@@ -61,11 +62,6 @@ _SAID_OF_TLS: Final = (
 
 OWN_PROTOCOL: Final = "headgate.upstream.admin.security.protocol"
 CLIENTS_PROTOCOL: Final = "headgate.upstream.security.protocol"
-
-
-def now_ms() -> int:
-    """Return the wall clock, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 class GatewayError(HeadgateError):

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate.clock import now_ms
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
@@ -17,7 +18,7 @@ from headgate.gateway.broker.broker import Broker
 from headgate.gateway.broker.limits import connection_limits, ip_rates
 from headgate.gateway.broker.listener import BrokerListener, ListenerParts
 from headgate.gateway.charging.enforcement import Enforcement
-from headgate.gateway.gateway_state import GatewayError, GatewayState, now_ms
+from headgate.gateway.gateway_state import GatewayError, GatewayState
 from headgate.gateway.http import HttpListener, Shown
 from headgate.gateway.identity.identity import make_identity
 from headgate.gateway.identity.lending import Lending

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -317,11 +316,6 @@ class QuotaStore(Protocol):
     def close(self) -> None:
         """Stop watches and let go of the home. May be called twice."""
         ...
-
-
-def now_ms() -> int:
-    """Return the wall clock, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def whole(table: QuotaTable) -> TableDelta:

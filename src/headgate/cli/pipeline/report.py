@@ -8,13 +8,13 @@ import argparse
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, say
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 
@@ -115,7 +115,7 @@ def _draw(options: argparse.Namespace) -> int:
         written = write_report(
             options.tables,
             out,
-            generated_ms=int(time.time() * 1000),
+            generated_ms=now_ms(),
             title=options.title,
             window_s=options.window_seconds,
         )

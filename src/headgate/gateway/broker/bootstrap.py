@@ -9,6 +9,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Final
 
+from headgate.clock import now_ms
 from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
 from headgate.gateway.connection.acceptor import accept, listen, pending
 from headgate.gateway.log import get_logger
@@ -119,7 +120,7 @@ class BootstrapListener:
                 return
             if self._next is None:
                 self._next = front
-                delay_ms = front.acceptors[self.name].rate(time.time_ns() // 1_000_000)
+                delay_ms = front.acceptors[self.name].rate(now_ms())
                 if delay_ms > 0:
                     self._wait(delay_ms)
                     return

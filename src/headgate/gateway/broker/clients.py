@@ -9,6 +9,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.clock import now_ms
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream
 from headgate.gateway.broker.front_state import FrontState
@@ -43,7 +44,7 @@ class Taking(FrontState):
 
     async def _open_link(self, face: BrokerListener, sock: socket.socket, address: str) -> None:
         loop = asyncio.get_running_loop()
-        accepted_ms = time.time_ns() // 1_000_000
+        accepted_ms = now_ms()
         self._numbers += 1
         settings = face.settings
         link: Link | None = None
@@ -63,7 +64,7 @@ class Taking(FrontState):
                 listener=face.name,
                 connection=f"{self.broker_id}-{face.name}-{self._numbers}",
             )
-            session.last_ms = time.time_ns() // 1_000_000
+            session.last_ms = now_ms()
             made = Link(
                 session,
                 self._buffer,

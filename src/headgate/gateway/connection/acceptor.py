@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 import select
 import socket
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.clock import now_ms
 from headgate.gateway.log import get_logger
 from headgate.metrics.meters import BlockedMeter
 from headgate.throttle.connection import Outcome, host_address
@@ -34,10 +34,6 @@ MOST_PARKED: Final = 1_000
 waits longest is closed early, for each holds a descriptor."""
 _BATCH: Final = 32
 """Connections taken per turn of the loop, so that a storm doesn't starve those at work."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Acceptor:
@@ -64,7 +60,7 @@ class Acceptor:
         meters: ListenerMeters,
         journal: Journal,
         on_accept: Callable[[socket.socket, str], None],
-        now_ms: Callable[[], int] = _now_ms,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._sock = sock
         self.listener = listener

@@ -12,6 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.clock import now_ms
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
 from headgate.gateway.connection.refusals import DELAYED
 from headgate.gateway.connection.transports import BrokerSide, ClientSide
@@ -39,8 +40,6 @@ LATE_ANSWER_S: Final = 10.0
 brokers wait half a second for records. Until then the connection counts as open."""
 SET_BACK_MS: Final = 10
 """A wall clock further behind than the loop's timers are early was set back meanwhile."""
-
-_wall_ns: Final = time.time_ns
 
 
 class Link:
@@ -92,7 +91,7 @@ class Link:
         self.client = ClientSide(self, buffer)
         self.broker = BrokerSide(self, buffer)
         self.bytes_in = self.bytes_out = 0
-        self.opened_ms = _wall_ns() // 1_000_000
+        self.opened_ms = now_ms()
         self.closed: str | None = None
         self.connected: Callable[[], None] | None = None
         self.tasks: set[Any] = set()
@@ -114,7 +113,7 @@ class Link:
 
     def upstream_ready(self) -> None:
         """The broker's transport is up."""
-        self.session.upstream_ready(_wall_ns() // 1_000_000)
+        self.session.upstream_ready(now_ms())
         self.settle()
 
     def settle(self) -> None:
@@ -238,12 +237,12 @@ class Link:
         if self.closed is None and session.closed is None:
             session.closed = Close(reason, detail)
             session.commands.append(session.closed)
-            session.abandon(_wall_ns() // 1_000_000)
+            session.abandon(now_ms())
             self.settle()
 
     def answer(self, ask: Ask, frame: bytes) -> None:
         """Answer a question ourselves."""
-        self.session.answer(ask, frame, _wall_ns() // 1_000_000)
+        self.session.answer(ask, frame, now_ms())
         self.settle()
 
     def forward(
@@ -255,7 +254,7 @@ class Link:
 
     def resume(self, ask: Ask) -> None:
         """Go on with a client whose token's owner was looked up."""
-        self.session.resume(ask, _wall_ns() // 1_000_000)
+        self.session.resume(ask, now_ms())
         self.settle()
 
     def client_reading(self) -> None:
@@ -286,20 +285,20 @@ class Link:
         """The client's side is full, or was: no answers are read meanwhile."""
         session = self.session
         if session.closed is None:
-            session.stalled(on, _wall_ns() // 1_000_000)
+            session.stalled(on, now_ms())
             if session.commands:
                 asyncio.get_running_loop().call_soon(self.settle)
 
     def _wake_at(self, t_ms: int) -> None:
-        delay_ms = t_ms - _wall_ns() // 1_000_000
+        delay_ms = t_ms - now_ms()
         # The loop's timers have whole milliseconds and may be early by one; the session asks again.
         asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
 
     def _wake(self, t_ms: int) -> None:
         if self.closed is None:
-            now_ms = _wall_ns() // 1_000_000
+            now = now_ms()
             # The loop's own clock is never set and has counted the whole delay.
-            self.session.wake(now_ms, t_ms if t_ms - now_ms > SET_BACK_MS else 0)
+            self.session.wake(now, t_ms if t_ms - now > SET_BACK_MS else 0)
             self.settle()
 
     def lost(self, side: str, exc: Exception | None) -> None:
@@ -319,7 +318,7 @@ class Link:
         session = self.session
         if self.closed is not None or session.gone:
             return
-        if self._waits or not session.client_gone(_wall_ns() // 1_000_000):
+        if self._waits or not session.client_gone(now_ms()):
             self.close("client-gone", detail)
             return
         self._hangup.forget(self)
@@ -339,7 +338,7 @@ class Link:
         self.closed = reason
         if self.session.closed is None:
             self.session.closed = Close(reason, detail)
-            self.session.abandon(_wall_ns() // 1_000_000)
+            self.session.abandon(now_ms())
         self._hangup.forget(self)
         if self._account is not None:
             self._buffer.pool.forget(self._account)

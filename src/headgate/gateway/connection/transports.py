@@ -16,6 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.clock import now_ms
 from headgate.gateway.connection.pool import MINIMUM_BYTES, Kind, Pool
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
 _perf_ns: Final = time.perf_counter_ns
-_wall_ns: Final = time.time_ns
 
 
 class ReadBuffer:
@@ -234,7 +234,7 @@ class ClientSide(_Side):
         session = link.session
         started = _perf_ns() if session.rules.counts_requests else 0
         link.bytes_in += nbytes
-        session.client_data(self.buffer.view[:nbytes], _wall_ns() // 1_000_000)
+        session.client_data(self.buffer.view[:nbytes], now_ms())
         if session.to_broker:
             link.broker.send(session.to_broker)
         if session.commands or session.to_client:
@@ -327,11 +327,11 @@ class BrokerSide(_Side):
         link = self.link
         session = link.session
         started = _perf_ns() if session.rules.counts_requests else 0
-        now_ms = _wall_ns() // 1_000_000
+        now = now_ms()
         link.bytes_out += nbytes
         unanswered = session.unanswered
         before = len(unanswered)
-        session.broker_data(self.buffer.view[:nbytes], now_ms)
+        session.broker_data(self.buffer.view[:nbytes], now)
         if session.to_client:
             link.client.send(session.to_client)
         if session.commands or session.to_broker:
@@ -340,13 +340,13 @@ class BrokerSide(_Side):
             link.weigh()
         if before > MANY_UNANSWERED or self.gathering:
             left = len(unanswered)
-            if left >= MANY_UNANSWERED and before > left and now_ms - self.read_ms <= 1:
+            if left >= MANY_UNANSWERED and before > left and now - self.read_ms <= 1:
                 self.gather(left, nbytes // (before - left))
             elif self.gathering:
                 self.gather(0, 0)
-            self.read_ms = now_ms
+            self.read_ms = now
         if started:
-            session.account_broker(_perf_ns() - started, now_ms)
+            session.account_broker(_perf_ns() - started, now)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""

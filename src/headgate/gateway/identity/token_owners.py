@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.clock import now_ms
 from headgate.config.listeners import HostPort, SecurityProtocol
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
@@ -105,7 +106,7 @@ class TokenOwners:
         except _FAILURES as error:
             self._say(where, face.name, str(error) or type(error).__name__)
         else:
-            self.learn(tokens, time.time_ns() // 1_000_000)
+            self.learn(tokens, now_ms())
 
     def _say(self, where: HostPort, listener: str, problem: str) -> None:
         """Log why a broker doesn't tell: once a minute, however many come with made-up ids."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headgate.clock import now_ms
 from headgate.errors import StoreError, StoreReplaced
 from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot, write_whole
 from headgate.gateway.log import get_logger
@@ -126,15 +126,14 @@ class StoreGuard:
             accepted, until_ms = str(told["store"]), told.get("until_ms")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
-        now_ms = time.time_ns() // 1_000_000
-        if until_ms is not None and now_ms > int(until_ms):
+        if until_ms is not None and now_ms() > int(until_ms):
             with contextlib.suppress(OSError):
                 self._accepted.unlink()
             return False
         if accepted != found.id:
             return False
         if until_ms is None:
-            used = {"store": accepted, "until_ms": now_ms + SHARED_MS}
+            used = {"store": accepted, "until_ms": now_ms() + SHARED_MS}
             try:
                 write_whole(self._accepted, json.dumps(used))
             except OSError:  # as on a full disk: better gone than there for ever

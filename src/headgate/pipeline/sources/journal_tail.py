@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from headgate.clock import now_ms
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -71,7 +73,7 @@ class TailReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, int]:
         """Return how long files are, and the time: every trigger has a batch."""
-        return self._sizes() | {_TICK: time.time_ns() // 1_000_000}
+        return self._sizes() | {_TICK: now_ms()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Bytes]:
         """Return a range per file that has grown."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.sources.compressed import ReadError
@@ -292,8 +293,7 @@ class RolledFiles:
                 tables.add(split.path)
         for path in sorted(tables):
             folder, _, name = path.rpartition("/")
-            now_ms = int(time.time() * 1000)
-            found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms, f"{_TABLE}{path}"))
+            found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms(), f"{_TABLE}{path}"))
 
     def _take_journal(self, split: Split, found: FilesOfRound) -> None:
         from headgate.pipeline.sources.journal_files import journal_file

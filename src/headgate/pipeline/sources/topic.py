@@ -9,13 +9,13 @@ source: the driver asks for offsets, workers read ranges of them; Spark's checkp
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class TopicReader(DataSourceStreamReader):
         }
 
     def _tick(self) -> dict[str, int]:
-        return {_TICK: time.time_ns() // 1_000_000} if self._ticks else {}
+        return {_TICK: now_ms()} if self._ticks else {}
 
     def initialOffset(self) -> dict[str, int]:
         """Return the offsets to begin at: the first that the topic holds, or the end."""

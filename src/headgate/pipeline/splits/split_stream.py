@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.clock import now_ms
 from headgate.errors import ConfigError, StoreError
 from headgate.pipeline.splits.cluster_splits import PERIODS_VALID, SEEN, Rounds, SeenInMessages
 from headgate.pipeline.splits.split_topic import SplitWriter
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 AGAIN_S = 2.0
-
-
-def now_ms() -> int:
-    """Return the wall clock, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def write_rounds(

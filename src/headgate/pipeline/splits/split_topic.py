@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from headgate.clock import now_ms
 from headgate.errors import ConfigError, StoreError
 from headgate.usage import splits as messages
 from headgate.usage.splits import Heartbeat, Split
@@ -63,9 +64,9 @@ class SplitWriter:
         for key, found in _scan(topic, self._config):
             highest = max(highest, found.epoch)
             self._valid_until_ms[key] = found.valid_until_ms
-        now_ms = time.time_ns() // 1_000_000
-        self.epoch = max(highest + 1, now_ms // 1000)
-        self.write([], Heartbeat(self.epoch, now_ms, 0))  # holds no split in force
+        now = now_ms()
+        self.epoch = max(highest + 1, now // 1000)
+        self.write([], Heartbeat(self.epoch, now, 0))  # holds no split in force
 
     def _make_topic(self) -> None:
         from confluent_kafka import KafkaError, KafkaException

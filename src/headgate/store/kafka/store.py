@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from headgate.clock import now_ms
 from headgate.config.settings import ClientSecurity
 from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
@@ -26,7 +27,6 @@ from headgate.store.base import (
     BrokerConfigs,
     HistoryEntry,
     Origin,
-    now_ms,
     resolvable,
 )
 from headgate.store.broker_rules import broker_event

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from headgate.clock import now_ms
 from headgate.errors import StoreError, StoreMovedOn, StoreReplaced
 from headgate.quota.alteration import AlterResult, Validated
 from headgate.quota.entity import QuotaEntity
@@ -26,7 +27,6 @@ from headgate.store.base import (
     BrokerConfigs,
     HistoryEntry,
     Origin,
-    now_ms,
     resolvable,
 )
 from headgate.store.broker_rules import broker_event

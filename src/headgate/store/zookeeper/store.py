@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from headgate.clock import now_ms
 from headgate.config.settings import ZooKeeperSecurity
 from headgate.errors import ApiError, KafkaError, StoreError, StoreReplaced
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
@@ -22,7 +23,6 @@ from headgate.store.base import (
     BrokerConfigs,
     HistoryEntry,
     Origin,
-    now_ms,
     resolvable,
 )
 from headgate.store.identity import StoreIdentity
