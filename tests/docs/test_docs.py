@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import differences
 
 from headgate.cli.main import COMMANDS, load
-from headgate.config.table import SETTINGS
+from headgate.config.settings import SETTINGS
 from headgate.metrics.table import METRICS
 
 ROOT = Path(__file__).parents[2]

@@ -44,7 +44,7 @@ def drawn(profile: str, *modules: str, **environment: str) -> str:
 def test_examples_do_not_depend_on_the_modules_that_are_loaded() -> None:
     alone = drawn("ci")
     assert alone.count("(") > 50
-    assert drawn("ci", "headgate.config.table", "headgate.wire.apis") == alone
+    assert drawn("ci", "headgate.config.settings", "headgate.wire.apis") == alone
 
 
 @pytest.mark.parametrize("profile", ["dev", "nightly"])

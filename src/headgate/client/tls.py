@@ -19,7 +19,7 @@ from headgate.client.tls_limits import limit
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.config.settings import Tls
+    from headgate.config.security import Tls
 
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,

@@ -1,18 +1,26 @@
 """
 One settings file, `headgate.properties`, read into frozen `Settings`.
 
-`table.py` is the list of settings; `properties.py` reads the syntax, `kinds.py` the values,
-`load.py` the whole, with every mistake reported at once; `ports.py` plans which broker is found at
-which port; `reference.py` writes the reference page.
+- `properties`: the syntax of Java's properties files, with line numbers.
+- `kinds`: the kinds of value: text in, value out, and what is wrong in words.
+- `listeners`: what a listener is; addresses and security protocols.
+- `setting`: how a dataclass of settings is a table, a row for each field.
+- `security`: the rows of TLS and of credentials, which several parts have alike.
+- `load`: reads a file by the table; every mistake at once, with its line.
+- `ports`: plans which broker is found at which port.
+- `settings`: every setting with its row; `Settings`, which everything else is given.
+- `reloading`: which settings a running gateway takes over on SIGHUP.
+- `reference`: writes the reference page from the table.
+- `wrong_protocol`: what to say where a port speaks another security protocol.
 """
 
 from __future__ import annotations
 
 from headgate.config.kinds import INT_MAX, LONG_MAX, Password, UsageTarget
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
-from headgate.config.load import load_settings
 from headgate.config.ports import PortPlan
-from headgate.config.settings import ClientSecurity, Settings, Tls, ZooKeeperSecurity
+from headgate.config.security import ClientSecurity, Tls, ZooKeeperSecurity
+from headgate.config.settings import Settings, load_settings
 
 __all__ = [
     "INT_MAX",

@@ -1,19 +1,17 @@
-"""Read `headgate.properties` into frozen settings; every mistake at once, with its line."""
+"""Read `headgate.properties`: each setting's value, or every mistake at once with its line."""
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from headgate.config.kinds import LONG_MAX, UsageTarget
 from headgate.config.listeners import WILDCARDS, Endpoint, HostPort, Listener
 from headgate.config.ports import PortPlan, overlaps
 from headgate.config.properties import Property, parse_properties
-from headgate.config.settings import ClientSecurity, Settings, Tls, ZooKeeperSecurity
-from headgate.config.table import BROKER_ONLY, BY_NAME, SETTINGS, Setting
+from headgate.config.setting import Setting
 from headgate.errors import ConfigError
 
 _PREFIX = "listener.name."
@@ -24,25 +22,47 @@ _CREDENTIALS = (
     "headgate.upstream.shared.",
     "headgate.store.kafka.",
 )
-_NESTED: dict[str, type[Tls | ClientSecurity | ZooKeeperSecurity]] = {
-    "ssl": Tls,
-    "upstream_ssl": Tls,
-    "upstream_admin": ClientSecurity,
-    "upstream_shared": ClientSecurity,
-    "store_kafka": ClientSecurity,
-    "zookeeper": ZooKeeperSecurity,
-}
+_BEGINNINGS: Final = """
+alter. authorizer. auto. background. broker. client. compression. config. controlled.
+controller.listener. controller.quorum. create. default. delegation. delete. early. fetch.
+follower. group. initial. inter.broker.protocol kafka.metrics. leader. log. log4j. message.
+metadata. metric. metrics. min.insync. node.id num. offset. offsets. password. process.roles
+producer.purgatory. queued. remote. replica. replication. request.timeout. reserved. rlmm. rsm.
+security.inter.broker.protocol share. socket.connection. telemetry. transaction. transactional.
+unclean. unstable. zookeeper. plain. scram-sha- oauthbearer. gssapi. sasl.jaas. sasl.kerberos.
+sasl.login. sasl.mechanism. sasl.oauthbearer. sasl.server. ssl.allow. ssl.engine. ssl.keymanager.
+ssl.protocol ssl.provider ssl.secure. ssl.trustmanager.
+"""
+_BROKER_ONLY: Final = tuple(_BEGINNINGS.split())
+"""
+How Kafka's settings begin that mean nothing to a gateway.
+
+A copied server.properties gets a warning for each, not an error.
+"""
 
 
-def load_settings(path: str | Path) -> Settings:
+class Loaded(NamedTuple):
+    """
+    What a file says.
+
+    Args:
+        values: of every setting, by name; defaults filled in.
+        by_listener: what the file gives for one listener, by its lower-case name.
+        made: the fields of `Settings` beyond the table.
+    """
+
+    values: Mapping[str, Any]
+    by_listener: Mapping[str, Mapping[str, Any]]
+    made: Mapping[str, Any]
+
+
+def read_file(path: str | Path, table: Sequence[Setting]) -> Loaded:
     """
     Read a settings file.
 
     Args:
         path: the file, UTF-8.
-
-    Returns:
-        The settings, defaults filled in.
+        table: the settings there are.
 
     Raises:
         ConfigError: the file can't be read, or every mistake in it, in the file's order, each with
@@ -63,60 +83,53 @@ def load_settings(path: str | Path) -> Settings:
             f"{file}: can't be read ({reason}); --config names a file of properties"
         ) from exc
     found, bad = parse_properties(text)
-    return _Loader(found, str(file), [(error.line, str(error)) for error in bad]).settings()
+    return _Reading(table, found, str(file), [(error.line, str(error)) for error in bad]).loaded()
 
 
-def settings_of(properties: Mapping[str, str]) -> Settings:
-    """Build settings from a mapping; see `Settings.from_properties`."""
-    return _Loader([Property(key, value) for key, value in properties.items()], "", []).settings()
+def read_properties(properties: Mapping[str, str], table: Sequence[Setting]) -> Loaded:
+    """Read names and texts as if they stood in a file; see `read_file`."""
+    found = [Property(key, value) for key, value in properties.items()]
+    return _Reading(table, found, "", []).loaded()
 
 
-class _Loader:
-    """One reading of one file: collects values and problems, then builds."""
+class _Reading:
+    """One reading of one file: collects values and problems."""
 
     def __init__(
-        self, properties: Iterable[Property], file: str, problems: list[tuple[int, str]]
+        self,
+        table: Sequence[Setting],
+        properties: Iterable[Property],
+        file: str,
+        problems: list[tuple[int, str]],
     ) -> None:
+        self.table = {setting.name: setting for setting in table}
         self.file = file
         self.problems = problems
         self.warnings: list[tuple[int, str]] = []
         self.lines: dict[str, int] = {}
         self.values: dict[str, Any] = {}
         self.prefixed: dict[str, dict[str, Any]] = {}
-        self.given: set[str] = set()
         for item in properties:
             self._take(item)
 
-    def settings(self) -> Settings:
-        """Build the settings; raises ConfigError with all problems."""
-        complete = {s.name: self.values.get(s.name, s.default) for s in SETTINGS}
-        self._finish(complete)
-        listeners = self._listeners(complete)
-        ports = self._ports(complete, listeners)
-        admin = complete["headgate.admin.listener"]
+    def loaded(self) -> Loaded:
+        """Return what was read; raises ConfigError with all problems."""
+        values = {s.name: self.values.get(s.name, s.default) for s in self.table.values()}
+        self._finish(values)
+        listeners = self._listeners(values)
+        ports = self._ports(values, listeners)
+        admin = values["headgate.admin.listener"]
         self._check_prefixes([*listeners, *([admin.name] if admin else [])])
-        self._check_meaning(complete, listeners)
+        self._check_meaning(values, listeners)
         if self.problems:
             raise ConfigError([self._place(line, text) for line, text in sorted(self.problems)])
-        made = _build(complete)
-        base = dataclasses.replace(
-            made,
-            listener_list=tuple(listeners.values()),
-            ports=ports,
-            warnings=tuple(self._place(line, text) for line, text in sorted(self.warnings)),
-            given=frozenset(self.given),
-        )
-        views = {
-            name.upper(): dataclasses.replace(
-                _build({**complete, **values}),
-                listener_list=base.listener_list,
-                ports=ports,
-                warnings=base.warnings,
-                given=base.given,
-            )
-            for name, values in self.prefixed.items()
+        made = {
+            "listener_list": tuple(listeners.values()),
+            "ports": ports,
+            "warnings": tuple(self._place(line, text) for line, text in sorted(self.warnings)),
+            "given": frozenset(self.lines),
         }
-        return dataclasses.replace(base, by_listener=views)
+        return Loaded(values, self.prefixed, made)
 
     # -- reading one line ------------------------------------------------------------------------
 
@@ -129,7 +142,7 @@ class _Loader:
                 return
         else:
             listener, name, key = "", item.key, item.key
-        setting = BY_NAME.get(name)
+        setting = self.table.get(name)
         if setting is None:
             self._unknown(item, name, listener)
             return
@@ -143,7 +156,6 @@ class _Loader:
             self._problem(item.line, f"{key} is given twice (first on line {self.lines[key]})")
             return
         self.lines[key] = item.line
-        self.given.add(key)
         text = item.value.strip()
         try:
             value = setting.kind.parse(text)
@@ -153,9 +165,9 @@ class _Loader:
         (self.prefixed.setdefault(listener.lower(), {}) if listener else self.values)[name] = value
 
     def _unknown(self, item: Property, name: str, listener: str) -> None:
-        names = [s.name for s in SETTINGS if s.per_listener or not listener]
+        names = [s.name for s in self.table.values() if s.per_listener or not listener]
         near = difflib.get_close_matches(name, names, 1, 0.8)
-        if not near and name.startswith(BROKER_ONLY):
+        if not near and name.startswith(_BROKER_ONLY):
             self.warnings.append(
                 (item.line, f"{item.key} is a broker's setting and has no effect in a gateway")
             )
@@ -166,6 +178,10 @@ class _Loader:
 
     def _problem(self, line: int, text: str) -> None:
         self.problems.append((line, text))
+
+    def _refuse(self, text: str, *names: str) -> None:
+        """Note a mistake at the first of these settings that the file gives."""
+        self._problem(self._line(*names), text)
 
     def _warn(self, text: str, *names: str) -> None:
         self.warnings.append((self._line(*names), text))
@@ -200,10 +216,10 @@ class _Loader:
         if queued is None or queued < 0:
             values["queued.max.request.bytes"] = max(QUEUED_BYTES, largest)
         elif queued < largest:
-            self._problem(
-                self._line("queued.max.request.bytes"),
+            self._refuse(
                 f"queued.max.request.bytes ({queued}) must be larger or equal to "
                 f"socket.request.max.bytes ({largest})",
+                "queued.max.request.bytes",
             )
         for name in ("quota.producer.default", "quota.consumer.default"):
             if values[name] != LONG_MAX:
@@ -231,31 +247,30 @@ class _Loader:
                             "listeners",
                         )
             elif address.host in WILDCARDS:
-                self._problem(
-                    self._line("advertised.listeners"),
+                self._refuse(
                     f"advertised.listeners: {endpoint.name} names no host that clients could reach",
+                    "advertised.listeners",
                 )
             found[endpoint.name] = Listener(
                 endpoint.name, protocols[endpoint.name], endpoint.address, address
             )
         for name in told:
-            self._problem(
-                self._line("advertised.listeners"),
-                f"advertised.listeners: {name} isn't among listeners",
+            self._refuse(
+                f"advertised.listeners: {name} isn't among listeners", "advertised.listeners"
             )
         inter = values["inter.broker.listener.name"]
         if inter is not None and inter.upper() not in {e.name for e in values["listeners"]}:
-            self._problem(
-                self._line("inter.broker.listener.name"),
+            self._refuse(
                 f"inter.broker.listener.name: {inter} isn't among listeners",
+                "inter.broker.listener.name",
             )
         return found
 
     def _no_protocol(self, name: str, endpoint: Endpoint) -> None:
-        self._problem(
-            self._line(name),
+        self._refuse(
             f"{name}: no protocol is known for {endpoint.name}; add {endpoint.name}:PLAINTEXT "
             "(or SSL, SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
+            name,
         )
 
     def _ports(self, values: dict[str, Any], listeners: dict[str, Listener]) -> PortPlan:
@@ -272,29 +287,30 @@ class _Loader:
             for name, value in (("headgate.broker.id.min", low), ("headgate.broker.id.max", high)):
                 if value is None:
                     servers = ",".join(map(str, values["headgate.upstream"]))
-                    self._problem(
-                        self._line("headgate.upstream"),
+                    self._refuse(
                         f"{name} is required with headgate.upstream={servers}; "
                         "or list the ports in headgate.broker.ports",
+                        "headgate.upstream",
                     )
         values["headgate.broker.id.min"] = low = 1 if low is None else low
         values["headgate.broker.id.max"] = high = low if high is None else high
         if high < low:
-            self._problem(
-                self._line("headgate.broker.id.max", "headgate.broker.id.min"),
+            self._refuse(
                 f"headgate.broker.id.max ({high}) is below headgate.broker.id.min ({low})",
+                "headgate.broker.id.max",
+                "headgate.broker.id.min",
             )
             return PortPlan(low, low, listeners, listed)
         if high - low >= 10_000 and len(listed) < len(listeners):
-            self._problem(
-                self._line("headgate.broker.id.max"),
+            self._refuse(
                 f"headgate.broker.id.max: {high - low + 1} brokers need more ports than there are;"
                 " list them in headgate.broker.ports",
+                "headgate.broker.id.max",
             )
             return PortPlan(low, low, listeners, listed)
         plan = PortPlan(low, high, listeners, listed)
         for problem in overlaps(self._uses(values, plan)):
-            self._problem(self._line("listeners", "headgate.broker.id.max"), problem)
+            self._refuse(problem, "listeners", "headgate.broker.id.max")
         return plan
 
     def _listed(self, listener: str) -> dict[int, int]:
@@ -333,18 +349,18 @@ class _Loader:
     def _check_meaning(self, values: dict[str, Any], listeners: Mapping[str, Listener]) -> None:
         for endpoint in values["headgate.bootstrap.listener"]:
             if endpoint.name not in listeners:
-                self._problem(
-                    self._line("headgate.bootstrap.listener"),
+                self._refuse(
                     f"headgate.bootstrap.listener: {endpoint.name} isn't among listeners; "
                     "it takes the settings of the listener it is named after",
+                    "headgate.bootstrap.listener",
                 )
         admin = values["headgate.admin.listener"]
         if admin and admin.name in {endpoint.name for endpoint in values["listeners"]}:
-            self._problem(
-                self._line("headgate.admin.listener"),
+            self._refuse(
                 f"headgate.admin.listener: {admin.name} is among listeners too, and each needs a "
                 "name of its own; call it ADMIN, say, and add ADMIN:PLAINTEXT (or SSL, "
                 "SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map",
+                "headgate.admin.listener",
             )
         elif admin and admin.name not in values["listener.security.protocol.map"]:
             self._no_protocol("headgate.admin.listener", admin)
@@ -353,30 +369,30 @@ class _Loader:
             if listener.protocol.tls and not (
                 own["ssl.keystore.location"] or own["ssl.keystore.certificate.chain"]
             ):
-                self._problem(
-                    self._line("listeners"),
+                self._refuse(
                     f"listener {listener.name} speaks {listener.protocol} and has no certificate; "
                     "set ssl.keystore.location",
+                    "listeners",
                 )
             self._check_own_protocol(values, own, listener)
         if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
-            self._problem(
-                self._line("max.connections.per.ip"),
+            self._refuse(
                 "max.connections.per.ip=0 lets nobody in: "
                 "0 is allowed only with max.connections.per.ip.overrides",
+                "max.connections.per.ip",
             )
         for prefix in _CREDENTIALS:
             self._check_credentials(prefix, values)
         if values["headgate.splits"] == "stream" and values["headgate.upstream"] is None:
-            self._problem(
-                self._line("headgate.splits"),
+            self._refuse(
                 "headgate.splits=stream needs a fleet's own cluster; embedded is local",
+                "headgate.splits",
             )
         usage = values["headgate.usage"]
         if usage is not None and usage.kind == "kafka" and values["headgate.upstream"] is None:
-            self._problem(
-                self._line("headgate.usage"),
+            self._refuse(
                 f"headgate.usage={usage} needs a cluster of its own; with embedded give files:DIR",
+                "headgate.usage",
             )
 
     def _check_own_protocol(
@@ -400,10 +416,10 @@ class _Loader:
         if sasl and values[f"{prefix}sasl.mechanism"] != "OAUTHBEARER":
             for name in ("sasl.username", "sasl.password"):
                 if values[prefix + name] is None:
-                    self._problem(
-                        self._line(f"{prefix}security.protocol"),
+                    self._refuse(
                         f"{prefix}security.protocol={values[f'{prefix}security.protocol']} "
                         f"needs {prefix}{name}",
+                        f"{prefix}security.protocol",
                     )
 
 
@@ -413,24 +429,3 @@ def _store_is_upstream(values: dict[str, Any]) -> bool:
         return False
     hosts = store.removeprefix("kafka://").partition("/")[0].split(",")
     return bool({str(HostPort.parse(host)) for host in hosts} & {str(host) for host in upstream})
-
-
-def _build(values: Mapping[str, Any]) -> Settings:
-    """Put each value where its row's path says."""
-    flat: dict[str, Any] = {}
-    for setting in SETTINGS:
-        _place_value(flat, setting, values[setting.name])
-    for name, kind in _NESTED.items():
-        inner = flat[name]
-        if kind is ClientSecurity:
-            inner["ssl"] = Tls(**inner["ssl"])
-        flat[name] = kind(**inner)
-    return Settings(**flat)
-
-
-def _place_value(flat: dict[str, Any], setting: Setting, value: Any) -> None:
-    *parents, last = setting.path
-    at = flat
-    for parent in parents:
-        at = at.setdefault(parent, {})
-    at[last] = value

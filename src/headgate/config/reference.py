@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from headgate.config.reloading import is_taken
-from headgate.config.table import GROUPS, Setting
+from headgate.config.setting import Setting
+from headgate.config.settings import SETTINGS
 
 _HEAD = """\
 # Settings
@@ -22,19 +25,60 @@ SIGHUP has the file read again and puts those marked **R** in force, for new con
 the files that they name (certificates, credentials) are read again too. Of the others the log says which have changed and
 need a restart.
 
-This page is generated from `headgate.config.table` (`python -m headgate.config.reference docs/reference/settings.md`).
+This page is generated from `headgate.config.settings` (`python -m headgate.config.reference docs/reference/settings.md`).
 """
+
+
+_HEADINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "listeners": ("Listeners",
+        "One port per broker and listener: broker *id* is at the listener's port + id - `headgate.broker.id.min`."),
+    "upstream": ("Upstream",
+        "The cluster in front of which the gateway stands."),
+    "upstream_admin": ("Upstream: the gateway's own work",
+        "Credentials for what the gateway does for itself (discovery, the Kafka store, journal topics). Never lent to a client."),
+    "upstream_shared_enable": ("Upstream: shared credentials",
+        "How clients that authenticate by mTLS go upstream when nothing is mapped to their principal. Unset: they are refused."),
+    "embedded_brokers": ("Embedded Kafka",
+        "The upstream `embedded`: for trying things, tests and the demo."),
+    "quota_window_num": ("Quota windows",
+        "Samples and their length, as on a broker: `num` samples of `size` seconds, the newest of them running."),
+    "quota_producer_default": ("Quota defaults",
+        "KIP-55's last resort, removed from Kafka in 3.0."),
+    "enforce": ("Enforcement",
+        "What the gateway does about a violated quota."),
+    "max_connections": ("Connections",
+        "Limits on connections (KIP-402, KIP-612). All but the three last also change while it runs, through "
+        "`kafka-configs --entity-type brokers`. Like Kafka, a broker-wide value is also the limit of every listener "
+        "without its own."),
+    "super_users": ("Identity",
+        "Who a client is: what quotas are looked up by."),
+    "ssl": ("TLS for clients",
+        "The gateway's side of encrypted listeners."),
+    "store": ("Store",
+        "Where quotas live."),
+    "lease_ttl_ms": ("Leases",
+        "Each broker is fronted by exactly one live worker."),
+    "log_format": ("Logs",
+        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line tells how many were left out, and metrics count all."),
+    "usage": ("Usage journal",
+        "What was charged to whom, for the pipeline."),
+}  # fmt: skip
+"""Title and introduction of each group of the reference, by the field that it begins with."""
 
 
 def settings_page() -> str:
     """Return the reference page as Markdown."""
-    parts = [_HEAD]
-    for group in GROUPS:
-        parts.append(f"## {group.title}\n\n{group.intro}\n")
-        parts.append("| setting | | default | allowed | meaning |\n|---|---|---|---|---|")
-        parts.extend(_row(setting) for setting in group.settings)
-        parts.append("")
-    return "\n".join(parts).rstrip() + "\n"
+    lines = [_HEAD.rstrip()]
+    begun = set()
+    for setting in SETTINGS:
+        field = setting.path[0]
+        if field in _HEADINGS and field not in begun:
+            begun.add(field)
+            title, intro = _HEADINGS[field]
+            lines += [f"\n## {title}\n\n{intro}\n"]
+            lines += ["| setting | | default | allowed | meaning |\n|---|---|---|---|---|"]
+        lines.append(_row(setting))
+    return "\n".join(lines) + "\n"
 
 
 def _row(setting: Setting) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from headgate.config.table import SETTINGS, Setting
-
-if TYPE_CHECKING:
-    from headgate.config.settings import Settings
+from headgate.config.setting import Setting
+from headgate.config.settings import SETTINGS, Settings
 
 _TAKEN: Final = frozenset(
     {

@@ -1,66 +1,35 @@
-"""The frozen settings everything else is given: typed, complete, checked."""
+"""
+Every setting of `headgate.properties`, as data and as what everything else is given: typed,
+frozen, complete.
+
+The parser, the did-you-mean and `docs/reference/settings.md` read the same rows. To add a setting,
+add a field with a row.
+"""
+
+# ruff: noqa: E501, RUF009 - a table's rows read best whole; each is made of a call
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
 
-from headgate.config.kinds import Password, UsageTarget
+from headgate.config import kinds as k
+from headgate.config.kinds import UsageTarget
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
+from headgate.config.load import Loaded, read_file, read_properties
 from headgate.config.ports import PortPlan
+from headgate.config.security import ClientSecurity, Tls, ZooKeeperSecurity
+from headgate.config.setting import Setting, filled, part, row, rows_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """One side's TLS: key store, trust store, versions. Names after Kafka's ``ssl.*``."""
-
-    keystore_location: str | None
-    keystore_type: str
-    keystore_password: Password | None
-    keystore_certificate_chain: str | None
-    keystore_key: Password | None
-    key_password: Password | None
-    truststore_location: str | None
-    truststore_type: str
-    truststore_password: Password | None
-    truststore_certificates: str | None
-    enabled_protocols: tuple[str, ...]
-    cipher_suites: tuple[str, ...]
-    endpoint_identification_algorithm: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSecurity:
-    """Credentials with which the gateway itself calls a cluster."""
-
-    security_protocol: SecurityProtocol
-    sasl_mechanism: str
-    sasl_username: str | None
-    sasl_password: Password | None
-    ssl: Tls
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperSecurity:
-    """How the ZooKeeper store connects; Kafka's ``zookeeper.*``."""
-
-    sasl_username: str | None
-    sasl_password: Password | None
-    session_timeout_ms: int
-    set_acl: bool
-    ssl_enable: bool
-    keystore_location: str | None
-    keystore_password: Password | None
-    truststore_location: str | None
-
-
+# fmt: off
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """
     Everything `headgate.properties` says, defaults filled in.
 
-    A field is a setting of `table.py`: the name without ``headgate.``, dots as underscores.
     Quantities keep the unit of their name.
 
     Attributes beyond the table:
@@ -70,97 +39,219 @@ class Settings:
     """
 
     # Listeners
-    listeners: tuple[Endpoint, ...]
-    advertised_listeners: tuple[Endpoint, ...] | None
-    listener_security_protocol_map: Mapping[str, SecurityProtocol]
-    inter_broker_listener_name: str | None
-    bootstrap_listener: tuple[Endpoint, ...]
-    admin_listener: Endpoint | None
-    http_listener: HostPort | None
-    metrics_quota_ids: int
-    socket_request_max_bytes: int
-    queued_max_request_bytes: int
-    socket_listen_backlog_size: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
+    listeners: tuple[Endpoint, ...] = row("listeners", k.ENDPOINTS, (Endpoint("PLAINTEXT", HostPort("", 9092)),),
+        "Where clients connect.", "Kafka", shown="PLAINTEXT://:9092")
+    advertised_listeners: tuple[Endpoint, ...] | None = row("advertised.listeners", k.ENDPOINTS, None,
+        "The addresses clients are told, moved by broker id like `listeners`. Needed where a listener "
+        "listens on every interface.", "Kafka", shown="`listeners`")
+    listener_security_protocol_map: Mapping[str, SecurityProtocol] = row("listener.security.protocol.map", k.PROTOCOL_MAP,
+        {str(protocol): protocol for protocol in SecurityProtocol},
+        "Protocol of each listener name.", "Kafka")
+    inter_broker_listener_name: str | None = row("inter.broker.listener.name", k.TEXT, None,
+        "The listener that stays open to connections when the broker-wide limits are reached, while there "
+        "is more than one listener.", "KIP-612")
+    bootstrap_listener: tuple[Endpoint, ...] = row("headgate.bootstrap.listener", k.ENDPOINTS, (),
+        "Extra ports that lead to any live broker; each takes the settings of the listener it is named "
+        "after.")
+    admin_listener: Endpoint | None = row("headgate.admin.listener", k.ENDPOINT, None,
+        "Where the KIP-546 draft APIs (48, 49, 50) are served.")
+    http_listener: HostPort | None = row("headgate.http.listener", k.ADDRESS, None,
+        "Where `/metrics`, `/healthz` and `/readyz` are served.")
+    metrics_quota_ids: int = row("headgate.metrics.quota.ids", k.integer(2), 1000,
+        "Quota-ids of each broker and quota type, and addresses, that have series of their own in `/metrics`: the "
+        "busiest, half of the places kept for those that a quota names. All others are shown as one sum.")
+    socket_request_max_bytes: int = row("socket.request.max.bytes", k.integer(1), 104857600,
+        "Longest frame taken from a client; a longer one closes its connection.", "Kafka")
+    # Differs: -1 as queued.max.request.bytes stands for a bound of 128 MiB; in Kafka for none.
+    queued_max_request_bytes: int = row("queued.max.request.bytes", k.long(-1), None,
+        "Most bytes a process holds in memory for all connections together: requests and answers that are collected "
+        "whole, what muted clients have sent already, what waits to be sent. Connections that haven't "
+        "authenticated take an eighth at most. Where it is full nobody is read any further but "
+        "for 8 KiB each, and the largest holder without progress for 5 s is closed. Room for the longest "
+        "frame and a quarter more; for 32 of the longest SASL tokens at once.",
+        "Kafka", shown="134217728, or `socket.request.max.bytes` if that is more")
+    socket_listen_backlog_size: int = row("socket.listen.backlog.size", k.integer(1), 50,
+        "Connections that wait in the kernel's queue, as while accepting is delayed.", "Kafka")
+    # Differs: Kafka's socket buffers are 102400 bytes unless set; Headgate's are the system's.
+    socket_send_buffer_bytes: int = row("socket.send.buffer.bytes", k.integer(-1), -1,
+        "Kernel's send buffer of a client's connection; -1 leaves its size to the system.", "Kafka")
+    socket_receive_buffer_bytes: int = row("socket.receive.buffer.bytes", k.integer(-1), -1,
+        "Kernel's receive buffer of a client's connection; -1 leaves its size to the system.", "Kafka")
     # Upstream
-    upstream: tuple[HostPort, ...] | None
-    """None is embedded."""
-    broker_id_min: int
-    broker_id_max: int
-    broker_ports: Mapping[int, int]
-    upstream_security_protocol: SecurityProtocol | None
-    """None is the listener's own."""
-    upstream_ssl: Tls
-    upstream_credentials_file: str | None
-    upstream_connect_timeout_ms: int
-    upstream_refresh_ms: int
-    upstream_admin: ClientSecurity
-    upstream_shared_enable: bool
-    upstream_shared: ClientSecurity
-    embedded_brokers: int
-    embedded_dir: str
-    data_dir: str
-    # Quota windows and defaults
-    quota_window_num: int
-    quota_window_size_seconds: int
-    controller_quota_window_num: int
-    controller_quota_window_size_seconds: int
-    producer_id_quota_window_num: int
-    producer_id_quota_window_size_seconds: int
-    producer_id_quota_cache_cleanup_scheduler_interval_ms: int
-    producer_id_quota_cache_window_seconds: int
-    quota_producer_default: int
-    quota_consumer_default: int
+    upstream: tuple[HostPort, ...] | None = row("headgate.upstream", k.UPSTREAM, None,
+        "Bootstrap servers of the cluster, or `embedded`: a real Apache Kafka started and stopped with "
+        "the gateway.", per_listener=True, shown="embedded")
+    broker_id_min: int = row("headgate.broker.id.min", k.integer(0), None,
+        "Least broker id: the one at the listeners' own ports.",
+        shown="1 embedded; else required unless `headgate.broker.ports` lists them")
+    broker_id_max: int = row("headgate.broker.id.max", k.integer(0), None,
+        "Greatest broker id that gets a port; a broker above it isn't exposed and is reported.",
+        shown="as many as embedded brokers; else required unless `headgate.broker.ports` lists them")
+    broker_ports: Mapping[int, int] = row("headgate.broker.ports", k.BROKER_PORTS, {},
+        "Port of each broker id, instead of counting from the listener's port.", per_listener=True)
+    upstream_security_protocol: SecurityProtocol | None = row("headgate.upstream.security.protocol", k.PROTOCOL, None,
+        "Protocol in which clients' connections go on to the brokers.", per_listener=True, shown="the listener's")
+    upstream_ssl: Tls = part(Tls, "headgate.upstream.", "the gateway's")
+    upstream_credentials_file: str | None = row("headgate.upstream.credentials.file", k.PATH, None,
+        "A YAML file that says with which SASL credentials or key store each mTLS client goes upstream: "
+        "`credentials: [{principal: alice, sasl.mechanism: PLAIN, sasl.username: …, sasl.password: …}]`.")
+    upstream_connect_timeout_ms: int = row("headgate.upstream.connect.timeout.ms", k.integer(1), 10000,
+        "Longest wait for a broker to accept a connection.")
+    upstream_refresh_ms: int = row("headgate.upstream.refresh.ms", k.integer(100), 30000,
+        "How often the upstream's brokers are looked up, besides when an answer names a new one.")
+    # Upstream: the gateway's own work
+    upstream_admin: ClientSecurity = part(ClientSecurity, "headgate.upstream.admin.", "the gateway's own connections")
+    # Upstream: shared credentials
+    upstream_shared_enable: bool = row("headgate.upstream.shared.enable", k.BOOLEAN, False,
+        "Let mTLS clients without credentials of their own use the ones below.")
+    upstream_shared: ClientSecurity = part(ClientSecurity, "headgate.upstream.shared.", "shared connections")
+    # Embedded Kafka
+    embedded_brokers: int = row("headgate.embedded.brokers", k.integer(1, 9), 1,
+        "Number of brokers.")
+    embedded_dir: str = row("headgate.embedded.dir", k.PATH, None,
+        "Where it keeps its data.", shown="`headgate.data.dir`/kafka")
+    data_dir: str = row("headgate.data.dir", k.PATH, "headgate-data",
+        "Folder for everything that has no place of its own, relative to where the gateway is started.")
+    # Quota windows
+    quota_window_num: int = row("quota.window.num", k.integer(1), 11,
+        "Samples kept for produce, fetch, request and connection quotas.", "Kafka")
+    quota_window_size_seconds: int = row("quota.window.size.seconds", k.integer(1), 1,
+        "Length of each sample.", "Kafka")
+    controller_quota_window_num: int = row("controller.quota.window.num", k.integer(1), 11,
+        "Samples kept for controller mutation quotas.", "Kafka")
+    controller_quota_window_size_seconds: int = row("controller.quota.window.size.seconds", k.integer(1), 1,
+        "Length of each of those samples.", "Kafka")
+    producer_id_quota_window_num: int = row("producer.id.quota.window.num", k.integer(1), 11,
+        "Samples kept for producer-id quotas.", "KIP-936")
+    producer_id_quota_window_size_seconds: int = row("producer.id.quota.window.size.seconds", k.integer(1), 1,
+        "Length of each of those samples.", "KIP-936")
+    producer_id_quota_cache_cleanup_scheduler_interval_ms: int = row(
+        "producer.id.quota.cache.cleanup.scheduler.interval.ms", k.integer(1), 10,
+        "How often users without live producer ids are dropped from the cache; the gateway does it once a "
+        "second at most.", "KIP-936")
+    producer_id_quota_cache_window_seconds: int = row("producer.id.quota.cache.window.seconds", k.integer(1), None,
+        "How long a producer id counts as seen. 1 gives KIP-936's literal rule, which counts every active "
+        "id again each second.", "Headgate (KIP-936 leaves it open)", shown="all samples together")
+    # Quota defaults
+    quota_producer_default: int = row("quota.producer.default", k.long(1), k.LONG_MAX,
+        "Deprecated, use clients/<default>. Bytes per second and broker for producers whom no other quota "
+        "reaches.", "KIP-55", shown="9223372036854775807 (none)")
+    quota_consumer_default: int = row("quota.consumer.default", k.long(1), k.LONG_MAX,
+        "Deprecated, use clients/<default>. The same for consumers.", "KIP-55", shown="9223372036854775807 (none)")
     # Enforcement
-    enforce: str
-    quota_rules: str
-    fetch: str
-    fetch_hold_max_ms: int
-    pacing: str
-    pacing_burst_seconds: float
-    pacing_burst_overrides: Mapping[str, float]
-    exempt_principals: frozenset[str]
-    request_time: str
-    unknown_apis: str
-    capacity_producer_byte_rate: float | None
-    capacity_consumer_byte_rate: float | None
-    splits: str
-    splits_period_ms: int
-    splits_topic: str
+    enforce: str = row("headgate.enforce", k.one_of("all", "missing", "observe"), None,
+        "`all` throttles by every quota; `missing` only by those the upstream can't enforce (bps, shares, "
+        "producer ids); `observe` measures and reports, and throttles nobody.",
+        shown="all; missing if the store is the fronted cluster")
+    quota_rules: str = row("headgate.quota.rules", k.one_of("4", "3.9"), "4",
+        "Whose way of choosing a client's quota level: in Kafka 4 a level goes with its last quota, in 3.9 "
+        "it stays in use until restart.")
+    fetch: str = row("headgate.fetch", k.one_of("deliver", "kafka"), "deliver",
+        "`deliver` gives a violating fetch its records, then mutes, and holds the next ones of its "
+        "quota-id until that is paid; `kafka` empties it as a broker does.")
+    fetch_hold_max_ms: int = row("headgate.fetch.hold.max.ms", k.integer(0), 10000,
+        "The longest a fetch is held; then it is answered empty. Keep it some seconds below the shortest "
+        "request timeout of your consumers.")
+    pacing: str = row("headgate.pacing", k.one_of("kafka", "smooth"), "kafka",
+        "`kafka` throttles by sampled windows, in bursts; `smooth` by token bucket at the same long-run "
+        "rate.")
+    pacing_burst_seconds: float = row("headgate.pacing.burst.seconds", k.double(0, above=True), 1.0,
+        "Seconds' worth of quota a smooth client may send at once.")
+    pacing_burst_overrides: Mapping[str, float] = row("headgate.pacing.burst.overrides", k.BURSTS, {},
+        "The same for single quotas, by the entity they are set for: `users/alice:10,users/<default>:2,"
+        "users/bob/clients/<default>:30`. Names are percent-encoded, as in ZooKeeper's paths.")
+    exempt_principals: frozenset[str] = row("headgate.exempt.principals", k.PRINCIPALS, frozenset(),
+        "Principals that are measured and never throttled.")
+    request_time: str = row("headgate.request.time", k.one_of("gateway", "upstream"), "gateway",
+        "What `request_percentage` charges: the gateway's own time for a request, or the upstream's time "
+        "to answer it without long polls, an estimate.")
+    unknown_apis: str = row("headgate.unknown.apis", k.one_of("hide", "pass"), "hide",
+        "API keys the gateway doesn't know: hidden from clients, or passed through unread.")
+    capacity_producer_byte_rate: float | None = row("headgate.capacity.producer_byte_rate", k.double(0, above=True), None,
+        "Bytes per second of producing a broker can take; `shares` are enforced only if it is set.")
+    capacity_consumer_byte_rate: float | None = row("headgate.capacity.consumer_byte_rate", k.double(0, above=True), None,
+        "The same for consuming.")
+    splits: str = row("headgate.splits", k.one_of("local", "stream"), "local",
+        "Who divides cluster-wide quotas among brokers: this gateway, or `headgate splits` for a fleet.")
+    splits_period_ms: int = row("headgate.splits.period.ms", k.integer(100), 5000,
+        "How often a cluster-wide quota is divided anew; a throttle by it lasts two periods at most.")
+    splits_topic: str = row("headgate.splits.topic", k.TEXT, "__headgate_splits",
+        "Topic the divisions travel in.")
     # Connections
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: Mapping[str, int]
-    max_connection_creation_rate: int
-    connections_max_idle_ms: int
-    connection_failed_authentication_delay_ms: int
-    handshake_timeout_ms: int
+    max_connections: int = row("max.connections", k.integer(0), k.INT_MAX,
+        "Connections per broker, and with a listener's prefix per listener.", "Kafka", True)
+    max_connections_per_ip: int = row("max.connections.per.ip", k.integer(0), k.INT_MAX,
+        "Connections per client address.", "Kafka")
+    max_connections_per_ip_overrides: Mapping[str, int] = row("max.connections.per.ip.overrides", k.COUNTS, {},
+        "The same for single addresses.", "Kafka")
+    max_connection_creation_rate: int = row("max.connection.creation.rate", k.integer(0), k.INT_MAX,
+        "Connections accepted per second; above it accepting is delayed.", "KIP-612", True)
+    connections_max_idle_ms: int = row("connections.max.idle.ms", k.long(-1), 600000,
+        "An idle connection is closed after this long; -1 never. Muted time counts.", "Kafka", True)
+    connection_failed_authentication_delay_ms: int = row("connection.failed.authentication.delay.ms", k.integer(0), 100,
+        "How long a client that the gateway itself refuses waits for the answer and the close; a broker's "
+        "own refusals come as late as that broker sends them. At most a thousand connections of a broker "
+        "wait.", "KIP-306")
+    handshake_timeout_ms: int = row("headgate.handshake.timeout.ms", k.integer(1), 30000,
+        "A connection that hasn't finished TLS and authentication by then is closed.")
     # Identity
-    super_users: frozenset[str]
-    admin_principals: frozenset[str]
-    principal_builder_class: str | None
-    sasl_enabled_mechanisms: tuple[str, ...]
-    sasl_oauthbearer_sub_claim_name: str
-    ssl_client_auth: str
-    ssl_principal_mapping_rules: tuple[str, ...]
-    ssl: Tls
-    # Store, leases, journal
-    store: str
-    store_required: bool
-    store_snapshot: str
-    store_poll_ms: int
-    store_kafka: ClientSecurity
-    zookeeper: ZooKeeperSecurity
-    lease_ttl_ms: int
-    worker_id: str | None
-    worker_hang_timeout_ms: int
-    drain_timeout_ms: int
-    log_format: str
-    usage: UsageTarget
-    usage_batch_ms: int
-    usage_roll_bytes: int
-    usage_retention_bytes: int
+    super_users: frozenset[str] = row("super.users", k.PRINCIPALS, frozenset(),
+        "May read and change quotas through the gateway.", "Kafka")
+    admin_principals: frozenset[str] = row("headgate.admin.principals", k.PRINCIPALS, frozenset(),
+        "May do the same, without being super users of the brokers.")
+    principal_builder_class: str | None = row("principal.builder.class", k.CLASS, None,
+        "A Python class that names a connection's principal, on PLAINTEXT too; given listener, protocol, "
+        "peer address, TLS subject and SASL identity. It is asked for each connection, on the event loop: what "
+        "waits there stops all traffic. What it raises refuses the client, a name of more than 8 KiB too.",
+        "KIP-55", True, shown="Kafka's rules")
+    sasl_enabled_mechanisms: tuple[str, ...] = row("sasl.enabled.mechanisms", k.WORDS,
+        ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        "Mechanisms that pass. GSSAPI can't be observed and is refused.", "Kafka", True)
+    sasl_oauthbearer_sub_claim_name: str = row("sasl.oauthbearer.sub.claim.name", k.TEXT, "sub",
+        "Claim of an OAuth token that names the principal.", "Kafka", True)
+    ssl_client_auth: str = row("ssl.client.auth", k.one_of("required", "requested", "none", fold=str.lower), "none",
+        "Whether TLS clients must show a certificate.", "Kafka", True)
+    ssl_principal_mapping_rules: tuple[str, ...] = row("ssl.principal.mapping.rules", k.RULES, ("DEFAULT",),
+        "How a certificate's name becomes a principal.", "Kafka", True)
+    # TLS for clients
+    ssl: Tls = part(Tls, "", "the gateway's", "Kafka", per_listener=True, without=("endpoint_identification_algorithm",))
+    # Store
+    store: str = row("headgate.store", k.STORE, None,
+        "The store.", shown="sqlite:`headgate.data.dir`/quotas.db")
+    store_required: bool = row("headgate.store.required", k.BOOLEAN, True,
+        "Refuse to serve when neither the store nor the last snapshot can be read.")
+    store_snapshot: str = row("headgate.store.snapshot", k.PATH, None,
+        "Where the last known quotas are kept.", shown="`headgate.data.dir`/snapshot.json")
+    store_poll_ms: int = row("headgate.store.poll.ms", k.integer(100), 5000,
+        "How often a Kafka store looks for changes made by others.")
+    store_kafka: ClientSecurity = part(ClientSecurity, "headgate.store.kafka.", "a `kafka://` store")
+    zookeeper: ZooKeeperSecurity = part(ZooKeeperSecurity, source="Headgate")
+    # Leases
+    lease_ttl_ms: int = row("headgate.lease.ttl.ms", k.integer(1000), 10000,
+        "A worker that hasn't renewed its lease for this long is replaced.")
+    worker_id: str | None = row("headgate.worker.id", k.TEXT, None,
+        "Name of this gateway in leases and in the journal; its own for each process. `--brokers` are "
+        "added to it.", shown="host name and what `headgate.data.dir`/workers keeps over restarts")
+    worker_hang_timeout_ms: int = row("headgate.worker.hang.timeout.ms", k.integer(0), 30000,
+        "A worker process that says nothing to its supervisor for this long is killed and started again "
+        "(`--process-per-broker`), and a gateway that was told to end and takes so much longer than "
+        "`headgate.drain.timeout.ms` ends at once; 0: never.")
+    drain_timeout_ms: int = row("headgate.drain.timeout.ms", k.integer(0), 30000,
+        "On SIGTERM, how long requests in flight may take to finish.")
+    # Logs
+    log_format: str = row("headgate.log.format", k.one_of("text", "json"), "text",
+        "How `headgate serve` writes log lines to stderr: an event with `key=value` fields, or a JSON "
+        "object per line.")
+    # Usage journal
+    usage: UsageTarget = row("headgate.usage", k.USAGE, None,
+        "Where events go.", shown="files:`headgate.data.dir`/usage")
+    usage_batch_ms: int = row("headgate.usage.batch.ms", k.integer(10, 1000), 1000,
+        "Longest time an event waits to be written: what a kill can lose.")
+    usage_roll_bytes: int = row("headgate.usage.roll.bytes", k.long(65536), 67108864,
+        "A file is closed at this size.")
+    usage_retention_bytes: int = row("headgate.usage.retention.bytes", k.long(0), 10737418240,
+        "Oldest files go when all together are larger; 0 keeps everything.")
+    # fmt: on
     # Made from the rest
     listener_list: tuple[Listener, ...] = ()
     ports: PortPlan = field(default_factory=PortPlan)
@@ -177,9 +268,27 @@ class Settings:
         Raises:
             ConfigError: every mistake at once.
         """
-        from headgate.config.load import settings_of
+        return cls._of(read_properties(properties, SETTINGS))
 
-        return settings_of(properties)
+    @classmethod
+    def from_file(cls, path: str | Path) -> Settings:
+        """
+        Read a settings file, UTF-8.
+
+        Raises:
+            ConfigError: the file can't be read, or every mistake in it, in the file's order, each
+                with its line.
+        """
+        return cls._of(read_file(path, SETTINGS))
+
+    @classmethod
+    def _of(cls, loaded: Loaded) -> Settings:
+        whole = filled(cls, loaded.values, **loaded.made)
+        views = {
+            name.upper(): filled(cls, {**loaded.values, **own}, **loaded.made)
+            for name, own in loaded.by_listener.items()
+        }
+        return replace(whole, by_listener=views)
 
     def for_listener(self, name: str) -> Settings:
         """Return these settings with ``listener.name.<name>.…`` in force (Kafka's prefix rule)."""
@@ -210,3 +319,9 @@ class Settings:
         for attribute in path:
             value = getattr(value, attribute)
         return value
+
+
+SETTINGS: Final[tuple[Setting, ...]] = tuple(rows_of(Settings))
+BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+
+load_settings = Settings.from_file

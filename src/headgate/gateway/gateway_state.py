@@ -46,7 +46,8 @@ from headgate.quota.table import QuotaTable, TableDelta
 from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
-    from headgate.config.settings import ClientSecurity, Settings
+    from headgate.config.security import ClientSecurity
+    from headgate.config.settings import Settings
     from headgate.metrics.samples import BrokerView
     from headgate.quota.key import QuotaKey
     from headgate.store.base import QuotaStore

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.config.listeners import HostPort
-from headgate.config.settings import ClientSecurity
+from headgate.config.security import ClientSecurity
 from headgate.config.wrong_protocol import Spoken
 from headgate.errors import HeadgateError, KafkaError, RemoteProtocolError
 from headgate.wire import apis

@@ -8,7 +8,8 @@ import pytest
 
 from headgate.config import Settings
 from headgate.config.reloading import _with, is_taken, take_over
-from headgate.config.table import BY_NAME, SETTINGS, Setting
+from headgate.config.setting import Setting
+from headgate.config.settings import BY_NAME, SETTINGS
 
 BASE = {
     "headgate.upstream": "127.0.0.1:9092",

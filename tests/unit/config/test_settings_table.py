@@ -7,8 +7,9 @@ import pytest
 
 from headgate.config.kinds import INT_MAX, LONG_MAX
 from headgate.config.reference import settings_page
-from headgate.config.settings import ClientSecurity, Settings, Tls, ZooKeeperSecurity
-from headgate.config.table import BY_NAME, SETTINGS, Setting
+from headgate.config.security import ClientSecurity, Tls, ZooKeeperSecurity
+from headgate.config.setting import Setting
+from headgate.config.settings import BY_NAME, SETTINGS, Settings
 
 ROOT = Path(__file__).parents[3]
 MADE = {"listener_list", "ports", "warnings", "given", "by_listener"}

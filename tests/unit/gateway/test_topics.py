@@ -16,7 +16,8 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 
 from headgate.config import HostPort, SecurityProtocol
-from headgate.config.settings import ClientSecurity, Settings
+from headgate.config.security import ClientSecurity
+from headgate.config.settings import Settings
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.own_answers import mutations

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificate
 
-from headgate.config.settings import ClientSecurity, Settings
+from headgate.config.security import ClientSecurity
+from headgate.config.settings import Settings
 from headgate.errors import KafkaError, StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity

@@ -27,7 +27,8 @@ from headgate.wire import apis
 
 if TYPE_CHECKING:
     from headgate.cli.doctor.findings import Report
-    from headgate.config.settings import ClientSecurity, Settings
+    from headgate.config.security import ClientSecurity
+    from headgate.config.settings import Settings
     from headgate.quota.table import QuotaTable
 
 _PATIENCE_S: Final = 5.0

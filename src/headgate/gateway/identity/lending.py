@@ -41,7 +41,8 @@ from headgate.quota.file import as_yaml
 if TYPE_CHECKING:
     import ssl
 
-    from headgate.config.settings import ClientSecurity, Settings, Tls
+    from headgate.config.security import ClientSecurity, Tls
+    from headgate.config.settings import Settings
 
 log = get_logger("headgate.gateway")
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.config.settings import ClientSecurity
+from headgate.config.security import ClientSecurity
 from headgate.config.wrong_protocol import Spoken
 from headgate.errors import KafkaError, RemoteProtocolError, StoreError
 from headgate.store.kafka.security import sasl_exchange, tls_context

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.client.tls_limits import librdkafka_limits, limit
-from headgate.config.settings import ClientSecurity, Tls
+from headgate.config.security import ClientSecurity, Tls
 from headgate.errors import StoreError
 from headgate.wire.sasl_client import HASHES, Exchange, plain, scram
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.clock import now_ms
-from headgate.config.settings import ClientSecurity
+from headgate.config.security import ClientSecurity
 from headgate.errors import ApiError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity

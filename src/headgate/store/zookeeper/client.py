@@ -32,7 +32,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Create
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from headgate.config.settings import ZooKeeperSecurity
+from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import StoreError
 
 #: How long one call may take, reconnecting included, before it is an error to try again later.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
-from headgate.config.settings import ZooKeeperSecurity
+from headgate.config.security import ZooKeeperSecurity
 from headgate.errors import ApiError, KafkaError, StoreError, StoreReplaced
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
