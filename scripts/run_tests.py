@@ -39,7 +39,9 @@ PLACES = {
     "browser": "tests/browser",
 }
 NO_TESTS = 5  # pytest's exit code where nothing was selected
-PROCESSES = "2"
+# Processes of a group, and how its tests are dealt out. What waits for servers uses a third of a
+# core; a file's tests stay together, for they share a cluster.
+SPREAD = {"fast": ("2", "worksteal"), "kafka4": ("2", "loadfile")}
 # A test's own limit (tests/conftest.py) ends it; this ends what doesn't even listen to that.
 LONGEST_S = 45 * 60
 LONGEST_SLOW_S = 8 * 3600
@@ -75,8 +77,9 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     command = [sys.executable, "-m", "pytest", "-m", expression(group, slow=slow)]
     command += [f"--junitxml={report}", "--durations=5", "-p", "no:cacheprovider"]
     command += [PLACES.get(group, "tests"), *order, *more]
-    if group == "fast":
-        command += ["-n", PROCESSES, "--dist", "worksteal"]
+    if group in SPREAD:
+        processes, dealt = SPREAD[group]
+        command += ["-n", processes, "--dist", dealt]
     print(f"{group:<7} | begins: {expression(group, slow=slow)}", flush=True)
     started = time.monotonic()
     with subprocess.Popen(
