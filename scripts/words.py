@@ -25,9 +25,11 @@ SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "fuzz", "REA
 
 # The list may only become shorter: what is under these paths isn't written plainly yet.
 LEFT: tuple[str, ...] = (
-    "README.md",
     "bench",
-    "docs",
+    "docs/explanation/differences.md",
+    "docs/reference/metrics.md",
+    "docs/reference/pipeline.md",
+    "docs/reference/settings.md",
     "scripts",
     "src/headgate/admin",
     "src/headgate/cli",
