@@ -1,5 +1,5 @@
 """
-Resolve the requirements and Kafka's jars anew and pin them with hashes: `make pins`.
+Resolve the requirements and Kafka's jars again and pin them with hashes: `make pins`.
 
 The requirements files name packages, versions and hashes and record no address; uv, itself pinned
 in requirements/pins.txt, resolves them for every platform and Python from 3.11 on.

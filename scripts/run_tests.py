@@ -1,9 +1,9 @@
 """
 Run the tests in groups that suit two cores, and end with one closing line: `make test`.
 
-The groups are cut by markers such that every test is in exactly one. Two groups run side by side,
-since half of what tests with servers do is to wait: each has servers, ports and files of its own.
-What must have the machine to itself is marked ``alone`` and comes last. A skipped test is a
+Markers assign every test to exactly one group. Two groups run side by side, because tests with
+servers wait half of the time; each group has servers, ports and files of its own. Tests that need
+the machine to themselves are marked ``alone`` and run last. A skipped test is a
 failure here, and so is a run without a test. README.md beside this file says what runs where.
 """
 

@@ -51,7 +51,7 @@ def step(name: str, key: str, work: Callable[[], None]) -> bool:
 
 
 def hash_of(*paths: Path) -> str:
-    """Hash files, and where the environment stands: one that was moved is made anew."""
+    """Hash files and the environment's path: an environment that was moved is made again."""
     digest = hashlib.sha256(str(VENV).encode())
     for path in paths:
         digest.update(path.read_bytes())
@@ -59,9 +59,9 @@ def hash_of(*paths: Path) -> str:
 
 
 def make_environment() -> None:
-    """Make .venv, anew where one is broken, of another place or of too old a Python."""
+    """Make .venv; again where it is broken, was moved, or has too old a Python."""
     if VENV.exists():
-        say(f"{VENV.name} is of another place or broken; making it anew")
+        say(f"{VENV.name} was moved or is broken; making it again")
         shutil.rmtree(VENV)
     say(f"making {VENV.name} with Python {sys.version.split()[0]}")
     done = subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False)
@@ -166,7 +166,7 @@ def fetch_jars() -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     done = subprocess.run([PYTHON, "-m", "headgate.embedded"], env=environment, check=False)
     if done.returncode != 0:
-        fail("Kafka's jars aren't there (see above); run `make setup` again when that is mended")
+        fail("Kafka's jars aren't there (see above); run `make setup` again when that is fixed")
 
 
 def warm_up() -> None:

@@ -30,7 +30,6 @@ LEFT: tuple[str, ...] = (
     "docs/reference/metrics.md",
     "docs/reference/pipeline.md",
     "docs/reference/settings.md",
-    "scripts",
     "src/headgate/admin",
     "src/headgate/cli",
     "src/headgate/client",
