@@ -27,6 +27,7 @@ from headgate.cli.quotas import as_code as quotas_as_code
 from headgate.cli.quotas import history, kafka_quotas
 from headgate.client.connection import Connection
 from headgate.client.security import Security
+from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway import GatewayThread
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
@@ -209,10 +210,10 @@ async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: P
     # Answered once it is stored; in force once the gateway has heard of it from its store.
     wait_for(lambda: gateway.call(lambda: gateway.gateway.table.get(asked, REQUEST)), "the quota")
     host, _, port = places.admin.partition(":")
-    connection = await Connection.open(host, int(port), Security())
+    connection = await Connection.open(HostPort(host, int(port)), Security(), greet=True)
     told = []
     for _ in range(5):
-        frame = await connection.exchange(
+        frame = await connection.swap(
             lambda cid: draft.encode_request(48, 0, cid, "t", draft.DescribeQuotasRequest(()))
         )
         told.append(draft.decode_response(48, 0, frame).throttle_time_ms)

@@ -15,6 +15,7 @@ import pytest
 from headgate.admin import AdminClient, QuotaEntity
 from headgate.client.connection import Connection
 from headgate.client.security import Security
+from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, KafkaError
 from headgate.gateway import GatewayThread
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -46,9 +47,11 @@ class Place:
         """Send one request as it is, and return the answer."""
 
         async def exchange() -> bytes:
-            connection = await Connection.open(self.host, self.port, Security())
+            connection = await Connection.open(
+                HostPort(self.host, self.port), Security(), greet=True
+            )
             try:
-                return await connection.exchange(
+                return await connection.swap(
                     lambda cid: d.encode_request(key, 0, cid, "test", request)
                 )
             finally:

@@ -4,11 +4,9 @@ The synchronous admin client: an asynchronous one on a thread of its own.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from headgate.admin.api import (
     AlterQuotasOptions,
@@ -26,13 +24,12 @@ from headgate.admin.async_client import AsyncAdminClient, alter, describe, effec
 from headgate.admin.backend import Query
 from headgate.admin.given import EntityLike, entities_of, entries_of
 from headgate.admin.opening import Target
+from headgate.client.thread import LoopThread
 from headgate.errors import ApiError
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, QuotaFilter
 from headgate.store.base import QuotaStore
-
-T = TypeVar("T")
 
 
 class AdminClient:
@@ -66,23 +63,16 @@ class AdminClient:
         create: bool = False,
     ) -> None:
         target = Target.of(bootstrap_servers, store, config or {}, who, tool, create)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="headgate-admin", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread("headgate-admin")
         self._closed = False
+        self._run = self._thread.run
         self._async = self._run(_make(target))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the client's loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closed:
             work.close()
             raise RuntimeError("this admin client is closed")
-        self._loop.call_soon_threadsafe(self._async.start, work)
+        self._thread.loop.call_soon_threadsafe(self._async.start, work)
 
     def describe_quotas(
         self,
@@ -210,11 +200,8 @@ class AdminClient:
         self._closed = True
         try:
             self._run(self._async.close())
-            self._run(self._loop.shutdown_default_executor())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._thread.close()
 
     def __enter__(self) -> AdminClient:
         return self

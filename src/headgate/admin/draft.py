@@ -22,17 +22,23 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query
-from headgate.admin.released import ReleasedBackend, cut
+from headgate.admin.released import ReleasedBackend
 from headgate.client.connection import Connection, api_error
-from headgate.client.nodes import Address, Nodes
+from headgate.client.nodes import Nodes
+from headgate.client.quota_messages import (
+    cut,
+    draft_entity_of,
+    draft_int64,
+    draft_key_of,
+    draft_parts_of,
+)
 from headgate.client.security import Security
+from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, HeadgateError, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, QuotaEntity, canonical_entity_type
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
-from headgate.quota.key import QuotaKey, canonical_type, canonical_units
 from headgate.quota.precedence import STATIC_DEFAULT, Source
-from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire.apis import METADATA
 from headgate.wire.messages import draft as d
 
@@ -49,7 +55,7 @@ class DraftBackend:
         security: how to connect to those.
     """
 
-    def __init__(self, nodes: Nodes, addresses: Sequence[Address], security: Security) -> None:
+    def __init__(self, nodes: Nodes, addresses: Sequence[HostPort], security: Security) -> None:
         self._nodes = nodes
         self._addresses = tuple(addresses)
         self._security = security
@@ -70,8 +76,8 @@ class DraftBackend:
                 if released is None:
                     raise error
                 return await released.describe(query)
-            entity = entity_from_draft(entry.entity)
-            found.setdefault(entity, {})[_key(entry.type, entry.units)] = float(entry.value)
+            entity = draft_entity_of(entry.entity)
+            found.setdefault(entity, {})[draft_key_of(entry.type, entry.units)] = float(entry.value)
         if exact:
             return found
         return {e: v for e, v in found.items() if matches(query.components, e, query.strict)}
@@ -82,7 +88,7 @@ class DraftBackend:
         """Ask what applies to each entity; the draft takes one at a time."""
         results: dict[QuotaEntity, Values | ApiError] = {}
         for entity in entities:
-            request = d.DescribeEffectiveQuotasRequest(entity_to_draft(entity), omit_overridden)
+            request = d.DescribeEffectiveQuotasRequest(draft_parts_of(entity), omit_overridden)
             answer: d.DescribeEffectiveQuotasResponse = await _ask(
                 await self._nodes.any(), d.DESCRIBE_EFFECTIVE_QUOTAS, request
             )
@@ -103,7 +109,7 @@ class DraftBackend:
         whole = [a for a in alterations if not _fractions(a.ops)]
         broken = [a for a in alterations if _fractions(a.ops)]
         results: dict[int, AlterResult] = {}
-        for part in cut(whole, MAX_RECORDS_PER_REQUEST):
+        for part in cut(whole):
             request = d.AlterQuotasRequest(tuple(map(_alter_entry, part)), validate_only)
             answer: d.AlterQuotasResponse = await _ask(
                 await self._nodes.any(), d.ALTER_QUOTAS, request
@@ -129,7 +135,7 @@ class DraftBackend:
             return self._released
         for address in self._addresses:
             try:
-                connection = await Connection.open(*address, self._security)
+                connection = await Connection.open(address, self._security, greet=True)
             except HeadgateError:
                 continue
             if METADATA in connection.versions:
@@ -171,34 +177,10 @@ class DraftBackend:
 
 async def _ask(connection: Connection, api_key: int, request: object) -> Any:
     connection.version(api_key, 0)
-    frame = await connection.exchange(
+    frame = await connection.swap(
         lambda cid: d.encode_request(api_key, 0, cid, connection.client_id, request)
     )
     return d.decode_response(api_key, 0, frame)
-
-
-def entity_from_draft(parts: Sequence[d.EntityPart]) -> QuotaEntity:
-    """Read an entity as the draft wire has it."""
-    return QuotaEntity(
-        {
-            canonical_entity_type(part.entity_type): DEFAULT
-            if part.entity_name == QUOTA_ENTITY_NAME_DEFAULT
-            else part.entity_name
-            for part in parts
-        }
-    )
-
-
-def entity_to_draft(entity: QuotaEntity) -> tuple[d.EntityPart, ...]:
-    """Write an entity as the draft wire has it."""
-    return tuple(
-        d.EntityPart(kind, QUOTA_ENTITY_NAME_DEFAULT if isinstance(name, Default) else name)
-        for kind, name in entity
-    )
-
-
-def _key(quota_type: str, units: str) -> QuotaKey:
-    return QuotaKey(canonical_type(quota_type), canonical_units(units))
 
 
 def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
@@ -228,33 +210,28 @@ def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values
         entries = [Entry(_source(e.entity), float(e.value)) for e in value.entries]
         if entries:
             overridden = None if omit_overridden else tuple(entries[1:])
-            found[_key(value.type, value.units)] = Value(entries[0], overridden)
+            found[draft_key_of(value.type, value.units)] = Value(entries[0], overridden)
     return found
 
 
 def _source(parts: Sequence[d.EntityPart]) -> Source:
     """Read whose a value is; no entity is KIP-55's last resort."""
-    return entity_from_draft(parts) if parts else STATIC_DEFAULT
+    return draft_entity_of(parts) if parts else STATIC_DEFAULT
 
 
 def _alter_entry(alteration: QuotaAlteration) -> d.AlterEntry:
     return d.AlterEntry(
-        entity_to_draft(alteration.entity),
+        draft_parts_of(alteration.entity),
         tuple(
             d.AlterOp(
                 str(op.key.type),
                 str(op.key.units),
-                0 if op.value is None else _int64(op.value),
+                0 if op.value is None else draft_int64(op.value),
                 op.value is None,
             )
             for op in alteration.ops
         ),
     )
-
-
-def _int64(value: float) -> int:
-    # 2**63 - 1 as a double is 2**63; Kafka's "unlimited" must fit.
-    return min(int(value), 2**63 - 1)
 
 
 def _fractions(ops: Collection[Op]) -> list[Op]:

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
 from headgate.admin.backend import Query, effective_values
 from headgate.admin.scram import alter_scram, describe_scram
+from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
 from headgate.client.nodes import Nodes, is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
-from headgate.quota.entity import DEFAULT, Default, QuotaEntity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import MAX_RECORDS_PER_REQUEST
 from headgate.wire import apis
-from headgate.wire.messages import admin as p
+from headgate.wire.messages import cluster
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
 
@@ -45,11 +45,6 @@ _SOURCES: Final[Mapping[int, str]] = {
     6: "DYNAMIC_BROKER_LOGGER_CONFIG",
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
-}
-_MATCH_NUMBERS: Final[Mapping[MatchType | int, int]] = {
-    MatchType.EXACT: 0,
-    MatchType.DEFAULT: 1,
-    MatchType.ANY: 2,
 }
 _UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 _QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
@@ -95,8 +90,7 @@ class ReleasedBackend:
         try:
             brokers = await self._nodes.brokers()
             here = (await self._nodes.any()).address
-            here_too = (b for b, (host, port) in brokers.items() if f"{host}:{port}" == here)
-            broker = next(here_too, min(brokers))
+            broker = next((b for b, at in brokers.items() if str(at) == here), min(brokers))
             names = tuple(_QUOTA_DEFAULTS)
             entries = await self._configs("brokers", str(broker), names)
         except (ApiError, StoreError, ValueError):
@@ -112,7 +106,7 @@ class ReleasedBackend:
     ) -> list[AlterResult]:
         """Change quotas; a request is cut where the controller would refuse it for its size."""
         results: list[AlterResult] = []
-        for part in cut(alterations, MAX_RECORDS_PER_REQUEST):
+        for part in words.cut(alterations):
             results += await self._nodes.controlling(
                 partial(alter_quotas, alterations=part, validate_only=validate_only)
             )
@@ -134,17 +128,17 @@ class ReleasedBackend:
                 "controller quorum.",
             )
         number = _RESOURCES[resource]
-        answer: p.ListConfigResourcesResponse = await connection.call(
-            p.LIST_CONFIG_RESOURCES,
+        answer: cluster.ListConfigResourcesResponse = await connection.call(
+            apis.LIST_CONFIG_RESOURCES,
             (0 if resource == "client-metrics" else 1, 1),
-            p.ListConfigResourcesRequest((number,)),
+            cluster.ListConfigResourcesRequest((number,)),
         )
         raise_error(answer.error_code, None)
         found = {r.resource_name for r in answer.config_resources if r.resource_type == number}
         if resource == "groups":
             for node in await self._nodes.brokers():
-                listed: p.ListGroupsResponse = await (await self._nodes.node(node)).call(
-                    p.LIST_GROUPS, (0, 0), p.ListGroupsRequest()
+                listed: cluster.ListGroupsResponse = await (await self._nodes.node(node)).call(
+                    apis.LIST_GROUPS, (0, 0), cluster.ListGroupsRequest()
                 )
                 raise_error(listed.error_code, None)
                 found |= {group.group_id for group in listed.groups}
@@ -232,26 +226,6 @@ def _for_the_wire(query: Query) -> tuple[FilterComponent, ...]:
     return tuple(by_type.values())
 
 
-def cut(alterations: Sequence[QuotaAlteration], limit: int) -> list[Sequence[QuotaAlteration]]:
-    """
-    Cut alterations into requests of at most so many records, an entity never in two of them.
-
-    Args:
-        alterations: one per entity.
-        limit: records in a request; an op is a record.
-    """
-    parts: list[Sequence[QuotaAlteration]] = []
-    part: list[QuotaAlteration] = []
-    records = 0
-    for alteration in alterations:
-        if part and records + len(alteration.ops) > limit:
-            parts.append(part)
-            part, records = [], 0
-        part.append(alteration)
-        records += len(alteration.ops)
-    return [*parts, part] if part else parts
-
-
 async def describe_quotas(
     connection: Connection, components: Sequence[FilterComponent], strict: bool
 ) -> Entities:
@@ -261,33 +235,11 @@ async def describe_quotas(
     Raises:
         ApiError: the broker's refusal.
     """
-    version = connection.version(apis.DESCRIBE_CLIENT_QUOTAS, 1)
-    request = q.DescribeClientQuotasRequest(
-        tuple(
-            q.Component(
-                part.entity_type,
-                _MATCH_NUMBERS.get(
-                    part.match_type,
-                    int(part.match_type) if not isinstance(part.match_type, MatchType) else 0,
-                ),
-                part.match,
-            )
-            for part in components
-        ),
-        strict,
-    )
-    answer: q.DescribeClientQuotasResponse = await connection.ask(
-        apis.DESCRIBE_CLIENT_QUOTAS,
-        version,
-        request,
+    answer: q.DescribeClientQuotasResponse = await connection.call(
+        apis.DESCRIBE_CLIENT_QUOTAS, (0, 1), words.describe_request(components, strict=strict)
     )
     raise_error(answer.error_code, answer.error_message)
-    return {
-        entity_from_wire(entry.entity): {
-            QuotaKey.parse(value.key): value.value for value in entry.values
-        }
-        for entry in answer.entries or ()
-    }
+    return {words.entity_of(e.entity): words.values_of(e) for e in answer.entries or ()}
 
 
 async def alter_quotas(
@@ -299,49 +251,18 @@ async def alter_quotas(
     Raises:
         ApiError: NOT_CONTROLLER, for the caller to find who is.
     """
-    version = connection.version(apis.ALTER_CLIENT_QUOTAS, 1)
-    request = q.AlterClientQuotasRequest(
-        tuple(
-            q.AlterEntry(
-                entity_to_wire(entity),
-                tuple(
-                    q.AlterOp(op.key.name, 0.0 if op.value is None else op.value, op.value is None)
-                    for op in ops
-                ),
-            )
-            for entity, ops in alterations
-        ),
-        validate_only,
-    )
-    answer: q.AlterClientQuotasResponse = await connection.ask(
+    answer: q.AlterClientQuotasResponse = await connection.call(
         apis.ALTER_CLIENT_QUOTAS,
-        version,
-        request,
+        (0, 1),
+        words.alter_request(alterations, validate_only=validate_only),
     )
     results = []
     for entry in answer.entries:
         error = api_error(entry.error_code, entry.error_message)
         if error is not None and error.code == KafkaError.NOT_CONTROLLER:
             raise error
-        results.append(AlterResult(entity_from_wire(entry.entity), error))
+        results.append(AlterResult(words.entity_of(entry.entity), error))
     return results
-
-
-def entity_from_wire(parts: Sequence[Any]) -> QuotaEntity:
-    """Read an entity as the released wire has it: a null name is the default."""
-    return QuotaEntity(
-        {
-            part.entity_type: DEFAULT if part.entity_name is None else part.entity_name
-            for part in parts
-        }
-    )
-
-
-def entity_to_wire(entity: QuotaEntity) -> tuple[q.EntityPart, ...]:
-    """Write an entity as the released wire has it."""
-    return tuple(
-        q.EntityPart(kind, None if isinstance(name, Default) else name) for kind, name in entity
-    )
 
 
 # --- helpers

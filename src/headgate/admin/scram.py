@@ -15,7 +15,8 @@ from headgate.client.connection import Connection, raise_error
 from headgate.client.nodes import Nodes
 from headgate.errors import ApiError
 from headgate.quota.alteration import AlterResult
-from headgate.wire.messages import admin as p
+from headgate.wire.apis import ALTER_SCRAM, DESCRIBE_SCRAM
+from headgate.wire.messages import scram as s
 from headgate.wire.sasl_client import HASHES
 
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -28,9 +29,9 @@ async def describe_scram(
     nodes: Nodes, users: Sequence[str]
 ) -> dict[str, list[tuple[str, int]] | ApiError]:
     """Return users' SCRAM mechanisms and iterations; users without any are left out."""
-    request = p.DescribeScramRequest(tuple(map(p.UserName, users)) or None)
-    answer: p.DescribeScramResponse = await (await nodes.any()).call(
-        p.DESCRIBE_SCRAM,
+    request = s.DescribeScramRequest(tuple(map(s.UserName, users)) or None)
+    answer: s.DescribeScramResponse = await (await nodes.any()).call(
+        DESCRIBE_SCRAM,
         (0, 0),
         request,
     )
@@ -63,14 +64,14 @@ async def alter_scram(
     """
     if not all(upsertion.password for upsertion in upsertions):
         raise ApiError(_UNACCEPTABLE_CREDENTIAL, "Password must not be empty")
-    request = p.AlterScramRequest(
-        tuple(p.ScramDeletion(user, _MECHANISM_NUMBERS[name]) for name in deletions),
+    request = s.AlterScramRequest(
+        tuple(s.ScramDeletion(user, _MECHANISM_NUMBERS[name]) for name in deletions),
         tuple([await asyncio.to_thread(_salted, user, upsert) for upsert in upsertions]),
     )
 
     async def action(connection: Connection) -> list[AlterResult]:
-        answer: p.AlterScramResponse = await connection.call(
-            p.ALTER_SCRAM,
+        answer: s.AlterScramResponse = await connection.call(
+            ALTER_SCRAM,
             (0, 0),
             request,
         )
@@ -81,11 +82,11 @@ async def alter_scram(
     await nodes.controlling(action)
 
 
-def _salted(user: str, upsertion: ScramUpsertion) -> p.ScramUpsert:
+def _salted(user: str, upsertion: ScramUpsertion) -> s.ScramUpsert:
     """Salt and hash a password, as Java's admin client does before it sends one."""
     salt = secrets.token_bytes(24)
     salted = hashlib.pbkdf2_hmac(
         HASHES[upsertion.mechanism], upsertion.password, salt, upsertion.iterations
     )
     number = _MECHANISM_NUMBERS[upsertion.mechanism]
-    return p.ScramUpsert(user, number, upsertion.iterations, salt, salted)
+    return s.ScramUpsert(user, number, upsertion.iterations, salt, salted)

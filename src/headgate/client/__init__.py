@@ -5,7 +5,9 @@ In the order a connection meets them:
 
 - ``tls_limits``: TLS versions and cipher suites by Kafka's names.
 - ``tls``: TLS contexts from Kafka's ``ssl.*`` settings.
-- ``security``: Kafka's client settings, read into what a connection needs.
+- ``security``: how to connect to a broker, read from settings.
 - ``connection``: one connection to a broker: TLS, SASL, requests and answers.
 - ``nodes``: finds the brokers of a cluster and keeps a connection to each that was needed.
+- ``thread``: an event loop on a thread, for callers that can't wait asynchronously.
+- ``quota_messages``: quotas as the messages of calls 48, 49 and 50 spell them.
 """

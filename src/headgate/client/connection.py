@@ -1,5 +1,5 @@
 """
-One connection to a Kafka broker or a gateway: TLS, SASL, what it can do, requests and answers.
+One connection to a Kafka broker or a gateway: TLS, SASL, requests and answers.
 """
 
 from __future__ import annotations
@@ -8,31 +8,29 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, TypeVar
 
 from headgate.client.security import Security
-from headgate.config.wrong_protocol import Spoken
-from headgate.errors import (
-    ApiError,
-    HeadgateError,
-    KafkaError,
-    RemoteProtocolError,
-    StoreError,
-)
-from headgate.wire import apis
-from headgate.wire.header import build_request, correlation_id, is_flexible, response_body_offset
-from headgate.wire.messages import admin as p
-from headgate.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headgate.wire.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
-from headgate.wire.sasl_client import Exchange
+from headgate.config.listeners import HostPort
+from headgate.errors import ApiError, HeadgateError, KafkaError, StoreError
+from headgate.wire.dialogue import Dialogue, Question
 
-# 100,000 entities with long names are some 20 MB; more is no answer to what we ask.
-MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+T = TypeVar("T")
+
+
+class Unreachable(StoreError):
+    """
+    Nobody answers at an address, or not in the protocol that was spoken.
+
+    Args:
+        message: the whole sentence.
+        reason: why, without the address.
+        retriable: it may be otherwise in a while.
+    """
+
+    def __init__(self, message: str, reason: str, *, retriable: bool = False) -> None:
+        super().__init__(message, retriable=retriable)
+        self.reason = reason
 
 
 class Connection:
@@ -42,8 +40,7 @@ class Connection:
     Args:
         reader, writer: asyncio's pair.
         address: ``host:port``, for messages.
-        client_id: what requests call their sender.
-        spoken: the security protocol, for messages.
+        security: how it was opened.
     """
 
     def __init__(
@@ -51,56 +48,75 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         address: str,
-        client_id: str,
-        spoken: Spoken,
+        security: Security,
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self.address = address
-        self.client_id = client_id
-        self._spoken = spoken
-        self._answers = 0
-        self._logged_in = False
-        self.versions: Mapping[int, tuple[int, int]] = {}
-        self._correlation_id = 0
+        self._security = security
+        self._dialogue = Dialogue(address, security.client_id)
+        self._settled = False
+        """Whether it answered what a port of another protocol doesn't: more than its versions."""
         self._lock = asyncio.Lock()
         self._broken = False
 
     @classmethod
-    async def open(cls, host: str, port: int, security: Security) -> Connection:
+    async def open(cls, where: HostPort, security: Security, *, greet: bool = False) -> Connection:
         """
-        Connect, authenticate, and ask which APIs there are.
+        Connect and authenticate.
+
+        Args:
+            where: the broker; no host is this machine.
+            security: how.
+            greet: ask for the broker's ``versions`` first.
 
         Raises:
-            StoreError: nobody there (retriable).
-            ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM.
+            Unreachable: nobody there (retriable), or TLS failed.
+            StoreError: it hung up (retriable), or speaks another protocol.
+            ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE.
+            RemoteProtocolError: it is no broker.
         """
-        address = f"{host}:{port}"
-        spoken = Spoken("security.protocol", security.protocol)
-        name = host if security.check_hostname else ""
+        tls, spoken = security.tls, security.spoken
         try:
             reader, writer = await asyncio.open_connection(
-                host,
-                port,
-                ssl=security.tls,
-                server_hostname=name if security.tls is not None else None,
+                where.host or "127.0.0.1",
+                where.port,
+                ssl=tls,
+                server_hostname=where.host if tls is not None else None,
             )
-        except OSError as exc:
-            told = spoken.handshake_failed(exc)
-            if told is not None:
-                raise StoreError(f"TLS with {address} failed: {told}") from exc
-            if isinstance(exc, ssl.SSLError):
-                raise StoreError(f"TLS with {address} failed: {exc}") from exc
-            raise StoreError(f"can't reach {address}: {exc}", retriable=True) from exc
-        connection = cls(reader, writer, address, security.client_id, spoken)
+        except (OSError, UnicodeError) as exc:
+            told = spoken.handshake_failed(exc) if isinstance(exc, OSError) else None
+            if told is not None or isinstance(exc, ssl.SSLError):
+                reason = told or str(exc)
+                raise Unreachable(f"TLS with {where} failed: {reason}", reason) from exc
+            raise Unreachable(f"can't reach {where}: {exc}", str(exc), retriable=True) from exc
+        connection = cls(reader, writer, str(where), security)
         try:
-            await connection._greet()
+            if greet:
+                await connection.greet()
             if security.login is not None:
-                await connection._authenticate(security.mechanism, security.login())
+                login = security.login()
+                question = connection._dialogue.login(security.mechanism, login, spoken.no_sasl())
+                await connection._put(question)
+                connection._settled = True
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return self._dialogue.address
+
+    @property
+    def client_id(self) -> str:
+        """What requests call their sender."""
+        return self._dialogue.client_id
+
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The oldest and newest version of each API; empty if it wasn't greeted."""
+        return self._dialogue.versions
 
     @property
     def usable(self) -> bool:
@@ -108,84 +124,24 @@ class Connection:
         return not self._broken and not self._writer.is_closing()
 
     def version(self, api_key: int, newest: int, oldest: int = 0) -> int:
-        """
-        Return the newest version of an API that both sides speak.
+        """Return the newest version of an API that both sides speak (``Dialogue.version``)."""
+        return self._dialogue.version(api_key, newest, oldest)
 
-        Raises:
-            ApiError: UNSUPPORTED_VERSION, when there is none.
-        """
-        low, high = self.versions.get(api_key, (0, -1))
-        best = min(newest, high)
-        if best < max(low, oldest):
-            raise ApiError(
-                KafkaError.UNSUPPORTED_VERSION,
-                f"{self.address} doesn't offer API {api_key} in a version between {oldest} and "
-                f"{newest}",
-            )
-        return best
+    async def greet(self) -> None:
+        """Ask for the broker's ``versions``."""
+        await self._put(self._dialogue.greet())
 
-    async def exchange(self, make_frame: Callable[[int], bytes]) -> bytes:
-        """
-        Send a request frame and return the frame of its answer.
-
-        Args:
-            make_frame: builds the request for a correlation id.
-
-        Raises:
-            StoreError: the connection broke (retriable).
-            RemoteProtocolError: what came back is no answer to it.
-        """
-        async with self._lock:
-            if not self.usable:
-                raise StoreError(f"the connection to {self.address} is closed", retriable=True)
-            self._correlation_id += 1
-            expected = self._correlation_id
-            request = make_frame(expected)
-            # A stream left in the middle of an answer (a timeout, say) is no use to anybody: the
-            # next request would read the rest. Being asked meanwhile is no harm: calls queue.
-            whole = False
-            try:
-                self._writer.write(request)
-                await self._writer.drain()
-                prefix = await self._reader.readexactly(4)
-                told = self._spoken.answered(prefix)
-                if told is not None:
-                    raise StoreError(f"{self.address}: {told}")
-                size = int.from_bytes(prefix, "big", signed=True)
-                if not 4 <= size <= MAX_RESPONSE_BYTES:
-                    raise RemoteProtocolError(f"{self.address} sent a frame of {size} bytes")
-                frame = prefix + await self._reader.readexactly(size)
-                if correlation_id(frame) != expected:
-                    raise RemoteProtocolError(
-                        f"{self.address} answered request {correlation_id(frame)}, not {expected}"
-                    )
-                whole = True
-                self._answers += 1
-            except (OSError, EOFError) as exc:
-                reason = "it closed the connection" if isinstance(exc, EOFError) else str(exc)
-                if self._answers <= 1:  # a SASL port tells its versions before the login
-                    reason = self._spoken.hung_up(logged_in=self._logged_in) or reason
-                raise StoreError(f"{self.address}: {reason}", retriable=True) from exc
-            finally:
-                self._broken = self._broken or not whole
+    async def swap(self, make_frame: Callable[[int], bytes]) -> bytes:
+        """Send a frame and return the frame of its answer (``Dialogue.swap``)."""
+        frame = await self._put(self._dialogue.swap(make_frame))
+        self._settled = True
         return frame
 
     async def ask(self, api_key: int, version: int, message: object) -> Any:
-        """
-        Send a message and return the answer's.
-
-        Args:
-            api_key: an API that :mod:`headgate.wire.messages.admin` describes.
-            version: one that both sides speak.
-            message: its request dataclass.
-        """
-        flexible = is_flexible(api_key, version)
-        body = p.REQUESTS[api_key].encode(message, version, flexible)
-        frame = await self.exchange(
-            lambda cid: build_request(api_key, version, cid, self.client_id, body)
-        )
-        at = response_body_offset(api_key, version, frame)
-        return p.RESPONSES[api_key].decode(frame, version, flexible, at)
+        """Send a message and return the answer's (``Dialogue.ask``)."""
+        answer = await self._put(self._dialogue.ask(api_key, version, message))
+        self._settled = True
+        return answer
 
     async def call(self, api_key: int, versions: tuple[int, int], message: object) -> Any:
         """
@@ -202,37 +158,57 @@ class Connection:
         oldest, newest = versions
         return await self.ask(api_key, self.version(api_key, newest, oldest), message)
 
-    async def _greet(self) -> None:
-        # Version 0 is understood by every broker there is.
-        found: ApiVersionsResponse = await self.ask(apis.API_VERSIONS, 0, ApiVersionsRequest())
-        if found.error_code:
-            raise ApiError(found.error_code, f"{self.address} refuses ApiVersions")
-        self.versions = {key.api_key: (key.min_version, key.max_version) for key in found.api_keys}
+    async def _put(self, question: Question[T]) -> T:
+        """
+        Carry a question's frames to and fro, and return what it found out.
 
-    async def _authenticate(self, mechanism: str, exchange: Exchange) -> None:
-        handshake: SaslHandshakeResponse = await self.ask(
-            apis.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism)
-        )
-        if handshake.error_code == KafkaError.ILLEGAL_SASL_STATE:
-            raise ApiError(handshake.error_code, f"{self.address}: {self._spoken.no_sasl()}")
-        if handshake.error_code:
-            raise ApiError(
-                handshake.error_code,
-                f"{self.address} doesn't take SASL {mechanism}; it offers "
-                f"{', '.join(handshake.mechanisms) or 'none'}",
-            )
-        message = next(exchange)
-        while True:
-            answer: SaslAuthenticateResponse = await self.ask(
-                apis.SASL_AUTHENTICATE, 0, SaslAuthenticateRequest(message)
-            )
-            if answer.error_code:
-                raise ApiError(answer.error_code, answer.error_message or "authentication failed")
+        Raises:
+            StoreError: the connection broke (retriable), or the peer speaks another protocol.
+            RemoteProtocolError: what came back is no answer to it.
+        """
+        async with self._lock:
+            if not self.usable:
+                raise StoreError(f"the connection to {self.address} is closed", retriable=True)
+            # A stream left in the middle of an answer (a timeout, say) is no use to anybody: the
+            # next request would read the rest. Being asked meanwhile is no harm: calls queue.
+            whole = False
             try:
-                message = exchange.send(answer.auth_bytes)
-            except StopIteration:
-                self._logged_in = True
-                return
+                frame = next(question)
+                while True:
+                    frame = question.send(await self._exchange(frame))
+            except StopIteration as end:
+                whole = True
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                self._broken = self._broken or not whole
+
+    async def _exchange(self, request: bytes) -> bytes:
+        try:
+            self._writer.write(request)
+            await self._writer.drain()
+            prefix = await self._reader.readexactly(4)
+            told = self._security.spoken.answered(prefix)
+            if told is not None:
+                raise StoreError(f"{self.address}: {told}")
+            return prefix + await self._reader.readexactly(self._dialogue.size(prefix))
+        except (OSError, EOFError) as exc:
+            reason = "it closed the connection" if isinstance(exc, EOFError) else str(exc)
+            if not self._settled:
+                reason = self._security.spoken.hung_up(logged_in=False) or reason
+            raise StoreError(f"{self.address}: {reason}", retriable=True) from exc
+
+    def detach(self) -> asyncio.WriteTransport:
+        """
+        Hand the authenticated transport over; nothing more is asked here.
+
+        Raises:
+            StoreError: the broker has hung up: whoever takes the transport won't be told again.
+        """
+        transport = self._writer.transport
+        if transport.is_closing() or self._reader.at_eof():
+            transport.abort()
+            raise StoreError(f"{self.address}: the broker hung up after the login")
+        return transport
 
     async def close(self) -> None:
         """Close it; errors on the way out are nobody's news."""

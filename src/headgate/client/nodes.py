@@ -11,24 +11,29 @@ from typing import Final, TypeVar
 
 from headgate.client.connection import Connection
 from headgate.client.security import Security
+from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, ConfigError, HeadgateError, KafkaError, StoreError
 from headgate.wire import apis
-from headgate.wire.messages import admin as p
+from headgate.wire.messages import cluster
+from headgate.wire.messages.metadata import (
+    Metadata,
+    build_metadata_request,
+    read_metadata_response,
+)
 
 T = TypeVar("T")
-Address = tuple[str, int]
 
 _ADDRESS: Final = re.compile(r"(?:.*://)?(?:\[([0-9a-fA-F:%.]+)\]|([^\[\]:/\s]+)):(\d{1,5})")
 
 
-def parse_bootstrap(text: str) -> list[Address]:
+def parse_bootstrap(text: str) -> list[HostPort]:
     """
     Read ``host:port,[::1]:port``.
 
     Raises:
         ConfigError: every address that makes no sense.
     """
-    found: list[Address] = []
+    found: list[HostPort] = []
     problems = []
     parts = [piece.strip() for piece in text.split(",")] if text.strip() else []
     if not all(parts):
@@ -38,7 +43,7 @@ def parse_bootstrap(text: str) -> list[Address]:
         if match is None or not 0 < int(match[3]) < 65536:
             problems.append(f"Invalid url in bootstrap.servers: {part}")
         else:
-            found.append((match[1] or match[2], int(match[3])))
+            found.append(HostPort(match[1] or match[2], int(match[3])))
     if not found and not problems:
         problems.append("No bootstrap urls given in bootstrap.servers")
     if problems:
@@ -62,7 +67,7 @@ class Nodes:
     """
 
     def __init__(
-        self, bootstrap: Sequence[Address], security: Security, first: Connection | None = None
+        self, bootstrap: Sequence[HostPort], security: Security, first: Connection | None = None
     ) -> None:
         self._bootstrap = tuple(bootstrap)
         self._security = security
@@ -87,30 +92,28 @@ class Nodes:
             self._first = await connect_first(self._bootstrap, self._security)
             return self._first
 
-    async def _metadata(self, topics: tuple[str, ...] | None) -> p.MetadataResponse:
+    async def _metadata(self, *, topics: bool = False) -> Metadata:
         connection = await self.any()
-        version = connection.version(apis.METADATA, 1, 1)
-        answer: p.MetadataResponse = await connection.ask(
-            apis.METADATA, version, p.MetadataRequest(topics)
+        version = connection.version(apis.METADATA, 12, 8)
+        asked = None if topics else ()
+        frame = await connection.swap(
+            lambda cid: build_metadata_request(version, cid, connection.client_id, asked)
         )
-        return answer
+        return read_metadata_response(version, frame)
 
-    async def brokers(self) -> dict[int, Address]:
+    async def brokers(self) -> dict[int, HostPort]:
         """Return every live broker's address by id; from a controller, every controller's."""
         connection = await self.any()
-        found: p.MetadataResponse | p.DescribeClusterResponse
-        if is_controller(connection):
-            request = p.DescribeClusterRequest(False, p.CONTROLLERS)
-            found = await connection.ask(
-                apis.DESCRIBE_CLUSTER, connection.version(apis.DESCRIBE_CLUSTER, 1, 1), request
-            )
+        if not is_controller(connection):
+            found = (await self._metadata()).brokers
         else:
-            found = await self._metadata(())
-        return {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+            request = cluster.DescribeClusterRequest(endpoint_type=cluster.CONTROLLERS)
+            found = (await connection.call(apis.DESCRIBE_CLUSTER, (1, 1), request)).brokers
+        return {broker.node_id: HostPort(broker.host, broker.port) for broker in found}
 
     async def topics(self) -> list[str]:
         """Return every topic's name."""
-        return sorted(topic.name for topic in (await self._metadata(None)).topics)
+        return sorted(topic.name or "" for topic in (await self._metadata(topics=True)).topics)
 
     async def node(self, node_id: int) -> Connection:
         """
@@ -129,7 +132,7 @@ class Nodes:
                 if connection.usable:
                     return connection
                 await connection.close()
-            connection = await Connection.open(*brokers[node_id], self._security)
+            connection = await Connection.open(brokers[node_id], self._security, greet=True)
             self._by_id[node_id] = connection
             return connection
 
@@ -144,7 +147,7 @@ class Nodes:
         except ApiError as exc:
             if exc.code != KafkaError.NOT_CONTROLLER:
                 raise
-        controller = (await self._metadata(())).controller_id
+        controller = (await self._metadata()).controller_id
         return await action(await self.node(controller))
 
     async def close(self) -> None:
@@ -154,7 +157,7 @@ class Nodes:
                 await connection.close()
 
 
-async def connect_first(addresses: Sequence[Address], security: Security) -> Connection:
+async def connect_first(addresses: Sequence[HostPort], security: Security) -> Connection:
     """
     Connect to the first address that answers.
 
@@ -163,9 +166,9 @@ async def connect_first(addresses: Sequence[Address], security: Security) -> Con
         ApiError: one refused the credentials; the others would too.
     """
     problems: list[str] = []
-    for host, port in addresses:
+    for address in addresses:
         try:
-            return await Connection.open(host, port, security)
+            return await Connection.open(address, security, greet=True)
         except ApiError:
             raise
         except HeadgateError as exc:

@@ -1,28 +1,34 @@
 """
-Kafka's client settings for TLS and SASL, read into what a connection needs.
+How to connect to a Kafka broker: TLS, SASL and what the client calls itself, read from settings.
 
-Names and defaults are Kafka's (``security.protocol``, ``sasl.jaas.config``, ``ssl.*``), so that
-the file given to ``--command-config`` serves Kafka's own tools too.
+Either from Kafka's client settings, as in the file given to ``--command-config``, or from a group
+of settings in ``headgate.properties``, such as ``headgate.store.kafka.*``. Names and defaults are
+Kafka's (``security.protocol``, ``sasl.jaas.config``, ``ssl.*``).
 """
 
 from __future__ import annotations
 
 import re
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.client.tls_limits import limit
+from headgate.client.tls import client_context, librdkafka_tls, tls_of
+from headgate.config.listeners import SecurityProtocol
+from headgate.config.security import ClientSecurity
+from headgate.config.wrong_protocol import Spoken
 from headgate.errors import ConfigError
 from headgate.wire.sasl_client import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CLIENT_ID: Final = "headgate.admin"
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+
+Login = Callable[[], Exchange]
+"""Begins a SASL exchange."""
+_PLAINTEXT: Final = Spoken("security.protocol", "PLAINTEXT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +38,22 @@ class Security:
 
     Args:
         tls: the context, or None for no TLS.
-        check_hostname: whether the certificate must be the host's.
         mechanism: the SASL mechanism, or "".
-        login: begins a SASL exchange.
+        login: begins a SASL exchange; None for no SASL.
         client_id: what requests call their sender; a gateway's history shows it as the tool.
-        protocol: Kafka's name of all this, for messages.
+        spoken: the security protocol and where it is set, for messages.
     """
 
     tls: ssl.SSLContext | None = None
-    check_hostname: bool = True
     mechanism: str = ""
-    login: Callable[[], Exchange] | None = None
+    login: Login | None = None
     client_id: str = CLIENT_ID
-    protocol: str = "PLAINTEXT"
+    spoken: Spoken = _PLAINTEXT
 
     @classmethod
     def of(cls, config: Mapping[str, str], client_id: str = CLIENT_ID) -> Security:
         """
-        Read client settings.
+        Read Kafka's client settings.
 
         Args:
             config: by Kafka's names; those that need nothing here are left alone.
@@ -60,29 +64,77 @@ class Security:
         """
         problems: list[str] = []
         protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
-        if protocol not in PROTOCOLS:
-            problems.append(f"security.protocol: {protocol} isn't one of {', '.join(PROTOCOLS)}")
+        if protocol not in set(SecurityProtocol):
+            known = ", ".join(SecurityProtocol)
+            problems.append(f"security.protocol: {protocol} isn't one of {known}")
         tls: ssl.SSLContext | None = None
-        check = config.get("ssl.endpoint.identification.algorithm", "https").strip() != ""
-        if protocol.endswith("SSL"):
-            try:
-                tls = _tls(config, check)
-            except (OSError, ValueError) as exc:
-                problems.append(f"ssl.*: {exc}")
         mechanism = ""
-        login: Callable[[], Exchange] | None = None
-        if protocol.startswith("SASL"):
-            mechanism = config.get("sasl.mechanism", "GSSAPI").strip()
-            try:
-                login = _login(mechanism, config)
-            except ValueError as exc:
-                problems.append(str(exc))
+        login: Login | None = None
+        try:
+            if protocol.endswith("SSL"):
+                tls = client_context(tls_of(config))
+        except ConfigError as exc:
+            problems += exc.problems
+        try:
+            if protocol.startswith("SASL"):
+                mechanism = config.get("sasl.mechanism", "GSSAPI").strip()
+                login = _login_of(mechanism, config)
+        except ValueError as exc:
+            problems.append(str(exc))
         if problems:
             raise ConfigError(problems)
-        return cls(tls, check, mechanism, login, config.get("client.id", client_id), protocol)
+        spoken = Spoken("security.protocol", protocol)
+        return cls(tls, mechanism, login, config.get("client.id", client_id), spoken)
+
+    @classmethod
+    def own(
+        cls, given: ClientSecurity, tls: ssl.SSLContext | None, client_id: str, setting: str
+    ) -> Security:
+        """
+        Take a group of settings of ``headgate.properties``.
+
+        Args:
+            given: the group.
+            tls: the context made of its ``ssl.*``; None without TLS.
+            client_id: what requests call their sender.
+            setting: where the protocol is set, for messages.
+
+        Raises:
+            ConfigError: the mechanism isn't one for name and password.
+        """
+        spoken = Spoken(setting, given.security_protocol)
+        if not given.security_protocol.sasl:
+            return cls(tls, client_id=client_id, spoken=spoken)
+        mechanism = given.sasl_mechanism
+        password = "" if given.sasl_password is None else given.sasl_password.value
+        login = _by_password(mechanism, given.sasl_username or "", password)
+        if login is None:
+            raise ConfigError(
+                f"SASL mechanism {mechanism} isn't spoken here; use PLAIN, {' or '.join(HASHES)}"
+            )
+        return cls(tls, mechanism, login, client_id, spoken)
 
 
-# --- SASL
+def librdkafka_config(bootstrap: str, security: ClientSecurity | None) -> dict[str, str]:
+    """
+    Return a confluent-kafka client's settings for the same connection.
+
+    Raises:
+        ConfigError: a file can't be read, or librdkafka lacks what is set.
+    """
+    config = {"bootstrap.servers": bootstrap}
+    if security is None:
+        return config
+    config["security.protocol"] = security.security_protocol.name
+    if security.security_protocol.sasl:
+        password = security.sasl_password
+        config["sasl.mechanism"] = security.sasl_mechanism
+        config["sasl.username"] = security.sasl_username or ""
+        config["sasl.password"] = "" if password is None else password.value
+    if security.security_protocol.tls:
+        config |= librdkafka_tls(security.ssl)
+    return config
+
 
 _JAAS_OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
 
@@ -95,24 +147,29 @@ def jaas_options(text: str) -> dict[str, str]:
     }
 
 
-def _login(mechanism: str, config: Mapping[str, str]) -> Callable[[], Exchange]:
+def _by_password(mechanism: str, username: str, password: str) -> Login | None:
+    if mechanism == "PLAIN":
+        return lambda: plain(username, password)
+    return (lambda: scram(mechanism, username, password)) if mechanism in HASHES else None
+
+
+def _login_of(mechanism: str, config: Mapping[str, str]) -> Login:
     if mechanism not in MECHANISMS:
         raise ValueError(
             f"sasl.mechanism: {mechanism} can't be spoken here; use {', '.join(MECHANISMS)}"
         )
     options = jaas_options(config.get("sasl.jaas.config", ""))
-    if mechanism == "OAUTHBEARER":
-        return _bearer(config, options)
     username = options.get("username", config.get("sasl.username", ""))
     password = options.get("password", config.get("sasl.password", ""))
+    login = _by_password(mechanism, username, password)
+    if login is None:
+        return _bearer(config, options)
     if not username:
         raise ValueError(f'sasl.jaas.config: {mechanism} needs username="…" password="…"')
-    if mechanism == "PLAIN":
-        return lambda: plain(username, password)
-    return lambda: scram(mechanism, username, password)
+    return login
 
 
-def _bearer(config: Mapping[str, str], options: Mapping[str, str]) -> Callable[[], Exchange]:
+def _bearer(config: Mapping[str, str], options: Mapping[str, str]) -> Login:
     token = options.get("token") or config.get("sasl.oauthbearer.token")
     if token:
         return lambda: oauthbearer(token)
@@ -127,94 +184,3 @@ def _bearer(config: Mapping[str, str], options: Mapping[str, str]) -> Callable[[
         'sasl.jaas.config: OAUTHBEARER needs token="…", or the token in a file named by '
         "sasl.oauthbearer.token.endpoint.url=file:///path"
     )
-
-
-# --- TLS
-
-
-def _tls(config: Mapping[str, str], check_hostname: bool) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    context.check_hostname = check_hostname
-    _trust(context, config)
-    _identify(context, config)
-    limit(context, _words(config, "ssl.enabled.protocols"), _words(config, "ssl.cipher.suites"))
-    return context
-
-
-def _words(config: Mapping[str, str], name: str) -> list[str]:
-    return [word.strip() for word in config.get(name, "").split(",") if word.strip()]
-
-
-def _trust(context: ssl.SSLContext, config: Mapping[str, str]) -> None:
-    inline = config.get("ssl.truststore.certificates", "")
-    location = config.get("ssl.truststore.location", "")
-    kind = _kind(config, "ssl.truststore.type", location)
-    if inline:
-        context.load_verify_locations(cadata=inline)
-    elif location and kind == "PEM":
-        context.load_verify_locations(cafile=location)
-    elif location:
-        _, certificates = _pkcs12(location, config.get("ssl.truststore.password"))
-        context.load_verify_locations(cadata=certificates)
-
-
-def _identify(context: ssl.SSLContext, config: Mapping[str, str]) -> None:
-    chain = config.get("ssl.keystore.certificate.chain", "")
-    key = config.get("ssl.keystore.key", "")
-    location = config.get("ssl.keystore.location", "")
-    key_password = config.get("ssl.key.password")
-    if chain:
-        _load_pem(context, f"{key}\n{chain}", key_password)
-    elif location and _kind(config, "ssl.keystore.type", location) == "PEM":
-        context.load_cert_chain(location, password=key_password)
-    elif location:
-        key, certificates = _pkcs12(location, config.get("ssl.keystore.password"))
-        _load_pem(context, f"{key}\n{certificates}", None)
-
-
-def _load_pem(context: ssl.SSLContext, text: str, password: str | None) -> None:
-    # OpenSSL takes a client's key from a file only; this one is ours alone and gone at once.
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(text)
-        file.flush()
-        context.load_cert_chain(file.name, password=password)
-
-
-def _kind(config: Mapping[str, str], name: str, location: str) -> str:
-    kind = config.get(name, "").strip().upper()
-    if not kind:
-        # Kafka's default is JKS; a .pem or .p12 says what it is.
-        suffix = Path(location).suffix.lower()
-        kind = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}.get(
-            suffix, "JKS" if location else "PEM"
-        )
-    if kind == "JKS":
-        raise ValueError(
-            f"{location} is a JKS store, which only Java reads; convert it with "
-            "`keytool -importkeystore -deststoretype PKCS12` and say "
-            f"{name}=PKCS12, or use PEM"
-        )
-    return kind
-
-
-def _pkcs12(location: str, password: str | None) -> tuple[str, str]:
-    """Return (private key or "", certificates) of a PKCS12 store as PEM."""
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
-    except ImportError:
-        raise ValueError(
-            f"reading the PKCS12 store {location} needs the package `cryptography`; or use PEM"
-        ) from None
-    store = pkcs12.load_pkcs12(Path(location).read_bytes(), password.encode() if password else None)
-    pem = serialization.Encoding.PEM
-    key = ""
-    if store.key is not None:
-        key = store.key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ).decode()
-    found = [store.cert, *store.additional_certs]
-    certificates = "".join(
-        entry.certificate.public_bytes(pem).decode() for entry in found if entry is not None
-    )
-    return key, certificates

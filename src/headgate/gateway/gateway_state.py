@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import __version__
+from headgate.client.tls import ClientContexts, client_context, server_context
 from headgate.clock import now_ms
 from headgate.config.listeners import HostPort, Listener, SecurityProtocol
 from headgate.errors import ConfigError, HeadgateError
@@ -110,6 +111,7 @@ class GatewayState:
         self.coming = self.table  # what the store told last; all of it is in force a moment later
         self._upstreams = dict(upstreams or {})
         self._admin = settings.upstream_admin if admin is None else admin
+        self._contexts = ClientContexts()
         self._only = only_brokers
         self._journal = journal
         self.journal = journal or Journal()
@@ -268,8 +270,6 @@ class GatewayState:
     def _upstream_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.client.tls import client_context
-
         with _of_listener(listener, "headgate.upstream."):
             return client_context(self.settings.for_listener(listener).upstream_ssl)
 
@@ -277,30 +277,23 @@ class GatewayState:
         """Return TLS for our own questions: ``headgate.upstream.admin.ssl.*`` if given."""
         if not protocol.tls:
             return None
-        from headgate.client.tls import client_context
-
         own = self._admin.ssl
         given = own.keystore_location or own.keystore_key or own.truststore_location
         if given or own.truststore_certificates:
-            return client_context(own)
+            return self._contexts.get(own)
         # Without stores of its own it has the clients'; what else is said of it counts.
         said = {
             field: getattr(own, field)
             for field in _SAID_OF_TLS
             if f"headgate.upstream.admin.ssl.{field.replace('_', '.')}" in self.settings.given
         }
-        if not said:
-            return self._upstream_tls(listener, protocol)
-        with _of_listener(listener, "headgate.upstream.admin."):
-            return client_context(
-                replace(self.settings.for_listener(listener).upstream_ssl, **said)
-            )
+        tls = replace(self.settings.for_listener(listener).upstream_ssl, **said)
+        with _of_listener(listener, "headgate.upstream.admin." if said else "headgate.upstream."):
+            return self._contexts.get(tls)
 
     def _server_tls(self, listener: str, protocol: SecurityProtocol) -> Any:
         if not protocol.tls:
             return None
-        from headgate.client.tls import server_context
-
         own = self.settings.for_listener(listener)
         with _of_listener(listener):
             return server_context(own.ssl, own.ssl_client_auth)

@@ -25,8 +25,6 @@ BrokerCallback = Callable[[BrokerConfigs], None]
 
 #: Where a change came from when nobody told: another tool wrote to the home directly.
 UNKNOWN = "unknown"
-#: The most ops in one request to Kafka's controller (QuorumController.MAX_RECORDS_PER_BATCH).
-MAX_RECORDS_PER_REQUEST = 10_000
 
 
 class Origin(NamedTuple):

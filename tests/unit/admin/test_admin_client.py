@@ -24,10 +24,9 @@ from headgate.admin import (
     QuotaKey,
     Value,
 )
-from headgate.admin.released import cut
 from headgate.cli.kafka_configs import kafka_configs
 from headgate.errors import ApiError, ConfigError, InvalidQuota, KafkaError, StoreError
-from headgate.quota.alteration import QuotaAlteration, is_ip_literal
+from headgate.quota.alteration import is_ip_literal
 from headgate.quota.key import CONNECTION, CONSUMER, PRODUCER, PRODUCER_BPS, REQUEST
 from headgate.store.sqlite.store import SqliteStore
 from headgate.store.synonyms import broker_synonyms
@@ -444,15 +443,6 @@ def test_a_store_refuses_what_it_does_not_keep_with_the_way_out(client: AdminCli
     with pytest.raises(InvalidQuota, match="SCRAM credentials are kept by Kafka"):
         client.alter_user_scram_credentials("alice", (), ["SCRAM-SHA-256"])
     assert client.describe_user_scram_credentials() == {}
-
-
-def test_requests_are_cut_at_a_number_of_records() -> None:
-    def alteration(ops: int) -> QuotaAlteration:
-        return QuotaAlteration(QuotaEntity.of(user=str(ops)), (Op(PRODUCER, 1),) * ops)
-
-    sizes = [[len(a.ops) for a in part] for part in cut([alteration(n) for n in (2, 2, 5, 1)], 4)]
-    assert sizes == [[2, 2], [5], [1]]
-    assert cut([], 4) == []
 
 
 def test_a_dict_is_an_entity_and_text_a_key(client: AdminClient) -> None:

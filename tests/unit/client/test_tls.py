@@ -17,14 +17,16 @@ from cryptography.hazmat.primitives import serialization as made
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from headgate.client.security import Security
-from headgate.client.tls import client_context, server_context
+from headgate.client import tls as tls_module
+from headgate.client.security import Security, librdkafka_config
+from headgate.client.tls import client_context, server_context, tls_of
 from headgate.client.tls_limits import librdkafka_limits, limit
 from headgate.config import SecurityProtocol, Settings
+from headgate.config.security import Tls
 from headgate.errors import ConfigError
 from headgate.gateway import Gateway
 from headgate.gateway.identity.lending import Lending
-from headgate.store.kafka.security import librdkafka_config, tls_context
+from headgate.store.kafka.client import KafkaClient
 
 PASSWORD = "changeit"
 
@@ -275,7 +277,7 @@ def test_versions_and_suites_hold_for_every_connection_that_the_gateway_opens(
     assert own.maximum_version is ssl.TLSVersion.TLSv1_3
     assert kept(own) == ["ECDHE-RSA-AES256-GCM-SHA384"]
     assert own.get_ca_certs(binary_form=True) == relayed.get_ca_certs(binary_form=True)
-    store = tls_context(read.store_kafka)
+    store = KafkaClient("kafka:9092", read.store_kafka)._security.tls
     assert store is not None
     assert store.maximum_version is ssl.TLSVersion.TLSv1_2
     assert kept(store) == [NAMED]
@@ -348,3 +350,63 @@ def test_librdkafka_offers_the_suites_that_are_set(stores: Stores) -> None:
             offered = {name for name, version, _ in shared if version != "TLSv1.3"}
             talking.close()
     assert offered == {NAMED}
+
+
+def test_a_trust_store_with_comments_in_any_language_is_read(stores: Stores) -> None:
+    path = stores.folder / "ca.pem"
+    path.write_text("# Főtanúsítvány\n" + path.read_text(), encoding="utf-8")
+    by_file = tls_of({"ssl.truststore.location": str(path)})
+    inline = tls_of({"ssl.truststore.certificates": path.read_text(encoding="utf-8")})
+    for tls in (by_file, inline):
+        assert client_context(tls).cert_store_stats()["x509_ca"] == 1
+
+
+def test_what_a_store_is_shows_in_its_content_where_nothing_says_so(stores: Stores) -> None:
+    for name in ("ca.pem", "trust.p12"):
+        copy = stores.folder / f"{name}-without-suffix"
+        copy.write_bytes((stores.folder / name).read_bytes())
+        named = {"ssl.truststore.location": str(copy), "ssl.truststore.password": PASSWORD}
+        assert client_context(tls_of(named)).cert_store_stats()["x509_ca"] == 1
+    jks = stores.folder / "kafka.client.truststore"
+    jks.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+        client_context(tls_of({"ssl.truststore.location": str(jks)}))
+
+
+def test_a_tools_trust_store_replaces_the_systems_authorities_as_in_java(stores: Stores) -> None:
+    given = {"security.protocol": "SSL", "ssl.truststore.location": str(stores.folder / "ca.pem")}
+    tool = Security.of(given).tls
+    assert tool is not None
+    assert tool.cert_store_stats()["x509_ca"] == 1
+
+
+def test_the_gateways_own_questions_share_a_context_until_its_files_change(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ssl.SSLContext] = []
+
+    def counted(tls: Tls) -> ssl.SSLContext:
+        made.append(client_context(tls))
+        return made[-1]
+
+    monkeypatch.setattr(tls_module, "client_context", counted)
+    read = settings(
+        stores,
+        ssl__keystore__type="PEM",
+        ssl__keystore__location="plain.pem",
+        headgate__upstream__security__protocol="SSL",
+        headgate__upstream__ssl__truststore__type="PEM",
+        headgate__upstream__ssl__truststore__location="ca.pem",
+    )
+    gateway = Gateway(read)
+    used = [gateway.own_way("TLS")[2] for _ in range(5)]
+    assert used == [made[0]] * 5
+    assert len(made) == 1
+    path = stores.folder / "ca.pem"
+    path.write_bytes(path.read_bytes() + trustme.CA().cert_pem.bytes())
+    again = gateway.own_way("TLS")[2]
+    assert again is made[1]
+    assert again.cert_store_stats()["x509_ca"] == 2
+    path.write_bytes(b"half-writ")
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
+        gateway.own_way("TLS")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import trustme
 
+from headgate.client import tls as tls_module
+from headgate.client.connection import Connection
+from headgate.client.security import Security
 from headgate.config import SecurityProtocol, Settings
 from headgate.config.listeners import HostPort
-from headgate.config.wrong_protocol import Spoken
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, StoreError
 from headgate.gateway.broker.clients import Taking
-from headgate.gateway.identity import lending as lent_module
 from headgate.gateway.identity.lending import Lending
-from headgate.gateway.upstream import AdminConnection, UpstreamError
 from headgate.metrics.meters import Meters
 
 SECRET = "hunter2-horse"
@@ -177,9 +177,9 @@ def test_a_context_is_made_once_for_each_credential(
     assert lent.ready_context(again.ssl) is made
     assert lent.context(again.ssl) is made
     assert lent.context(bob.ssl) is not made
-    monkeypatch.setattr(lent_module, "_MOST_CONTEXTS", 2)
+    monkeypatch.setattr(tls_module, "_MOST_CONTEXTS", 2)
     lent.context(lent._trust)
-    assert list(lent._contexts) == [bob.ssl, lent._trust]
+    assert list(lent.contexts._made) == [bob.ssl, lent._trust]
 
 
 @pytest.mark.parametrize("changed", ["alice.pem", "ca.pem"])
@@ -261,15 +261,15 @@ async def test_a_broker_that_hung_up_after_the_login_is_said_so(how: str) -> Non
         is_closing=lambda: how == "closing", abort=lambda: aborted.append(True)
     )
     reader, writer = asyncio.StreamReader(), SimpleNamespace(transport=transport)
-    connection = AdminConnection(
-        reader,  # type: ignore[arg-type]
+    connection = Connection(
+        reader,
         writer,  # type: ignore[arg-type]
-        HostPort("kafka", 9092),
-        Spoken("x", "SASL_PLAINTEXT"),
+        "kafka:9092",
+        Security(),
     )
     if how == "end of stream":
         assert connection.detach() is transport
         reader.feed_eof()
-    with pytest.raises(UpstreamError, match="kafka:9092: the broker hung up after the login"):
+    with pytest.raises(StoreError, match="kafka:9092: the broker hung up after the login"):
         connection.detach()
     assert aborted == [True]

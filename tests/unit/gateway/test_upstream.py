@@ -44,7 +44,7 @@ async def says(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, bytes
         done = asyncio.sleep
         writer = SimpleNamespace(
             write=lambda _: None, drain=lambda: done(0), close=lambda: None,
-            wait_closed=lambda: done(0),
+            wait_closed=lambda: done(0), is_closing=lambda: False,
         )  # fmt: skip
         return reader, writer
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.quotas.quota_output import value_text
+from headgate.client.quota_messages import entity_of
 from headgate.config.listeners import WILDCARDS, HostPort
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gateway import Gateway
 from headgate.gateway import upstream as up
-from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.wire import apis
 
@@ -157,12 +157,7 @@ def _look_at_quotas(
         client.close()
     report.seen.append("the brokers' own quotas")
     for entry in entries:
-        entity = QuotaEntity(
-            {
-                part.entity_type: DEFAULT if part.entity_name is None else part.entity_name
-                for part in entry.entity
-            }
-        )
+        entity = entity_of(entry.entity)
         for value in entry.values:
             key = QuotaKey.parse(value.key)
             ours = table.get(entity, key)

@@ -15,23 +15,19 @@ The file::
       - principal: etl
         ssl.keystore.location: /etc/headgate/etl.pem
 
-A TLS context takes up to 20 ms to make, most of it for the system's authorities. So there is one
-for each set of ``ssl.*``, made when it is first needed, and again when its files have changed; a
-reload makes a new ``Lending``, and with it all anew.
+A reload makes a new ``Lending``, and with it all TLS contexts anew.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from headgate.client.tls import client_context
+from headgate.client.tls import ClientContexts
 from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
@@ -54,16 +50,7 @@ _SSL: Final = (
     "ssl.key.password",
 )
 _SECRET: Final = frozenset({"sasl.password", "ssl.keystore.password", "ssl.key.password"})
-_MOST_CONTEXTS: Final = 256
-"""Contexts kept; one with the system's authorities takes about a megabyte."""
 _QUOTE: Final = "a value with a special character, as passwords have them, goes into quotes: 'p@ss'"
-
-
-class _Made(NamedTuple):
-    """A context, and how the files it was made from looked before they were read."""
-
-    context: ssl.SSLContext
-    files: tuple[tuple[int, int, int] | None, ...]
 
 
 class Lending:
@@ -84,8 +71,7 @@ class Lending:
         self._base = settings.upstream_shared
         self._trust = settings.upstream_ssl
         self._mapped: Mapping[str, ClientSecurity] = {}
-        self._contexts: dict[Tls, _Made] = {}
-        self._making = threading.Lock()
+        self.contexts = ClientContexts(_still_valid)
         problems = [] if self._shared is None else self._wrong_shared(settings)
         if problems:
             raise ConfigError(problems)
@@ -120,37 +106,11 @@ class Lending:
 
     def ready_context(self, tls: Tls) -> ssl.SSLContext | None:
         """Return the context of these ``ssl.*`` if there is one and its files haven't changed."""
-        made = self._contexts.get(tls)
-        return made.context if made is not None and made.files == _looks(tls) else None
+        return self.contexts.ready(tls)
 
     def context(self, tls: Tls) -> ssl.SSLContext:
-        """
-        Return the context of these ``ssl.*``, made if need be: not for the event loop.
-
-        While changed files can't be used, as half-written ones can't, the context made of what was
-        there before stays in force; that is logged once for each change.
-
-        Raises:
-            ConfigError: a store can't be read, and there is no context from before.
-        """
-        with self._making:
-            ready = self.ready_context(tls)
-            if ready is not None:
-                return ready
-            files = _looks(tls)
-            before = self._contexts.get(tls)
-            try:
-                context = client_context(tls)
-            except ConfigError as error:
-                if before is None:
-                    raise
-                log.error("lent certificates have changed and can't be used; those from before "
-                          "stay in force", error=str(error))  # fmt: skip
-                context = before.context
-            if before is None and len(self._contexts) >= _MOST_CONTEXTS:
-                del self._contexts[next(iter(self._contexts))]
-            self._contexts[tls] = _Made(context, files)
-            return context
+        """Return the context of these ``ssl.*``, made if need be: not for the event loop."""
+        return self.contexts.get(tls)
 
     def _read(self, path: Path) -> dict[str, ClientSecurity]:
         try:
@@ -218,19 +178,9 @@ class Lending:
         )
 
 
-def _looks(tls: Tls) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return what tells one state of the files of these ``ssl.*`` from another."""
-    return tuple(
-        _look(path) for path in (tls.keystore_location, tls.truststore_location) if path is not None
-    )
-
-
-def _look(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - asked at every connection
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _still_valid(error: ConfigError) -> None:
+    log.error("lent certificates have changed and can't be used; those from before stay in force",
+              error=str(error))  # fmt: skip
 
 
 def _where(error: Exception) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate.client.quota_messages import component_of, described, entity_of, op_of
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
 from headgate.gateway.broker.limits import static_defaults
 from headgate.gateway.charging.plans import Kind
@@ -23,10 +24,8 @@ from headgate.gateway.loop.slices import Slices, Work
 from headgate.gateway.own_answers import broker_settings, draft_answers, mutations
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
-from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
-from headgate.quota.filter import FilterComponent, match_type_of, matches, validate_filter
-from headgate.quota.key import QuotaKey
+from headgate.quota.alteration import AlterResult, QuotaAlteration
+from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 from headgate.wire import apis
@@ -213,7 +212,7 @@ class Answers:
             decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset)
         )
         results = await self.alter(
-            await self.slices.run(draft_answers.alterations_of(request, entity_of, alteration_op)),
+            await self.slices.run(draft_answers.alterations_of(request, entity_of, op_of)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
@@ -256,20 +255,6 @@ class Answers:
         return tuple(entries)
 
 
-def entity_of(parts: Any) -> QuotaEntity:
-    """Return the entity of a released request's parts; a null name is the default."""
-    entries: dict[str, EntityName] = {
-        part.entity_type: DEFAULT if part.entity_name is None else part.entity_name
-        for part in parts
-    }
-    return QuotaEntity(entries)
-
-
-def alteration_op(op: Any) -> Op:
-    """Return an op of a released request's."""
-    return Op(QuotaKey.parse(op.key), None if op.remove else op.value)
-
-
 def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntry, ...]]:
     """
     Return the entities that a released filter selects.
@@ -277,20 +262,12 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntr
     Raises:
         ApiError: the filter can't be, with Kafka's text.
     """
-    components = [
-        FilterComponent(c.entity_type, match_type_of(c.match_type), c.match)
-        for c in request.components
-    ]
+    components = [component_of(component) for component in request.components]
     validate_filter(components)
     found = []
     for entity, values in table.entities.items():
         if not components or matches(components, entity, request.strict):
-            parts = tuple(
-                quotas.EntityPart(kind, name if isinstance(name, str) else None)
-                for kind, name in entity
-            )
-            told = tuple(quotas.Value(key.name, value) for key, value in values.items())
-            found.append(quotas.DescribedEntry(parts, told))
+            found.append(described(entity, values))
         yield
     return tuple(found)
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.client.quota_messages import (
+    draft_entity_of,
+    draft_int64,
+    draft_op_of,
+    draft_parts_of,
+)
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import Op, QuotaAlteration, check_types, request_error
-from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity, canonical_entity_type
+from headgate.quota.entity import QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter, matches
-from headgate.quota.key import QuotaKey, canonical_type, canonical_units, format_value
+from headgate.quota.key import QuotaKey, format_value
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.wire import apis
 from headgate.wire.messages import api_versions, draft
@@ -72,7 +78,7 @@ async def answer(answers: Answers, ask: Ask, listener: str) -> bytes:
         response = draft.DescribeEffectiveQuotasResponse((await run(effective(table, request)),))
     else:
         results = await answers.alter(
-            await run(alterations_of(request, entity_of, _op)),
+            await run(alterations_of(request, draft_entity_of, draft_op_of)),
             validate_only=request.validate_only,
             who=f"User:{ask.principal}",
             tool=ask.client_id or f"listener {listener}",
@@ -116,10 +122,10 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota
             fault = None if value.is_integer() else _fraction(key, value)
             found.append(
                 draft.DescribedQuota(
-                    parts_of(entity),
+                    draft_parts_of(entity),
                     str(key.type),
                     str(key.units),
-                    0 if fault else _int64(value),
+                    0 if fault else draft_int64(value),
                     0 if fault is None else int(fault.code),
                     None if fault is None else fault.message,
                 )
@@ -129,7 +135,7 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[draft.DescribedQuota
 
 def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
     """Return what applies to an entity, per key, with what it overrides unless left out."""
-    entity = entity_of(request.entity)
+    entity = draft_entity_of(request.entity)
     fault = request_error(entity)
     if fault is not None:
         return draft.EffectiveEntry(request.entity, (), int(fault.code), fault.message)
@@ -153,28 +159,14 @@ def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
                 tuple(
                     # No entity: KIP-55's last resort, of server.properties.
                     draft.ValueEntry(
-                        parts_of(source) if isinstance(source, QuotaEntity) else (), _int64(value)
+                        draft_parts_of(source) if isinstance(source, QuotaEntity) else (),
+                        draft_int64(value),
                     )
                     for source, value in entries
                 ),
             )
         )
     return draft.EffectiveEntry(request.entity, tuple(values))
-
-
-def entity_of(parts: Any) -> QuotaEntity:
-    """Return the entity of a draft request's parts; "" is the default."""
-    entries: dict[str, EntityName] = {
-        canonical_entity_type(part.entity_type): part.entity_name or DEFAULT for part in parts
-    }
-    return QuotaEntity(entries)
-
-
-def parts_of(entity: QuotaEntity) -> tuple[draft.EntityPart, ...]:
-    """Return an entity as the draft spells it."""
-    return tuple(
-        draft.EntityPart(kind, "" if isinstance(name, Default) else name) for kind, name in entity
-    )
 
 
 def _filter(item: Any) -> QuotaFilter:
@@ -184,16 +176,6 @@ def _filter(item: Any) -> QuotaFilter:
             KafkaError.INVALID_REQUEST, f"Unknown rule {item.rule}; there are EXACT and PREFIX."
         )
     return QuotaFilter(canonical_entity_type(item.entity_type), rule, item.match)
-
-
-def _op(op: Any) -> Op:
-    key = QuotaKey(canonical_type(op.type), canonical_units(op.units))
-    return Op(key, None if op.remove else float(op.value))
-
-
-def _int64(value: float) -> int:
-    """Return a whole number; Kafka's "no limit", 2^63 - 1, is 2^63 as a double."""
-    return min(int(value), 2**63 - 1)
 
 
 def _fraction(key: QuotaKey, value: float) -> ApiError:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from headgate.client.connection import Connection
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.log import get_logger
@@ -105,7 +106,7 @@ class Topics:
         self,
         front: Broker,
         face: BrokerListener,
-        question: Callable[[up.AdminConnection, int], Awaitable[T]],
+        question: Callable[[Connection, int], Awaitable[T]],
     ) -> T | None:
         """Ask a broker, then another; None when neither answers in time."""
         for broker_id, where in self._whom(front.broker_id, face):
@@ -133,7 +134,7 @@ class Topics:
         others = [b for b in cluster.brokers.items() if b[0] != broker_id] if cluster else []
         return [own, others[0] if others else own]
 
-    async def _connect(self, face: BrokerListener, where: HostPort) -> up.AdminConnection:
+    async def _connect(self, face: BrokerListener, where: HostPort) -> Connection:
         protocol, security, tls = self._gateway.own_way(face.name)
         return await up.connect(
             where,

@@ -14,6 +14,7 @@ from struct import error as StructError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.client.security import librdkafka_config
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.log import LIBRDKAFKA
 from headgate.quota.entity import quota_id
@@ -377,8 +378,6 @@ def open_journal(settings: Settings, worker_id: str) -> Journal:
 
 def topic_config(settings: Settings) -> dict[str, Any]:
     """Return confluent-kafka's settings for the gateway's own connections upstream."""
-    from headgate.store.kafka.security import librdkafka_config
-
     servers = ",".join(str(a) for a in settings.upstream or ())
     return {
         **librdkafka_config(servers, settings.upstream_admin),

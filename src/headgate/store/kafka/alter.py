@@ -15,15 +15,17 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from headgate.client.quota_messages import Values, cut, entity_of
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import QuotaAlteration
-from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.filter import FilterComponent
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, Origin
 from headgate.store.identity import moved_on
 from headgate.store.kafka.client import RETRIABLE, KafkaClient
-from headgate.store.kafka.codec import Values, by_entity, parts, wire_entity, wire_to_entity
+from headgate.store.kafka.codec import by_entity
 from headgate.store.kafka.state import (
     At,
     Record,
@@ -35,14 +37,6 @@ from headgate.store.kafka.state import (
 )
 from headgate.store.kafka.topic import Decide, QuotaTopic
 from headgate.store.watched import log
-from headgate.wire.messages.quotas import (
-    MATCH_DEFAULT,
-    MATCH_EXACT,
-    AlterClientQuotasRequest,
-    AlterEntry,
-    AlterOp,
-    Component,
-)
 
 #: A broker shows what the controller acknowledged within milliseconds; longer than this, we go on.
 IMAGE_TIMEOUT_S: Final = 10.0
@@ -257,16 +251,8 @@ class KafkaAlterer:
     ) -> dict[QuotaEntity, ApiError]:
         """Send alterations, at most 10,000 records at a time; return errors by entity."""
         errors: dict[QuotaEntity, ApiError] = {}
-        for part in parts(alterations):
-            entries = tuple(
-                AlterEntry(
-                    wire_entity(entity),
-                    tuple(AlterOp(op.key.name, op.value or 0.0, op.value is None) for op in ops),
-                )
-                for entity, ops in part
-            )
-            answer = self._client.alter(AlterClientQuotasRequest(entries, validate_only))
-            for entry in answer.entries:
+        for part in cut(alterations):
+            for entry in self._client.alter(part, validate_only=validate_only):
                 if entry.error_code in RETRIABLE:
                     raise StoreError(
                         f"{self._url}: {entry.error_message or KafkaError(entry.error_code).name}",
@@ -274,7 +260,7 @@ class KafkaAlterer:
                     )
                 if entry.error_code:
                     error = ApiError(entry.error_code, entry.error_message)
-                    errors[wire_to_entity(entry.entity)] = error
+                    errors[entity_of(entry.entity)] = error
         return errors
 
     def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
@@ -301,12 +287,7 @@ class KafkaAlterer:
             return by_entity(self._client.describe())
         found: dict[QuotaEntity, Values] = {}
         for entity in entities:
-            components = [
-                Component(kind, MATCH_DEFAULT, None)
-                if isinstance(name, Default)
-                else Component(kind, MATCH_EXACT, name)
-                for kind, name in entity
-            ]
+            components = [FilterComponent.of_name(kind, name) for kind, name in entity]
             found.update(by_entity(self._client.describe(components, strict=True)))
         return found
 

@@ -7,45 +7,47 @@ made again on the next server. Both calls may be repeated: altering sets values,
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
-import socket
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
+from headgate.client.connection import Connection, Unreachable
+from headgate.client.quota_messages import alter_request, describe_request
+from headgate.client.security import Security
+from headgate.client.thread import LoopThread
+from headgate.client.tls import client_context
+from headgate.config.listeners import HostPort
 from headgate.config.security import ClientSecurity
-from headgate.config.wrong_protocol import Spoken
-from headgate.errors import KafkaError, RemoteProtocolError, StoreError
-from headgate.store.kafka.security import sasl_exchange, tls_context
-from headgate.wire.apis import (
-    ALTER_CLIENT_QUOTAS,
-    DESCRIBE_CLIENT_QUOTAS,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-)
-from headgate.wire.header import MAX_FRAME_BYTES, response_body_offset
+from headgate.errors import ApiError, ConfigError, KafkaError, RemoteProtocolError, StoreError
+from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.filter import FilterComponent
+from headgate.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
+from headgate.wire.header import response_body_offset
 from headgate.wire.messages import decode_response, encode_request
 from headgate.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    Component,
+    AlteredEntry,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedEntry,
 )
-from headgate.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-CLIENT_ID = "headgate-store"
+CLIENT_ID: Final = "headgate-store"
 #: Time for one answer; the admin client's default.api.timeout.ms is 60 s for all tries.
 ANSWER_TIMEOUT_S = 30.0
 #: Time for all tries of a call.
 CALL_TIMEOUT_S = 60.0
 #: Both APIs have version 1, flexible, since Kafka 2.8.
-VERSION = 1
+VERSION: Final = 1
+_PREFIX: Final = "headgate.store.kafka."
 #: Errors that pass: a controller moved, a broker starts. Source: RetriableException in Kafka.
-RETRIABLE = frozenset(
+RETRIABLE: Final = frozenset(
     {
         KafkaError.NOT_CONTROLLER,
         KafkaError.REQUEST_TIMED_OUT,
@@ -63,28 +65,27 @@ class KafkaClient:
     Args:
         bootstrap: ``host:port,host:port``.
         security: TLS and SASL; None for a plaintext listener.
+
+    Raises:
+        StoreError: an address or the settings make no sense.
     """
 
     def __init__(self, bootstrap: str, security: ClientSecurity | None) -> None:
         self.bootstrap = bootstrap
         self._servers = [_address(text) for text in bootstrap.split(",")]
         random.shuffle(self._servers)
-        self._security = security
-        self._tls = tls_context(security)
-        self._spoken = Spoken(
-            "headgate.store.kafka.security.protocol",
-            "PLAINTEXT" if security is None else security.security_protocol,
-        )
-        self._answered = False
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._correlation = 0
+        self._user = None if security is None else security.sasl_username
+        self._security = _security(security)
+        self._starting = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._turn = asyncio.Lock()
+        self._connection: Connection | None = None
         self._described: tuple[bytes, DescribeClientQuotasResponse] | None = None
 
     # --- the two calls
 
     def describe(
-        self, components: Sequence[Component] = (), *, strict: bool = False
+        self, components: Sequence[FilterComponent] = (), *, strict: bool = False
     ) -> tuple[DescribedEntry, ...]:
         """
         Return quotas; all of them without components.
@@ -92,10 +93,11 @@ class KafkaClient:
         Raises:
             StoreError: refused, or no broker can be reached.
         """
-        request = DescribeClientQuotasRequest(tuple(components), strict)
+        request = describe_request(components, strict=strict)
         while True:
-            frame = self._call(DESCRIBE_CLIENT_QUOTAS, request)
-            answer = self._decoded(frame, remember=not components)
+            answer = self._decoded(
+                self._call(DESCRIBE_CLIENT_QUOTAS, request), remember=not components
+            )
             if answer.error_code == 0:
                 return answer.entries or ()
             self._refuse(answer.error_code, answer.error_message, "describe")
@@ -114,7 +116,9 @@ class KafkaClient:
             self._described = (digest, answer)
         return answer
 
-    def alter(self, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    def alter(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
+    ) -> tuple[AlteredEntry, ...]:
         """
         Set and remove quotas.
 
@@ -122,12 +126,13 @@ class KafkaClient:
             Kafka's answer, an entry per entity; errors that pass have been tried again.
         """
         deadline = time.monotonic() + CALL_TIMEOUT_S
+        request = alter_request(alterations, validate_only=validate_only)
         while True:
             frame = self._call(ALTER_CLIENT_QUOTAS, request)
             answer: AlterClientQuotasResponse = decode_response(ALTER_CLIENT_QUOTAS, VERSION, frame)
             codes = {entry.error_code for entry in answer.entries}
             if not codes & RETRIABLE or time.monotonic() > deadline:
-                return answer
+                return answer.entries
             time.sleep(0.2)
 
     def _refuse(self, code: int, message: str | None, verb: str) -> None:
@@ -145,119 +150,96 @@ class KafkaClient:
 
     # --- connection
 
-    def _call(self, api_key: int, message: Any) -> bytes:
+    def _call(
+        self, api_key: int, message: DescribeClientQuotasRequest | AlterClientQuotasRequest
+    ) -> bytes:
+        """Return the answer's frame."""
+        with self._starting:
+            if self._thread is None:
+                self._thread = LoopThread("headgate-store-client")
+            thread = self._thread
+        return thread.run(self._swap(api_key, message))
+
+    async def _swap(self, api_key: int, message: object) -> bytes:
         """Return the answer's frame, over another connection where one broke."""
         deadline = time.monotonic() + CALL_TIMEOUT_S
-        with self._lock:
+        async with self._turn:
             while True:
                 try:
-                    if self._socket is None:
-                        self._connect()
-                    return self._exchange(api_key, VERSION, message)
-                except (OSError, RemoteProtocolError) as exc:
-                    self._drop()
+                    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                        if self._connection is None:
+                            self._connection = await self._connect()
+                        return await self._connection.swap(
+                            lambda cid: encode_request(api_key, VERSION, cid, CLIENT_ID, message)
+                        )
+                except ApiError as exc:
+                    raise self._login_refused(exc) from exc
+                except (StoreError, RemoteProtocolError, TimeoutError) as exc:
+                    await self._drop()
+                    if isinstance(exc, StoreError) and not exc.retriable:
+                        raise StoreError(f"Kafka {self.bootstrap}: {exc}") from exc
                     if time.monotonic() > deadline:
                         raise StoreError(
                             f"Kafka {self.bootstrap} can't be reached: {exc}", retriable=True
                         ) from exc
-                    time.sleep(0.1)
+                    await asyncio.sleep(0.1)
 
-    def _connect(self) -> None:
+    async def _connect(self) -> Connection:
         failures: list[str] = []
         for _ in self._servers:
-            host, port = self._servers[0]
+            server = self._servers[0]
             self._servers = self._servers[1:] + self._servers[:1]
             try:
-                plain = socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S)
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._socket = plain
-                self._answered = False
-                if self._tls is not None:
-                    self._socket = self._tls.wrap_socket(plain, server_hostname=host)
-                self._authenticate()
-                return
-            except OSError as exc:
-                self._drop()
-                told = self._spoken.handshake_failed(exc)
-                failures.append(f"{host}:{port} {told or exc}")
-        raise ConnectionError("; ".join(failures))
+                return await Connection.open(server, self._security)
+            except Unreachable as exc:
+                failures.append(f"{server} {exc.reason}")
+        raise StoreError("; ".join(failures), retriable=True)
 
-    def _authenticate(self) -> None:
-        security = self._security
-        if security is None or not security.security_protocol.sasl:
-            return
-        exchange = sasl_exchange(security)
-        handshake = self._message(SASL_HANDSHAKE, 1, SaslHandshakeRequest(security.sasl_mechanism))
-        if handshake.error_code == KafkaError.ILLEGAL_SASL_STATE:
-            raise StoreError(f"Kafka {self.bootstrap}: {self._spoken.no_sasl()}")
-        if handshake.error_code:
-            offered = ", ".join(handshake.mechanisms)
-            raise StoreError(
-                f"Kafka {self.bootstrap} doesn't take {security.sasl_mechanism}, but: {offered}"
-            )
-        token = next(exchange)
-        while True:
-            answer = self._message(SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(token))
-            if answer.error_code:
-                raise StoreError(
-                    f"Kafka {self.bootstrap} refuses {security.sasl_username!r}: "
-                    f"{answer.error_message or 'authentication failed'}"
-                )
-            try:
-                token = exchange.send(answer.auth_bytes)
-            except StopIteration:
-                return
+    def _login_refused(self, error: ApiError) -> StoreError:
+        if error.code == KafkaError.SASL_AUTHENTICATION_FAILED:
+            return StoreError(f"Kafka {self.bootstrap} refuses {self._user!r}: {error}")
+        return StoreError(f"Kafka {self.bootstrap}: {error}")
 
-    def _message(self, api_key: int, version: int, message: Any) -> Any:
-        return decode_response(api_key, version, self._exchange(api_key, version, message))
-
-    def _exchange(self, api_key: int, version: int, message: Any) -> bytes:
-        connection = self._socket
-        assert connection is not None
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        frame = encode_request(api_key, version, self._correlation, CLIENT_ID, message)
-        connection.settimeout(ANSWER_TIMEOUT_S)
-        connection.sendall(frame)
-        try:
-            head = _read(connection, 8)
-        except ConnectionError as exc:
-            told = None if self._answered else self._spoken.hung_up(logged_in=False)
-            raise ConnectionError(told or str(exc)) from exc
-        told = self._spoken.answered(head)
-        if told is not None:
-            raise StoreError(f"Kafka {self.bootstrap}: {told}")
-        self._answered = True
-        size = int.from_bytes(head[:4], "big")
-        if not 4 <= size <= MAX_FRAME_BYTES:
-            raise RemoteProtocolError(f"an answer of {size} bytes can't be")
-        if int.from_bytes(head[4:], "big") != self._correlation:
-            raise RemoteProtocolError("an answer to another request")
-        return head + _read(connection, size - 4)
-
-    def _drop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+    async def _drop(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
 
     def close(self) -> None:
         """Close the connection."""
-        with self._lock:
-            self._drop()
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self._end())
+            thread.close()
+
+    async def _end(self) -> None:
+        async with self._turn:
+            await self._drop()
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdigit():
+def _security(given: ClientSecurity | None) -> Security:
+    if given is None:
+        return Security(client_id=CLIENT_ID)
+    with as_store_error():
+        tls = client_context(given.ssl) if given.security_protocol.tls else None
+        return Security.own(given, tls, CLIENT_ID, f"{_PREFIX}security.protocol")
+
+
+@contextmanager
+def as_store_error() -> Iterator[None]:
+    """Name the whole setting in what is wrong with one of ``headgate.store.kafka.*``."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise StoreError(f"{_PREFIX}{exc}") from exc
+
+
+def _address(text: str) -> HostPort:
+    try:
+        found = HostPort.parse(text)
+    except ValueError:
+        found = HostPort("", 0)
+    if not found.host:
         raise StoreError(f"headgate.store: {text!r} isn't of the form host:port")
-    return host.strip("[]"), int(port)
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    parts: list[bytes] = []
-    while size:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            raise ConnectionError("the broker closed the connection")
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    return found

@@ -1,19 +1,16 @@
 """
-Quotas between the table's words and those of calls 48 and 49. Pure.
+Quotas of the two places in the Kafka home: Kafka's own and the topic. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+from headgate.client.quota_messages import Values, entity_of, values_of
 from headgate.errors import ApiError, KafkaError
-from headgate.quota.alteration import QuotaAlteration
-from headgate.quota.entity import DEFAULT, Default, QuotaEntity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.store.base import MAX_RECORDS_PER_REQUEST
-from headgate.wire.messages.quotas import DescribedEntry, EntityPart
-
-Values = dict[QuotaKey, float]
+from headgate.wire.messages.quotas import DescribedEntry
 
 
 def two_homes(theirs: QuotaKey, ours: QuotaKey) -> ApiError:
@@ -32,45 +29,18 @@ def wants_two(error: ApiError | None) -> bool:
     return error is not None and _SEND_TWO in (error.message or "")
 
 
-def parts(alterations: Sequence[QuotaAlteration]) -> Iterator[list[QuotaAlteration]]:
-    """Cut into requests the controller takes; an entity is never cut."""
-    part: list[QuotaAlteration] = []
-    records = 0
-    for alteration in alterations:
-        if part and records + len(alteration.ops) > MAX_RECORDS_PER_REQUEST:
-            yield part
-            part, records = [], 0
-        part.append(alteration)
-        records += len(alteration.ops)
-    if part:
-        yield part
-
-
-def wire_entity(entity: QuotaEntity) -> tuple[EntityPart, ...]:
-    """Return an entity as the released wire spells it: null for the default."""
-    return tuple(EntityPart(t, None if isinstance(n, Default) else n) for t, n in entity)
-
-
-def wire_to_entity(parts: Iterable[EntityPart]) -> QuotaEntity:
-    """Read an entity from the released wire."""
-    return QuotaEntity(
-        {p.entity_type: DEFAULT if p.entity_name is None else p.entity_name for p in parts}
-    )
-
-
 def by_entity(described: Iterable[DescribedEntry]) -> dict[QuotaEntity, Values]:
     """Return what was described, by entity; keys that Kafka doesn't enforce are left out."""
-    keys: dict[str, QuotaKey] = {}
     found: dict[QuotaEntity, Values] = {}
     for entry in described:
-        values: Values = {}
-        for name, value in ((v.key, v.value) for v in entry.values):
-            key = keys.get(name) or keys.setdefault(name, QuotaKey.parse(name))
-            # NaN, which Kafka stores when its own tool is told to, limits nothing.
-            if key.known_to_kafka and value == value:
-                values[key] = value
+        # NaN, which Kafka stores when its own tool is told to, limits nothing.
+        values = {
+            key: value
+            for key, value in values_of(entry).items()
+            if key.known_to_kafka and value == value
+        }
         if values:
-            found[wire_to_entity(entry.entity)] = values
+            found[entity_of(entry.entity)] = values
     return found
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from headgate.client.quota_messages import Values
+from headgate.client.security import librdkafka_config
 from headgate.clock import now_ms
 from headgate.config.security import ClientSecurity
 from headgate.errors import ApiError, StoreError
@@ -32,10 +34,9 @@ from headgate.store.base import (
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, new_identity, replaced
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
-from headgate.store.kafka.client import KafkaClient
-from headgate.store.kafka.codec import Values, by_entity, merged, two_homes
+from headgate.store.kafka.client import KafkaClient, as_store_error
+from headgate.store.kafka.codec import by_entity, merged, two_homes
 from headgate.store.kafka.lease import KafkaLease, take
-from headgate.store.kafka.security import librdkafka_config
 from headgate.store.kafka.state import (
     Expected,
     Record,
@@ -102,7 +103,9 @@ class KafkaStore(WatchedStore):
         self._in_kafka: dict[QuotaEntity, Values] = {}
         self._quotas_version = -1
         self._client = KafkaClient(bootstrap, security)
-        self._topic = QuotaTopic(librdkafka_config(bootstrap, security), topic, self._on_records)
+        with as_store_error():
+            config = librdkafka_config(bootstrap, security)
+        self._topic = QuotaTopic(config, topic, self._on_records)
         self._alterer = KafkaAlterer(
             self.url, self._client, self._topic, self._write_change, clock_ms
         )

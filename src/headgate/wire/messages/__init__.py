@@ -25,16 +25,28 @@ from headgate.wire.header import (
 )
 from headgate.wire.messages import (
     api_versions,
+    cluster,
     configs,
     delegation,
     mutation,
     quotas,
     sasl,
+    scram,
     transactions,
 )
 from headgate.wire.schema import Steps, Struct
 
-_MODULES: Final = (api_versions, configs, delegation, mutation, quotas, sasl, transactions)
+_MODULES: Final = (
+    api_versions,
+    cluster,
+    configs,
+    delegation,
+    mutation,
+    quotas,
+    sasl,
+    scram,
+    transactions,
+)
 REQUESTS: Final[Mapping[int, Struct[Any]]] = {k: s for m in _MODULES for k, s in m.REQUESTS.items()}
 RESPONSES: Final[Mapping[int, Struct[Any]]] = {
     k: s for m in _MODULES for k, s in m.RESPONSES.items()
