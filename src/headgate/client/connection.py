@@ -160,7 +160,7 @@ class Connection:
 
     async def _put(self, question: Question[T]) -> T:
         """
-        Carry a question's frames to and fro, and return what it found out.
+        Send a question's frames, hand it their answers, and return what it found out.
 
         Raises:
             StoreError: the connection broke (retriable), or the peer speaks another protocol.
