@@ -41,7 +41,7 @@ def charged(gateway: GatewayThread, of: str = "produce") -> float:
 def claims(gateway: GatewayThread) -> int:
     """How much of everybody's quota is claimed."""
     rules = gateway.gateway.brokers[1].rules
-    return gateway.call(lambda: sum(room.claimed for room in rules._rooms.values()))
+    return gateway.call(lambda: sum(one.claimed for one in rules.contexts.allowances))
 
 
 def asked(gateway: GatewayThread) -> int:

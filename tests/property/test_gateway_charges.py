@@ -364,10 +364,10 @@ class Gateway(RuleBasedStateMachine):
             if not client.stalled
         }
         sizes = sum(size for size, known in self.correlations.items() if known in due)
-        for room in self.rules._rooms.values():
-            assert room.claimed <= sizes + len(due)
+        for one in self.rules.contexts.allowances:
+            assert one.claimed <= sizes + len(due)
             if not due:
-                assert room.idle
+                assert one.idle
 
     @invariant()
     def what_was_passed_is_charged_once(self) -> None:
@@ -390,7 +390,7 @@ class Gateway(RuleBasedStateMachine):
             for name, size in client.upstream.charges(True).items():
                 passed[client.principal, name] += size
         assert +passed == +self.book.charged
-        assert all(room.idle and not room.early for room in self.rules._rooms.values())
+        assert all(one.idle and not one.early for one in self.rules.contexts.allowances)
 
 
 class PacedGateway(Gateway):

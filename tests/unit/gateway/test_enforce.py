@@ -54,9 +54,9 @@ def asked_for_much(setup: Setup, key: QuotaKey, now_ms: int) -> int:
         return rules.fetch(session, context, fetch, 100, 50_000, 0, now_ms)
     if key is REQUEST:
         return rules.request(session, context, PLANS[12 << 16 | 3], 100, 0, now_ms)
-    quota = rules.mutation_quota(context, create, now_ms)
+    quota = rules.mutations.quota(context, create, now_ms)
     quota.record(500, now_ms)
-    rules.mutated(session, context, create, 500, quota, 100, now_ms)
+    rules.mutations.charged(session, context, create, 500, quota, 100, now_ms)
     return rules.mutation(session, context, create, 100, 0, quota, now_ms)
 
 
@@ -85,7 +85,7 @@ def test_all_is_measured_and_journaled_and_throttled_as_told(
             told.append(asked_for_much(setup, key, now_ms + 1))
     assert (max(told) > 0) == (key in IN_FORCE[enforce])
     assert rules.context("alice", "app").limited == (key in IN_FORCE[enforce])
-    [sensor] = rules.by_key[key].sensors()
+    [sensor] = rules.managers.by_key[key].sensors()
     reading = sensor.peek(now_ms + 1)
     used = reading[0] > 1 if isinstance(reading, tuple) else reading < 0
     assert used, reading
@@ -107,7 +107,7 @@ def test_what_would_have_been_refused_is_shown_and_owed_by_nobody(gateway: Make)
     rules, now_ms = setup.rules, setup.play.now_ms
     for _ in range(20):
         assert asked_for_much(setup, MUTATION, now_ms) == 0
-    [sensor] = rules.by_key[MUTATION].sensors()
+    [sensor] = rules.managers.by_key[MUTATION].sensors()
     assert sensor.peek(now_ms) == 11 - 500  # the first is charged, as it would have been
     assert sensor.rate.peek(now_ms)[0] == 20 * 500 / 30  # all are seen
 
@@ -137,7 +137,7 @@ def test_exempt_principals_are_measured_by_every_quota_and_throttled_by_none(
     assert [asked_for_much(setup, key, now_ms) for _ in range(3)] == [0, 0, 0]
     assert not rules.context("alice", "app").limited
     assert rules.context("bob", "app").limited
-    [sensor] = rules.by_key[key].sensors()
+    [sensor] = rules.managers.by_key[key].sensors()
     reading = sensor.peek(now_ms)
     assert reading[0] > 1 if isinstance(reading, tuple) else reading < 0
     assert rules.meters.throttled == {}

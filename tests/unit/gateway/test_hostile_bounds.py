@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.gateway.charging import enforcement_state
+from headgate.gateway.charging import contexts
 from headgate.gateway.session.session import HELD_BYTES
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
@@ -63,9 +63,9 @@ def test_client_ids_of_32_kb_are_forgotten_before_they_are_many_mb(
         name = f"{n:032000}"
         setup.rules.context("alice", name)
         setup.rules.managers.produce.record("alice", name, 1, START_MS)
-    known = setup.rules._contexts, setup.rules.managers.produce._charged
+    known = setup.rules.contexts._contexts, setup.rules.managers.produce._charged
     assert all(sum(len(name) for _, name in names) < 1 << 25 for names in known)
-    assert enforcement_state._MOST_CONTEXTS > 2_000
+    assert contexts.MOST_CONTEXTS > 2_000
 
 
 @pytest.mark.parametrize("key_version", [(32, 4), (44, 1), (48, 1), (49, 1)])

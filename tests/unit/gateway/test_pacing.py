@@ -165,7 +165,7 @@ def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_
     )
     found = {
         (s.name, dict(s.labels).get("unit")): s.value
-        for s in read_samples(BrokerView(1, rules.by_key, rules.meters), now)
+        for s in read_samples(BrokerView(1, rules.managers.by_key, rules.meters), now)
         if ("user", "alice") in s.labels
     }
     # 3,000 bytes over two whole windows of a second, as a sampled quota would see them.

@@ -100,12 +100,12 @@ async def test_a_new_limit_is_known_to_sessions_as_soon_as_it_judges() -> None:
     here = Here(None)
     here.rules.load(QuotaTable({QuotaEntity.of(user="nobody"): {PRODUCER: 1.0}}), NOW)
     table, delta = here.table.apply(here.altered(NEW))
-    epoch = here.rules.epoch
+    epoch = here.rules.contexts.epoch
     assert here.quota_changes.take(table, delta)
     work = asyncio.ensure_future(here.quota_changes.work())
     for _ in range(3):
         await asyncio.sleep(0)
-    assert here.rules.epoch > epoch  # every session asks anew for its context
+    assert here.rules.contexts.epoch > epoch  # every session asks anew for its context
     assert here.rules.context("u0", "c").limited
     work.cancel()
 

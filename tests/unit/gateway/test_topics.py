@@ -200,7 +200,6 @@ Gateway = Callable[..., Any]
 
 async def charge(here: Here, gateway: Gateway, key: int, version: int, request: Any) -> Any:
     """Charge a request; return the rules, what was charged, and the link."""
-    setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}})
     charged: list[float] = []
 
     class Noted(Journal):
@@ -210,7 +209,7 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
         ) -> None:  # fmt: skip
             charged.append(partitions)
 
-    setup.rules.journal = Noted()
+    setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}}, journal=Noted())
     setup.session.context = setup.rules.context("alice", "app")
     here.front.rules = setup.rules
     frame = messages.encode_request(key, version, 1, "app", request)

@@ -148,7 +148,7 @@ class Talk:
         rules = self.rules
         if not rules.counts_mutations:
             return
-        quota = rules.mutation_quota(context, plan, self.now)
+        quota = rules.mutations.quota(context, plan, self.now)
         size: int | None = 500
         for _ in range(self.rng.randrange(1, 4)):
             count = self.rng.randrange(1, 6)
@@ -156,12 +156,12 @@ class Talk:
                 quota.record(count, self.now)
             except ApiError:
                 self.rng.random()
-            rules.mutated(self.session, context, plan, count, quota, size, self.now)
+            rules.mutations.charged(self.session, context, plan, count, quota, size, self.now)
             size = None
         self.now += self.rng.choice([0, 3, 40])
         rules.mutation(self.session, context, plan, 500, 0, quota, self.now)
         if self.rng.random() < 0.2:
-            rules.give_back(self.session, context, plan, 2)
+            rules.mutations.give_back(self.session, context, plan, 2)
 
 
 def run(task: Any, n: int) -> pa.Table:

@@ -151,7 +151,7 @@ class Broker(Taking):
         )
         for ip, _ in busiest:
             rates["ip", ip] = (found[ip], float(self.quotas.ip_bound(ip)))
-        return BrokerView(self.broker_id, self.rules.by_key, self.meters, rates)
+        return BrokerView(self.broker_id, self.rules.managers.by_key, self.meters, rates)
 
     # --- the end ----------------------------------------------------------------------------
 

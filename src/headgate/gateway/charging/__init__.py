@@ -1,1 +1,19 @@
-"""TODO: the map of this room."""
+"""
+What the quotas of one broker mean for live traffic: who is charged how much, and who waits.
+
+No clock, socket or log is used here: time is an argument. In the order a request meets them:
+
+- ``plans``: how each API and version is handled.
+- ``client``: a client's connection, as charging sees it.
+- ``context``: who is charged, one principal with one client-id.
+- ``contexts``: the contexts in use, made again when quotas change.
+- ``lanes``: mutes that closed connections left, for newcomers of their quota-id to wait out.
+- ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
+- ``headroom``: what may be in flight before anything could be throttled.
+- ``managers``: the manager of each quota type.
+- ``request_time``: charges of thread time.
+- ``mutations``: charges of topics created, deleted or grown.
+- ``decisions``: which throttle counts.
+- ``enforcement``: the charges of all kinds of requests; it holds the objects above.
+- ``journal``: where every charge is noted; ``headgate.gateway.usage`` has what writes it.
+"""

@@ -1,5 +1,5 @@
 """
-A client's connection, as charging sees it: what a session has for whoever charges its requests.
+A client's connection, as charging sees it: what a session shows to what charges its requests.
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ class ClientConnection(Protocol):
         """Note a throttle, to be left behind if the connection closes before it is over."""
         ...
 
-    def leave_rooms(self, now_ms: int) -> None:
+    def charge_early(self, now_ms: int) -> None:
         """Charge what went early, answered or not."""
         ...

@@ -1,10 +1,10 @@
 """
-Who a request is charged to, and what a session needs to know of the rules.
+Who a request is charged to: one principal with one client-id.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.fetch_gate import GateKey
@@ -12,42 +12,25 @@ if TYPE_CHECKING:
     from headgate.throttle.manager import RateSensor
 
 
-class Limits(NamedTuple):
-    """
-    What finite quotas are in force for a principal and client id.
-
-    Attributes:
-        any: any at all.
-        requests: of request time, which every request is charged.
-        produces: of anything a produce request is charged besides.
-        fetches: of anything a fetch is charged besides.
-    """
-
-    any: bool
-    requests: bool
-    produces: bool
-    fetches: bool
-
-
 class Context:
     """
-    One principal with one client id, as the rules see it in one epoch.
+    One principal with one client-id, by the quotas of one epoch.
 
     Args:
         principal: name of the principal, raw.
         client_id: as the client claims it, raw.
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
-        limits: what may throttle it.
-        headroom: of what throttles its time and what it produces; None: nothing does.
+        limited: some finite quota applies.
+        timed: a quota of request time does, so any request may be throttled.
+        headroom: of the quotas on its time and on what it produces; None: there are none.
         epoch: of the rules.
-        gates: of the quota-ids that what it fetches is charged to.
-        share_gates: likewise of a share group's fetches.
+        gates: of the quota-ids that its fetches are charged to; empty under
+            ``headgate.fetch=kafka``.
+        share_gates: likewise of a share group's fetches, which are delivered under either setting.
 
     Attributes:
-        limited: some finite quota applies.
-        timed: any request may be throttled by its time.
-        fetches_alone: a fetch may be by the size of its answer, which nobody knows before: one in
-            flight, as in Kafka.
+        fetches_alone: a fetch may be throttled by the size of its answer, which isn't known
+            before: one is in flight, as in Kafka.
         sensor: what it was charged for producing last, good in ``generation`` of the manager.
     """
 
@@ -71,18 +54,20 @@ class Context:
         principal: str,
         client_id: str,
         exempt: bool,
-        limits: Limits,
-        headroom: Headroom | None = None,
-        epoch: int = 0,
-        gates: tuple[GateKey, ...] = (),
-        share_gates: tuple[GateKey, ...] = (),
+        *,
+        limited: bool,
+        timed: bool,
+        headroom: Headroom | None,
+        epoch: int,
+        gates: tuple[GateKey, ...],
+        share_gates: tuple[GateKey, ...],
     ) -> None:
         self.principal = principal
         self.client_id = client_id
         self.exempt = exempt
-        self.limited = limits.any
-        self.timed = limits.requests
-        self.fetches_alone = limits.fetches
+        self.limited = limited
+        self.timed = timed
+        self.fetches_alone = bool(share_gates)
         self.headroom = headroom
         self.epoch = epoch
         self.gates = gates

@@ -1,68 +1,200 @@
 """
 The rules of one broker on live traffic: who is charged what, and who waits how long.
 
-One ``Enforcement`` stands for one upstream broker, whatever the number of its listeners, so that
-a quota per broker means what it means in Kafka. It runs on the broker's event loop alone.
-
-Which throttle counts (``spec/request-percentage.md`` section 4): the largest; the request quota
-wins ties, producer ids lose them; they are never added. Only the winner's throttle-time metric is
-touched.
+There is one ``Enforcement`` for each upstream broker, however many listeners it has, so that a
+quota per broker means what it means in Kafka. It runs on the broker's event loop alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.context import Context
-from headgate.gateway.charging.enforcement_state import EnforcementState
-from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.contexts import Contexts
+from headgate.gateway.charging.decisions import INT_MAX, Decisions
+from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.journal import NO_JOURNAL, Journal
+from headgate.gateway.charging.lanes import LaneBook, LaneKey
+from headgate.gateway.charging.managers import Managers, sensors_of
+from headgate.gateway.charging.mutations import MUTATION_NAME, MutationCharges
 from headgate.gateway.charging.plans import Kind
-from headgate.quota.key import (
-    CONSUMER,
-    MUTATION,
-    PRODUCER,
-    PRODUCER_IDS,
-    REQUEST,
-)
-from headgate.throttle.controller_mutation import MutationQuota
+from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
+from headgate.metrics.meters import Meters
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.throttle.pacing import AssignedQuotaManager, PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
 from headgate.wire.messages import fetch as fetch_message
 from headgate.wire.messages import share as share_message
 
 if TYPE_CHECKING:
+    from headgate.config.settings import Settings
     from headgate.gateway.charging.client import ClientConnection
     from headgate.gateway.charging.plans import Plan
+    from headgate.quota.entity import QuotaEntity
+    from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.throttle.controller_mutation import MutationQuota
 
-_INT_MAX: Final = 2**31 - 1
 _PRODUCE: Final = PRODUCER.name
 _FETCH: Final = CONSUMER.name
-_REQUEST: Final = REQUEST.name
-_MUTATION: Final = MUTATION.name
 _PRODUCER_IDS: Final = PRODUCER_IDS.name
-_LONG_POLLS: Final = frozenset({1, 11, 14, 78})
-"""Fetch, JoinGroup, SyncGroup, ShareFetch: they wait, which Kafka doesn't charge."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_FETCH: Final = Kind.FETCH
 
 
-class Enforcement(EnforcementState):
+class Enforcement:
     """
-    Charge requests of one broker's clients and say how long each is to wait.
+    Charge requests of one broker's clients, and say how long each is to wait.
 
-    Arguments as for ``EnforcementState``.
+    Every charge returns the milliseconds that the gateway tells the client and mutes it for: the
+    largest of the managers concerned, ties to the request quota, 0 in ``observe``. Arguments that
+    charges have in common:
+
+    - ``client``: the connection that the request came by;
+    - ``context``: who is charged;
+    - ``plan``: how its API is handled;
+    - ``size``: bytes of the request as Kafka counts them;
+    - ``upstream_ms``: the throttle time that the broker told;
+    - ``now_ms``: epoch ms.
+
+    Args:
+        settings: windows, static defaults, ``headgate.enforce``, exempt principals.
+        broker_id: the upstream broker's.
+        clock: returns epoch milliseconds, for charges made off the session's calls; expiry of idle
+            sensors counts from now on.
+        journal: where every charge is written down.
+        meters: where throttles told are counted.
+
+    Attributes:
+        managers: by what they enforce.
+        contexts: who is charged for a principal and client-id.
+        mutations: the charges of topics.
+        lanes: what connections that closed still owe.
+        gates: of the quota-ids that fetched more than their quota.
+        counts_requests: request time is charged.
+        counts_mutations: controller mutations are.
+        counts_producer_ids: new producer ids are.
+        empties_fetches: ``headgate.fetch=kafka``: a violating fetch is answered empty and not
+            charged.
+        hold_ms: the longest a fetch is held, ``headgate.fetch.hold.max.ms``.
     """
+
+    def __init__(
+        self,
+        settings: Settings,
+        broker_id: int,
+        clock: Callable[[], int],
+        journal: Journal = NO_JOURNAL,
+        meters: Meters | None = None,
+    ) -> None:
+        start_ms = clock()
+        self.broker_id = broker_id
+        self.clock = clock
+        self.journal = journal
+        self.meters = Meters() if meters is None else meters
+        self.managers = Managers(settings, start_ms)
+        self.contexts = Contexts(self.managers, settings)
+        self.mutations = MutationCharges(self.managers, journal, clock)
+        self._choose = Decisions(self.managers, self.meters).choose
+        self.lanes = LaneBook()
+        self.gates = Gates(self.managers.owed_ms)
+        self.empties_fetches = settings.fetch == "kafka"
+        self.hold_ms = settings.fetch_hold_max_ms
+        self.counts_requests = False
+        self.counts_mutations = False
+        self.counts_producer_ids = False
+        self._only_bytes = False  # a produce request is charged nothing besides
+        self._time = RequestTime(
+            self.managers.request, journal, upstream=settings.request_time == "upstream"
+        )
+        produce = self.managers.produce
+        self._rates = produce if isinstance(produce, ClientQuotaManager) else None
+        self._record_produce = produce.record
+        self._record_fetch = self.managers.fetch.record
+        self._record_request = self.managers.request.record_ns
+        journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
+        for key, manager in self.managers.by_key.items():
+            if isinstance(manager, PacedQuotaManager):
+                manager.moved = partial(journal.bound, broker_id, key)
+            if isinstance(manager, AssignedQuotaManager):
+                manager.moving = self.contexts.settle
+        self.managers.set_exempt(self.contexts.exempt)
+
+    # --- quotas -----------------------------------------------------------------------------
+
+    def update(self, delta: TableDelta, now_ms: int) -> None:
+        """Put a change of the quota table in force."""
+        self._apply(((c.entity, c.key, c.new) for c in delta.changes), now_ms)
+
+    def load(self, table: QuotaTable, now_ms: int) -> None:
+        """Put a whole table in force, on managers that have none yet."""
+        self._apply(
+            ((e, k, v) for e, values in table.entities.items() for k, v in values.items()), now_ms
+        )
+
+    def _apply(
+        self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
+    ) -> None:
+        self.contexts.settle(now_ms)
+        for entity, key, value in self.managers.apply(changes, now_ms):
+            self.journal.quota(self.broker_id, key, entity, value, now_ms)
+        self._changed(now_ms)
+
+    def reload(self, settings: Settings) -> None:
+        """Take over what may change while running: who is exempt, what is enforced."""
+        self.contexts.settle(self.clock())
+        self.contexts.exempt = settings.exempt_principals
+        self.managers.set_exempt(settings.exempt_principals)
+        self.managers.set_enforce(settings.enforce)
+        self._changed(self.clock())
+
+    def _changed(self, now_ms: int) -> None:
+        managers = self.managers
+        self.counts_requests = managers.request.enabled
+        self.counts_mutations = managers.mutation.enabled
+        self.counts_producer_ids = managers.producer_ids.enabled
+        self._only_bytes = not (
+            self.counts_requests
+            or self.counts_producer_ids
+            or managers.produce_active
+            or self._time.upstream
+        )
+        self.contexts.expire()
+        self.gates.requoted(managers.gate_bound, now_ms)
+
+    def context(self, principal: str, client_id: str) -> Context:
+        """Return who is charged for a principal and client-id, as the quotas are now."""
+        return self.contexts.of(principal, client_id)
+
+    def lanes_of(self, context: Context, kind: int) -> Iterable[tuple[LaneKey, float]]:
+        """Return the lanes that a kind of request is charged to, each with its quota."""
+        return self.managers.lanes_of(context.principal, context.client_id, kind)
+
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Free the sensors of clients that have been idle for an hour, as Kafka does, in steps."""
+        for key, manager in self.managers.by_key.items():
+            for tags in manager.expiring(now_ms):
+                if tags is not None:
+                    self.meters.forget(QuotaType(key.type), *tags)
+                    self.journal.expire(self.broker_id, key, tags, now_ms)
+                yield
+        self.gates.tidy(now_ms)
+
+    # --- charges ----------------------------------------------------------------------------
 
     def fetch_limit(self, context: Context, now_ms: int) -> int | None:
         """Return the most bytes a fetch may ask for: quota x (samples - 1) windows, as Kafka."""
         if not context.limited:
             return None
         limit = self.managers.fetch_limit(context.principal, context.client_id, now_ms)
-        return int(limit) if limit < _INT_MAX else None
+        return int(limit) if limit < INT_MAX else None
 
     def produce(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -78,10 +210,10 @@ class Enforcement(EnforcementState):
             Milliseconds to tell and mute for; 0 when nothing of ours throttles.
         """
         user, client_id = context.principal, context.client_id
-        spent_ns = session.spent_ns
-        session.spent_ns = 0
-        if context.epoch != self.epoch:
-            self._make_way(context, size, now_ms)
+        spent_ns = client.spent_ns
+        client.spent_ns = 0
+        if context.epoch != self.contexts.epoch:
+            self.contexts.make_way(context, size, now_ms)
         if self._only_bytes:
             by_bytes: Throttle | None = None
             rates, sensor = self._rates, context.sensor
@@ -94,17 +226,16 @@ class Enforcement(EnforcementState):
                     context.generation = rates.generation
             ours = 0
             if by_bytes[0] > 0:
-                ours = self._decide(
-                    session, context, now_ms, (_REQUEST, UNCHARGED), (_PRODUCE, by_bytes), ()
+                ours = self._choose(
+                    client, context, now_ms, (REQUEST_NAME, UNCHARGED), (_PRODUCE, by_bytes), ()
                 )
             self.journal.record(
-                session, context, plan, _PRODUCE, now_ms, size, by_bytes,
+                client, context, plan, _PRODUCE, now_ms, size, by_bytes,
                 ours if ours > upstream_ms else upstream_ms, upstream_ms, size, spent_ns,
                 producer_ids,
             )  # fmt: skip
             return ours
-        if self._upstream_time:
-            spent_ns += self._service_ns(session, plan, now_ms)
+        spent_ns += self._time.upstream_ns(client, plan, now_ms)
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
         if producer_ids and self.counts_producer_ids:
@@ -116,29 +247,29 @@ class Enforcement(EnforcementState):
         by_request = UNCHARGED
         if self.counts_requests:
             if answered:
-                by_request = self._charge_time(context, spent_ns, now_ms)
+                by_request = self._time.charge(context, spent_ns, now_ms)
             else:
                 managers.request.record_exempt_ns(spent_ns, now_ms)
         ours = 0
         if others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
-            ours = self._decide(
-                session, context, now_ms, (_REQUEST, by_request), (_PRODUCE, by_bytes), others
+            ours = self._choose(
+                client, context, now_ms, (REQUEST_NAME, by_request), (_PRODUCE, by_bytes), others
             )
         told = ours if ours > upstream_ms else upstream_ms
         record = self.journal.record
-        record(session, context, plan, _PRODUCE, now_ms, size, by_bytes, told, upstream_ms, size,
+        record(client, context, plan, _PRODUCE, now_ms, size, by_bytes, told, upstream_ms, size,
                spent_ns, producer_ids)  # fmt: skip
         if by_request is not UNCHARGED:
-            record(session, context, plan, _REQUEST, now_ms, spent_ns * PERCENT_PER_NS, by_request,
-                   told, upstream_ms, size, spent_ns, None)  # fmt: skip
+            record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
+                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
         for name, decision, amount in others:
-            record(session, context, plan, name, now_ms, amount, decision, told, upstream_ms, size,
+            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms, size,
                    spent_ns, producer_ids)  # fmt: skip
         return ours
 
     def fetch(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -155,10 +286,7 @@ class Enforcement(EnforcementState):
         stay closed.
         """
         user, client_id = context.principal, context.client_id
-        spent_ns = session.spent_ns
-        session.spent_ns = 0
-        if self._upstream_time:
-            spent_ns += self._service_ns(session, plan, now_ms)
+        spent_ns = self._time.take(client, plan, now_ms)
         is_share = plan.kind is not _KIND_FETCH
         if is_share:
             charged = share_message.charged_bytes(answer_bytes)
@@ -166,19 +294,24 @@ class Enforcement(EnforcementState):
             charged = fetch_message.charged_bytes(answer_bytes, plan.version)
         by_request = UNCHARGED
         if self.counts_requests:
-            by_request = self._charge_time(context, spent_ns, now_ms)
+            by_request = self._time.charge(context, spent_ns, now_ms)
         by_bytes = self._record_fetch(user, client_id, charged, now_ms)
         others: list[tuple[str, Throttle, float]] = []
         for name, manager in self.managers.fetch_active:
             others.append((name, manager.record(user, client_id, charged, now_ms), charged))
         ours = 0
         if withheld:
-            ours = self._decide(
-                session, context, now_ms, (_REQUEST, by_request), self._rest(session, now_ms), ()
+            ours = self._choose(
+                client,
+                context,
+                now_ms,
+                (REQUEST_NAME, by_request),
+                self._rest(client, now_ms),
+                (),
             )
         elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
-            ours = self._decide(
-                session, context, now_ms, (_REQUEST, by_request), (_FETCH, by_bytes), others
+            ours = self._choose(
+                client, context, now_ms, (REQUEST_NAME, by_request), (_FETCH, by_bytes), others
             )
             if ours and not context.exempt and (is_share or not self.empties_fetches):
                 self._close_gate(_FETCH, by_bytes, now_ms)
@@ -187,12 +320,12 @@ class Enforcement(EnforcementState):
         told = ours if ours > upstream_ms else upstream_ms
         record = self.journal.record
         if by_request is not UNCHARGED:
-            record(session, context, plan, _REQUEST, now_ms, spent_ns * PERCENT_PER_NS, by_request,
-                   told, upstream_ms, size, spent_ns, None)  # fmt: skip
-        record(session, context, plan, _FETCH, now_ms, charged, by_bytes, told, upstream_ms,
+            record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
+                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
+        record(client, context, plan, _FETCH, now_ms, charged, by_bytes, told, upstream_ms,
                answer_bytes, spent_ns, None)  # fmt: skip
         for name, decision, amount in others:
-            record(session, context, plan, name, now_ms, amount, decision, told, upstream_ms,
+            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms,
                    answer_bytes, spent_ns, None)  # fmt: skip
         return ours
 
@@ -201,26 +334,31 @@ class Enforcement(EnforcementState):
         if ms > 0 and name in self.managers.active_names:
             self.gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
 
-    def _rest(self, session: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
+    def _rest(self, client: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
         """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
-        rest_ms, key = (0, None) if session.hold is None else session.hold.rest(now_ms)
+        rest_ms, key = (0, None) if client.hold is None else client.hold.rest(now_ms)
         if key is None:
             return _FETCH, UNCHARGED
         bound = self.managers.gate_bound(key)
         return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
 
     def held(
-        self, session: ClientConnection, context: Context, plan: Plan, waited_ms: int, now_ms: int
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: Plan,
+        waited_ms: int,
+        now_ms: int,
     ) -> None:
         """Note how long a fetch was held, in the metrics and in the journal."""
         meters = self.meters
         meters.fetches_held += 1
         meters.fetch_held_ms += waited_ms
-        self.journal.held(session, context, plan, waited_ms, now_ms)
+        self.journal.held(client, context, plan, waited_ms, now_ms)
 
     def unfetch(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         answer_bytes: int,
@@ -230,26 +368,14 @@ class Enforcement(EnforcementState):
         user, client_id = context.principal, context.client_id
         charged = fetch_message.charged_bytes(answer_bytes, plan.version)
         decision = self.managers.fetch.unrecord(user, client_id, charged, now_ms)
-        self.journal.unrecord(session, context, plan, _FETCH, now_ms, charged, decision)
+        self.journal.unrecord(client, context, plan, _FETCH, now_ms, charged, decision)
         for name, manager in self.managers.fetch_active:
             decision = manager.unrecord(user, client_id, charged, now_ms)
-            self.journal.unrecord(session, context, plan, name, now_ms, charged, decision)
-
-    def request(
-        self,
-        session: ClientConnection,
-        context: Context,
-        plan: Plan,
-        size: int,
-        upstream_ms: int,
-        now_ms: int,
-    ) -> int:
-        """Charge a request's time only."""
-        return self._request_and(session, context, plan, size, upstream_ms, now_ms, UNCHARGED)
+            self.journal.unrecord(client, context, plan, name, now_ms, charged, decision)
 
     def producer_id(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -257,114 +383,52 @@ class Enforcement(EnforcementState):
         now_ms: int,
     ) -> None:
         """Write down that a broker gave out a producer id; KIP-936 charges its first Produce."""
-        self.journal.producer_id(session, context, plan, now_ms, size, upstream_ms)
+        self.journal.producer_id(client, context, plan, now_ms, size, upstream_ms)
 
-    def _request_and(
+    def request(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
         upstream_ms: int,
         now_ms: int,
-        mutations: Throttle,
+        mutations: Throttle = UNCHARGED,
         refusing: str = "",
     ) -> int:
-        spent_ns = session.spent_ns
-        session.spent_ns = 0
-        if self._upstream_time:
-            spent_ns += self._service_ns(session, plan, now_ms)
+        """Charge a request's time only; what is left of its mutations' throttle counts as well."""
+        spent_ns = self._time.take(client, plan, now_ms)
         decision = UNCHARGED
         if self.counts_requests:
-            decision = self._charge_time(context, spent_ns, now_ms)
+            decision = self._time.charge(context, spent_ns, now_ms)
         ours = 0
         if decision.throttle_time_ms > 0 or mutations.throttle_time_ms > 0:
-            ours = self._decide(
-                session, context, now_ms, (_REQUEST, decision), (_MUTATION, mutations), (), refusing
+            ours = self._choose(
+                client,
+                context,
+                now_ms,
+                (REQUEST_NAME, decision),
+                (MUTATION_NAME, mutations),
+                (),
+                refusing,
             )
         if decision is not UNCHARGED:
             self.journal.record(
-                session, context, plan, _REQUEST, now_ms, spent_ns * PERCENT_PER_NS, decision,
+                client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS, decision,
                 max(ours, upstream_ms), upstream_ms, size, spent_ns, None,
             )  # fmt: skip
         return ours
 
-    def _charge_time(self, context: Context, spent_ns: int, now_ms: int) -> Throttle:
-        decision = self._record_request(context.principal, context.client_id, spent_ns, now_ms)
-        if context.headroom is not None and context.headroom.time is not None:
-            context.headroom.time.spent(spent_ns, now_ms)
-        return decision
-
-    def _service_ns(self, session: ClientConnection, plan: Plan, now_ms: int) -> int:
-        """Estimate the broker's thread time by how long its answer took; long polls count 0."""
-        return 0 if plan.key in _LONG_POLLS else max(now_ms - session.asked_ms, 0) * 1_000_000
-
     def network_time(
-        self, session: ClientConnection, context: Context, nanos: int, now_ms: int
+        self, client: ClientConnection, context: Context, nanos: int, now_ms: int
     ) -> None:
-        """Charge the time it took to send an answer; the next decision sees it."""
+        """Charge the time it took to send an answer; throttles nothing until the next decision."""
         if self.counts_requests:
-            decision = self.managers.request.record_network_ns(
-                context.principal, context.client_id, nanos, now_ms
-            )
-            if context.headroom is not None and context.headroom.time is not None:
-                context.headroom.time.spent(nanos, now_ms)
-            if decision is not UNCHARGED:
-                self.journal.unchecked(
-                    session, context, _REQUEST, now_ms, nanos * PERCENT_PER_NS, decision
-                )
-
-    # --- controller mutations ---------------------------------------------------------------
-
-    def mutation_quota(self, context: Context, plan: Plan, now_ms: int) -> MutationQuota:
-        """Return the quota of one request that creates or deletes partitions; refuses if it may."""
-        manager = self.managers.mutation
-        if MUTATION not in self.managers.active:
-            return manager.observed(context.principal, context.client_id, now_ms)
-        if context.exempt:
-            return manager.permissive(context.principal, context.client_id, now_ms)
-        return manager.quota_for(
-            context.principal, context.client_id, plan.key, plan.version, now_ms
-        )
-
-    def mutated(
-        self,
-        session: ClientConnection,
-        context: Context,
-        plan: Plan,
-        partitions: float,
-        quota: MutationQuota,
-        size: int | None,
-        now_ms: int,
-    ) -> None:
-        """Write down a topic's charge or refusal; size: the request's, with its first topic."""
-        ms = quota.decided_ms
-        if ms is None:
-            decision = UNCHARGED
-        else:
-            manager = self.managers.mutation
-            tags = manager.tags(context.principal, context.client_id)
-            decision = Throttle(ms, *tags, manager.bound(tags))
-        self.journal.mutation(
-            session, context, plan, now_ms, partitions, decision, size, strict=quota.is_strict
-        )
-
-    def give_back(
-        self, session: ClientConnection, context: Context, plan: Plan, partitions: int
-    ) -> None:
-        """Take back the charge of a topic that the broker refused."""
-        now_ms = self.clock()
-        manager = self.managers.mutation
-        quota = manager.permissive(context.principal, context.client_id, now_ms)
-        quota.record(-partitions, now_ms)
-        if quota.decided_ms is not None:
-            tags = manager.tags(context.principal, context.client_id)
-            back = Throttle(0, *tags, manager.bound(tags))
-            self.journal.unrecord(session, context, plan, _MUTATION, now_ms, partitions, back)
+            self._time.network(client, context, nanos, now_ms)
 
     def mutation(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         size: int,
@@ -373,12 +437,10 @@ class Enforcement(EnforcementState):
         now_ms: int,
     ) -> int:
         """Charge the request's time; combine with what is left of the mutations' throttle."""
-        manager = self.managers.mutation
-        tags = manager.tags(context.principal, context.client_id)
-        left = Throttle(quota.throttle_time_ms(now_ms), *tags, manager.bound(tags))
-        refusing = _MUTATION if quota.is_strict else ""
-        ours = self._request_and(session, context, plan, size, upstream_ms, now_ms, left, refusing)
+        left = self.mutations.left(context, quota, now_ms)
+        refusing = MUTATION_NAME if quota.is_strict else ""
+        ours = self.request(client, context, plan, size, upstream_ms, now_ms, left, refusing)
         if quota.decided_ms is not None:
             told = max(ours, upstream_ms)
-            self.journal.told(session, context, plan, _MUTATION, now_ms, left, told, upstream_ms)
+            self.journal.told(client, context, plan, MUTATION_NAME, now_ms, left, told, upstream_ms)
         return ours

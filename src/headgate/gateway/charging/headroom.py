@@ -1,20 +1,20 @@
 """
 How much of a quota-id may be on its way to the broker before anything of it could be throttled.
 
-Kafka takes one request of a connection at a time, so that nothing of it is in the broker while it
-is throttled. Where no throttle is possible, that is only a delay: the broker behind us takes one
-at a time anyway, and charges and decisions come out the same. So a request that is sure to fit into
-what is left under every quota of its client, whenever it is charged, goes early: what follows it
-may follow at once. It claims its part when its last byte is there, so one that is half sent claims
-nothing.
+Kafka takes one request of a connection at a time, so that none is in the broker while the
+connection is throttled. Where no throttle is possible, that is only a delay: the broker behind us
+takes one at a time anyway, and charges and decisions come out the same. So a request that is sure
+to fit into what is left under every quota of its client, whenever it is charged, goes *early*:
+what follows it may follow at once. It claims its part when its last byte is there, so one that is
+half sent claims nothing.
 
-One that may not fit goes after those of its own connection are answered, and nothing follows it
-until it is answered itself. When it is all there, every early one that claims from the same quota
-is charged, answered or not: that their throttle is 0 is certain, and afterwards it wouldn't be. So
-nobody waits for anybody else.
+A request that may not fit goes after those of its own connection are answered, and nothing follows
+it until it is answered itself. When it is complete, every early request that claims from the same
+quota is charged, answered or not: at this moment it is certain that their throttle is 0, and
+afterwards it wouldn't be. So no client waits for another.
 
-Each quota of a client has a room of its own, shared by all who are charged to the same quota-id.
-Before a bound moves, whoever moves it has all early ones charged.
+There is an allowance for each quota and quota-id, shared by all clients that are charged to it.
+Before a quota changes, all early requests are charged.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ MOST_TIMED: Final = 64
 """Requests of one quota-id that claim thread time at once: what they take is only an estimate."""
 
 
-class Room:
+class Allowance:
     """
-    What of one quota-id is in flight under one quota; for byte quotas.
+    What clients of one quota-id have in flight under one quota; this one is for byte quotas.
 
     Args:
-        spare: returns the units that can be charged from now on, whenever, before one is
-            throttled (``spare`` of the managers).
+        spare: returns the units that can be charged from now on, at any time, before a request
+            is throttled (``spare`` of the managers).
 
     Attributes:
         claimed: units of complete requests that aren't charged yet.
-        left: so much more may be claimed without asking ``spare``. Charges only turn what is
-            claimed into what was charged, and time only takes samples away or adds tokens: so a
-            room found once is good until it is used up or the bound moves.
-        early: sessions that may have early requests here that aren't charged yet.
+        left: units that may be claimed besides without asking ``spare``. Charges only turn what
+            is claimed into what was charged, and time only takes samples away or adds tokens, so
+            what was found once holds until it is used up or the bound moves.
+        early: connections that may have early requests here that aren't charged yet.
     """
 
     __slots__ = ("claimed", "early", "left", "spare")
@@ -64,15 +64,20 @@ class Room:
         self.left = left if left > 0 else 0.0
         return left >= 0
 
+    def settle(self, now_ms: int) -> None:
+        """Charge every early request that claims from this; no client waits for that."""
+        while self.early:
+            next(iter(self.early)).charge_early(now_ms)
+
     @property
     def idle(self) -> bool:
         """Whether nothing is claimed."""
         return not self.claimed
 
 
-class IdRoom(Room):
+class IdAllowance(Allowance):
     """
-    The same for new producer ids: an id in flight counts once, however many requests have it.
+    An allowance of new producer ids: an id in flight counts once, however many requests have it.
 
     Args:
         spare: of the manager; what it returns allows for ids that are charged again meanwhile.
@@ -103,13 +108,13 @@ class IdRoom(Room):
         self.claimed = len(ids)
 
 
-class TimeRoom(Room):
+class TimeAllowance(Allowance):
     """
-    The same for thread time, of which nobody knows how much a request will take.
+    An allowance of thread time; how much a request will take isn't known before.
 
-    Each claims twice what the slowest of the last window took: it is charged twice, for reading
-    and for answering. When one took more than it claimed and what is claimed no longer fits, none
-    goes early for a window.
+    A request claims twice what the slowest of the last window took, since it is charged twice: for
+    reading and for answering. When one took more than it claimed, and what is claimed no longer
+    fits, none goes early for a window.
 
     Args:
         spare: thread time in ns.
@@ -131,7 +136,7 @@ class TimeRoom(Room):
         return self.fits(now_ms, 0)
 
     def fits(self, now_ms: int, more: int = 1) -> bool:
-        """Whether so many more fit besides those who claim."""
+        """Whether ``more`` requests fit besides those that claim."""
         claimed = self.claimed + more
         return (
             claimed <= MOST_TIMED
@@ -155,41 +160,41 @@ class TimeRoom(Room):
 
 class Headroom:
     """
-    The rooms of one client: a request goes early if it fits into each.
+    The allowances of one client: a request goes early if it fits into each.
 
     Args:
-        rooms: for the bytes it produces.
+        produced: for the bytes it produces.
         ids: for its producer ids, if they are limited.
         time: for its thread time, if that is limited.
-        timeless: thread time is limited, and no request's is known beforehand: none goes early.
+        timeless: thread time is limited, and no request's is known before: none goes early.
     """
 
     __slots__ = ("all", "bytes", "ids", "time", "timeless")
 
     def __init__(
         self,
-        rooms: tuple[Room, ...],
-        ids: IdRoom | None = None,
-        time: TimeRoom | None = None,
+        produced: tuple[Allowance, ...],
+        ids: IdAllowance | None = None,
+        time: TimeAllowance | None = None,
         *,
         timeless: bool = False,
     ) -> None:
-        self.bytes = rooms
+        self.bytes = produced
         self.ids = ids
         self.time = time
         self.timeless = timeless
-        self.all: tuple[Room, ...] = rooms + tuple(room for room in (ids, time) if room is not None)
+        self.all = produced + tuple(one for one in (ids, time) if one is not None)
 
     def fits(self, size: int, now_ms: int) -> bool:
-        """Whether a request of so many bytes produced would go early, as far as its header says."""
-        for room in self.bytes:
-            if room.left < size and room.spare() - room.claimed < size:
+        """Whether a request that produces ``size`` bytes goes early, by its header."""
+        for allowance in self.bytes:
+            if allowance.left < size and allowance.spare() - allowance.claimed < size:
                 return False
         return not self.timeless and (self.time is None or self.time.fits(now_ms))
 
     def claim(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         size: int,
         producer_ids: Collection[int] | None,
         now_ms: int,
@@ -198,63 +203,57 @@ class Headroom:
         Claim what a complete request will be charged; have others charged where it may not fit.
 
         Args:
-            session: whose it is.
+            client: the connection that the request came by.
             size: bytes produced; 0 for what isn't a Produce.
             producer_ids: of its batches.
-            now_ms: milliseconds of the epoch.
+            now_ms: epoch ms.
 
         Returns:
             Whether it goes early. Either way ``release`` is due when it is charged.
         """
         early = not self.timeless
-        for room in self.bytes:
-            left = room.left - size
-            if left >= 0:  # as ``Room.claim``, without a call
-                room.left = left
-                room.claimed += size
-            elif not room.claim(size):
+        for allowance in self.bytes:
+            left = allowance.left - size
+            if left >= 0:  # as ``Allowance.claim``, without a call
+                allowance.left = left
+                allowance.claimed += size
+            elif not allowance.claim(size):
                 early = False
-                settle(room, now_ms)
+                allowance.settle(now_ms)
         ids = self.ids
         if ids is not None and producer_ids and not ids.claim_ids(producer_ids):
             early = False
-            settle(ids, now_ms)
+            ids.settle(now_ms)
         time = self.time
         if time is not None and not time.claim_time(now_ms):
             early = False
-            settle(time, now_ms)
-        if early and session.early_in is not self:
-            session.leave_rooms(now_ms)
-            session.early_in = self
-            for room in self.all:
-                room.early[session] = None
+            time.settle(now_ms)
+        if early and client.early_in is not self:
+            client.charge_early(now_ms)
+            client.early_in = self
+            for allowance in self.all:
+                allowance.early[client] = None
         return early
 
     def release(self, size: int, producer_ids: Collection[int] | None) -> None:
         """What was claimed is charged now; arguments as they were for ``claim``."""
-        for room in self.bytes:
-            room.claimed -= size
+        for allowance in self.bytes:
+            allowance.claimed -= size
         if self.ids is not None and producer_ids:
             self.ids.release_ids(producer_ids)
         if self.time is not None:
             self.time.claimed -= 1
 
     def make_way(self, size: int, now_ms: int) -> None:
-        """Have others charged where a charge of so many bytes, not claimed before, may not fit."""
-        for room in self.bytes:
-            if not room.claim(size):
-                settle(room, now_ms)
-            room.claimed -= size
-        for room in self.all[len(self.bytes) :]:
-            settle(room, now_ms)
+        """Have others charged where a charge of ``size`` bytes, not claimed before, may not fit."""
+        for allowance in self.bytes:
+            if not allowance.claim(size):
+                allowance.settle(now_ms)
+            allowance.claimed -= size
+        for allowance in self.all[len(self.bytes) :]:
+            allowance.settle(now_ms)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is claimed in any room."""
-        return all(room.idle for room in self.all)
-
-
-def settle(room: Room, now_ms: int) -> None:
-    """Charge every early request that claims from a room; nobody waits for that."""
-    while room.early:
-        next(iter(room.early)).leave_rooms(now_ms)
+        """Whether nothing is claimed."""
+        return all(allowance.idle for allowance in self.all)

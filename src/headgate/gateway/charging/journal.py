@@ -38,7 +38,7 @@ class Journal:
 
     def record(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -55,7 +55,7 @@ class Journal:
 
     def unchecked(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         quota_type: str,
         t_ms: int,
@@ -66,7 +66,7 @@ class Journal:
 
     def unrecord(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -78,7 +78,7 @@ class Journal:
 
     def mutation(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -92,7 +92,7 @@ class Journal:
 
     def told(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -118,7 +118,7 @@ class Journal:
 
     def producer_id(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -128,7 +128,7 @@ class Journal:
         """A broker gave out a producer id; nothing is charged for it."""
 
     def held(
-        self, session: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
+        self, client: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
     ) -> None:
         """A fetch was held for its quota-id's turn; nothing is charged for it."""
 

@@ -4,11 +4,10 @@ The managers of one broker, by quota key: made from the settings, fed from the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate.gateway.charging.context import Limits
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
 from headgate.gateway.charging.plans import Kind
@@ -59,7 +58,7 @@ _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
     Kind.MUTATION: (REQUEST, MUTATION),
 }
 """What a kind of request owes to; any other owes its time. Fetches have gates (``fetch_gate``)."""
-_FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
+FETCHING: Final = frozenset({CONSUMER, CONSUMER_BPS, CONSUMER_SHARES})
 
 
 class ByteManager(Protocol):
@@ -239,16 +238,6 @@ class Managers:
         # Differs: smooth pacing caps a fetch to a fifth of a second's worth, or to the burst.
         tags = manager.tags(principal, client_id)
         return manager.bound(tags) * min(manager.burst_of(tags), _SMOOTH_FETCH_S)
-
-
-def limits_of(finite: Collection[QuotaKey]) -> Limits:
-    """Return what the finite quotas of a client limit."""
-    return Limits(
-        bool(finite),
-        REQUEST in finite,
-        not PRODUCING.isdisjoint(finite),
-        not _FETCHING.isdisjoint(finite),
-    )
 
 
 Sensors = Mapping[str, Callable[[Tags], dict[str, Any]]]

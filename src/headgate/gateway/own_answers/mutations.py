@@ -47,7 +47,7 @@ async def charge(
     refused: list[Any] = []
     charged: dict[Any, int] = {}
     context = link.session.context
-    quota = rules.mutation_quota(context, plan, rules.clock())
+    quota = rules.mutations.quota(context, plan, rules.clock())
     link.session.mutation_quota = quota
 
     def charge_each() -> Work[None]:
@@ -68,7 +68,7 @@ async def charge(
                 refused.append(topic)
             else:
                 charged[topic] = count if quota.was_charged else 0
-            rules.mutated(link.session, context, plan, count, quota, size, now_ms)
+            rules.mutations.charged(link.session, context, plan, count, quota, size, now_ms)
             size = None
             yield
 
@@ -96,7 +96,7 @@ async def charge(
                 count = charged.get(name if name is not None else getattr(topic, "topic_id", None))
                 if count:
                     # Differs: charged when asked, given back when refused; Kafka validates first.
-                    rules.give_back(link.session, context, plan, count)
+                    rules.mutations.give_back(link.session, context, plan, count)
         if not refused:
             return answer
         return (yield from mutation.merge(plan.key, plan.version, answer, response, refused))

@@ -166,7 +166,7 @@ class Replies(Requests):
             is_fetch = plan.kind is _KIND_FETCH
             withheld = False
             if is_fetch and (
-                context.limited or self.hold is not None or self.rules.epoch != self._epoch
+                context.limited or self.hold is not None or self.rules.contexts.epoch != self._epoch
             ):
                 way = self._answer_way(plan, context, data[pos:], now_ms)
                 if way == HELD:
@@ -236,7 +236,7 @@ class Replies(Requests):
 
     def _answer_way(self, plan: Plan, context: Context, data: memoryview, now_ms: int) -> int:
         """Say what becomes of a fetch's answer: passed on, kept for its turn, or emptied."""
-        if self.rules.epoch != self._epoch:  # quotas have changed since it was asked for
+        if self.rules.contexts.epoch != self._epoch:  # quotas have changed since it was asked for
             context = self.rules.context(context.principal, context.client_id)
         hold = self.hold
         if hold is None or hold.idle:

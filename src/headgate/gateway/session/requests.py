@@ -160,7 +160,7 @@ class Requests(Taken):
                 if avail < frame_bytes and avail < header + _BODY_PEEK:
                     break
                 raw = data[pos + 14 : pos + header].tobytes()
-                if raw != self._client_raw or self.rules.epoch != self._epoch:
+                if raw != self._client_raw or self.rules.contexts.epoch != self._epoch:
                     self._new_context(raw)
                 kind = plan.kind
                 waiting = len(inflight)
@@ -368,7 +368,7 @@ class Requests(Taken):
             # Bytes that aren't UTF-8 become U+FFFD, as in a broker.
             self.client_id = raw.decode("utf-8", "replace")
             self._client_raw = raw
-        self._epoch = self.rules.epoch
+        self._epoch = self.rules.contexts.epoch
         self._entered = 0
         self.context = self.rules.context(self.identity.principal, self.client_id)
 
@@ -456,7 +456,7 @@ class Requests(Taken):
         correlation_id, plan, size, context, producer_ids, _, _ = part
         if walker is not None:
             producer_ids = walker.end()
-        if context.epoch != self.rules.epoch:  # quotas have changed since its header came
+        if context.epoch != self.rules.contexts.epoch:  # quotas have changed since its header came
             context = self.rules.context(context.principal, context.client_id)
         part = (correlation_id, plan, size, context, producer_ids, None, None)
         kind = plan.kind

@@ -401,12 +401,12 @@ class SessionState:
 
     # --- what is charged before its answer, or without one ----------------------------------
 
-    def leave_rooms(self, now_ms: int) -> None:
+    def charge_early(self, now_ms: int) -> None:
         """Charge what went early, answered or not; none of it is throttled for that."""
         headroom, self.early_in = self.early_in, None
         if headroom is not None:
-            for room in headroom.all:
-                room.early.pop(self, None)
+            for allowance in headroom.all:
+                allowance.early.pop(self, None)
             # The last one was lone and may be answered: it is until the client's mute is over.
             self._charge_claims(max(len(self._inflight) - self._lone, 0), now_ms)
 
@@ -419,7 +419,7 @@ class SessionState:
         """
         self._stalled = on
         if on:
-            self.leave_rooms(now_ms)
+            self.charge_early(now_ms)
             if self._lone:
                 self._charge_claims(len(self._inflight), now_ms)
 
@@ -472,7 +472,7 @@ class SessionState:
                 inflight.pop()
             else:
                 part = None  # answered before it was all there, and charged
-        self.leave_rooms(now_ms)
+        self.charge_early(now_ms)
         begun = bool(self._answer_left) and self._answer_taken is None
         while inflight:
             asked = inflight.popleft()

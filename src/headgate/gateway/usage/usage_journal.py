@@ -2,7 +2,8 @@
 How the gateway's charges become events of the usage journal, in files or in a topic.
 
 On the event loop a charge costs packing ten numbers: what events have in common is an ``Origin``,
-made once per connection, API and quota, and kept by the session.
+made once per connection, API and quota, and kept with the
+connection.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class UsageJournal(Journal):
 
     def record(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -100,24 +101,24 @@ class UsageJournal(Journal):
         producer_ids: frozenset[int] | None,
     ) -> None:
         """See ``Journal``."""
-        decided, planned, whose, kind, origin, bound, ms = session.origin_seen
+        decided, planned, whose, kind, origin, bound, ms = client.origin_seen
         if not (
             # As before: all decisions of a quota-id that isn't throttled are one object.
             decided is decision and planned is plan and whose is context and kind is quota_type
         ):
             ms, user, client_id, bound = decision
             key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
-            origins = session.origins
+            origins = client.origins
             origin = origins.get(key)
             if origin is None:
                 kind = "norecord" if decision is UNCHARGED else "record"
-                origin = self._make(session, context, plan, kind, quota_type, user, client_id)
+                origin = self._make(client, context, plan, kind, quota_type, user, client_id)
                 if len(origins) >= _MOST_ORIGINS:
                     origins.clear()
                 origins[key] = origin
             if bound >= UNLIMITED:
                 bound = inf
-            session.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
+            client.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
         ids = NOTHING if producer_ids is None else len(producer_ids)
         rows = self._packer.rows
         at = rows.at
@@ -149,7 +150,7 @@ class UsageJournal(Journal):
 
     def unchecked(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         quota_type: str,
         t_ms: int,
@@ -159,10 +160,10 @@ class UsageJournal(Journal):
         """See ``Journal``."""
         _, user, client_id, bound = decision
         key = ("unchecked", quota_type, None, context, user, client_id)
-        origin = session.origins.get(key)
+        origin = client.origins.get(key)
         if origin is None:
-            origin = self._make(session, context, None, "record", quota_type, user, client_id)
-            session.origins[key] = origin
+            origin = self._make(client, context, None, "record", quota_type, user, client_id)
+            client.origins[key] = origin
         self._append(
             (
                 origin,
@@ -180,7 +181,7 @@ class UsageJournal(Journal):
 
     def unrecord(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -190,7 +191,7 @@ class UsageJournal(Journal):
     ) -> None:
         """See ``Journal``."""
         _, user, client_id, bound = decision
-        origin = self._make(session, context, plan, "unrecord", quota_type, user, client_id)
+        origin = self._make(client, context, plan, "unrecord", quota_type, user, client_id)
         self._append(
             (
                 origin,
@@ -208,7 +209,7 @@ class UsageJournal(Journal):
 
     def mutation(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -224,13 +225,13 @@ class UsageJournal(Journal):
         if decision is UNCHARGED:
             kind = "norecord"
         name = "controller_mutation_rate"
-        origin = self._make(session, context, plan, kind, name, user, client_id)
+        origin = self._make(client, context, plan, kind, name, user, client_id)
         limit = bound if bound < UNLIMITED else inf
         self._append((origin, t_ms, partitions, limit, ms, None, None, size, None, None))
 
     def told(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         quota_type: str,
@@ -241,7 +242,7 @@ class UsageJournal(Journal):
     ) -> None:
         """See ``Journal``."""
         ms, user, client_id, bound = left
-        origin = self._make(session, context, plan, "told", quota_type, user, client_id)
+        origin = self._make(client, context, plan, "told", quota_type, user, client_id)
         limit = bound if bound < UNLIMITED else inf
         self._append((origin, t_ms, None, limit, ms, told_ms, upstream_ms, None, None, None))
 
@@ -284,7 +285,7 @@ class UsageJournal(Journal):
 
     def producer_id(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan,
         t_ms: int,
@@ -292,19 +293,19 @@ class UsageJournal(Journal):
         upstream_ms: int,
     ) -> None:
         """See ``Journal``."""
-        origin = self._make(session, context, plan, "producer_id", "producer_ids_rate", "", "")
+        origin = self._make(client, context, plan, "producer_id", "producer_ids_rate", "", "")
         self._append((origin, t_ms, 1.0, None, None, None, upstream_ms, size, None, 1))
 
     def held(
-        self, session: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
+        self, client: ClientConnection, context: Context, plan: Plan, waited_ms: int, t_ms: int
     ) -> None:
         """See ``Journal``."""
-        origin = self._make(session, context, plan, "held", "consumer_byte_rate", "", "")
+        origin = self._make(client, context, plan, "held", "consumer_byte_rate", "", "")
         self._append((origin, t_ms, float(waited_ms), None, None, None, None, None, None, None))
 
     def _make(
         self,
-        session: ClientConnection,
+        client: ClientConnection,
         context: Context,
         plan: Plan | None,
         kind: str,
@@ -315,15 +316,15 @@ class UsageJournal(Journal):
         return self._origin(
             kind,
             quota_type,
-            session.broker_id,
-            session.listener,
+            client.broker_id,
+            client.listener,
             user,
             client_id,
             quota_id(user, client_id) if user or client_id else "",
             context.principal,
             context.client_id,
-            session.client_ip,
-            session.connection,
+            client.client_ip,
+            client.connection,
             None if plan is None else plan.key,
             None if plan is None else plan.version,
             **self._sensors[quota_type]((user, client_id)),

@@ -1,0 +1,145 @@
+"""
+The contexts of one broker's clients, and the headrooms that clients of one quota-id share.
+
+A context is made when a session first asks for it and kept until quotas change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.charging.context import Context
+from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
+from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
+from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.throttle.overrides import Tags
+
+MOST_CONTEXTS: Final = 1 << 16
+"""Contexts kept. A client that invents client-ids costs lookups, and no memory."""
+MOST_NAMED: Final = 1 << 24
+"""Characters in the names of the contexts kept: a client-id may have 32,767 bytes."""
+
+
+class Contexts:
+    """
+    Contexts by principal and client-id.
+
+    Args:
+        managers: of the broker.
+        settings: exempt principals, ``headgate.fetch``, ``headgate.request.time``.
+
+    Attributes:
+        exempt: principals who are measured and never throttled.
+        epoch: grows when contexts handed out before may be out of date.
+    """
+
+    def __init__(self, managers: Managers, settings: Settings) -> None:
+        self._managers = managers
+        self.exempt = settings.exempt_principals
+        self._delivers = settings.fetch != "kafka"
+        self._upstream_time = settings.request_time == "upstream"
+        self.epoch = 0
+        self._contexts: dict[tuple[str, str], Context] = {}
+        self._named = 0  # characters of the contexts' names
+        self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
+        self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    @property
+    def allowances(self) -> list[Allowance]:
+        """What may be in flight now, by quota and quota-id; a copy."""
+        return list(self._allowances.values())
+
+    def of(self, principal: str, client_id: str) -> Context:
+        """Return who is charged for a principal and client-id, as the quotas are now."""
+        found = self._contexts.get((principal, client_id))
+        if found is None:
+            self._named += len(principal) + len(client_id)
+            if len(self._contexts) >= MOST_CONTEXTS or self._named > MOST_NAMED:
+                self.expire()
+            found = self._make(principal, client_id)
+            self._contexts[principal, client_id] = found
+        return found
+
+    def expire(self) -> None:
+        """Have every session ask for its context again, and forget what none needs until then."""
+        self._contexts.clear()
+        self._named = 0
+        self._headrooms = {k: found for k, found in self._headrooms.items() if not found.idle}
+        self._allowances = {k: found for k, found in self._allowances.items() if not found.idle}
+        self.epoch += 1
+
+    def settle(self, now_ms: int) -> None:
+        """Charge all early requests by the quotas in force, which are about to change."""
+        for allowance in self.allowances:  # a charge may make new ones
+            allowance.settle(now_ms)
+            allowance.left = 0.0
+
+    def make_way(self, context: Context, size: int, now_ms: int) -> None:
+        """
+        Have others charged before a charge that wasn't claimed, if they might be throttled after.
+
+        Args:
+            context: of the client that is charged; it was made before quotas changed.
+            size: bytes produced that weren't claimed of its headroom.
+            now_ms: epoch ms.
+        """
+        current = self.of(context.principal, context.client_id)
+        if current.headroom is not None and current.headroom is not context.headroom:
+            current.headroom.make_way(size, now_ms)
+
+    def _make(self, principal: str, client_id: str) -> Context:
+        exempt = principal in self.exempt
+        finite = {} if exempt else self._managers.finite(principal, client_id)
+        gates = tuple(GateKey(key.name, *tags) for key, tags in finite.items() if key in FETCHING)
+        return Context(
+            principal,
+            client_id,
+            exempt,
+            limited=bool(finite),
+            timed=REQUEST in finite,
+            headroom=self._headroom(finite),
+            epoch=self.epoch,
+            gates=gates if self._delivers else (),
+            share_gates=gates,
+        )
+
+    def _headroom(self, finite: Mapping[QuotaKey, Tags]) -> Headroom | None:
+        """Return the headroom of a client, the same for all under the same quotas."""
+        quotas = tuple((k, tags) for k, tags in finite.items() if k in PRODUCING or k is REQUEST)
+        if not quotas:
+            return None
+        headroom = self._headrooms.get(quotas)
+        if headroom is None:
+            allowed = {key: self._allowance(key, tags) for key, tags in quotas}
+            ids, timed = allowed.pop(PRODUCER_IDS, None), allowed.pop(REQUEST, None)
+            headroom = Headroom(
+                tuple(allowed.values()),
+                ids if isinstance(ids, IdAllowance) else None,
+                timed if isinstance(timed, TimeAllowance) else None,
+                timeless=self._upstream_time and REQUEST in finite,
+            )
+            self._headrooms[quotas] = headroom
+        return headroom
+
+    def _allowance(self, key: QuotaKey, tags: Tags) -> Allowance:
+        """Return the allowance of a quota-id under one quota, the same for all of its clients."""
+        found = self._allowances.get((key, tags))
+        if found is None:
+            manager = self._managers.by_key[key]
+            if key is REQUEST:
+                window_ms = manager.num_samples * manager.window_ms
+                found = TimeAllowance(partial(manager.spare_ns, tags), window_ms)
+            else:
+                made = IdAllowance if key is PRODUCER_IDS else Allowance
+                found = made(partial(manager.spare, tags))
+            self._allowances[key, tags] = found
+        return found

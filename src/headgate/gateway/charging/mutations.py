@@ -1,0 +1,84 @@
+"""
+Controller mutations of one broker: which quota a request's topics are charged to, and what is
+written down of each topic (KIP-599).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headgate.quota.key import MUTATION
+from headgate.throttle.registry import UNCHARGED, Throttle
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.journal import Journal
+    from headgate.gateway.charging.managers import Managers
+    from headgate.gateway.charging.plans import Plan
+    from headgate.throttle.controller_mutation import MutationQuota
+
+MUTATION_NAME: Final = MUTATION.name
+
+
+class MutationCharges:
+    """
+    Charges of topics that are created, deleted or given more partitions.
+
+    Args:
+        managers: of the broker.
+        journal: where every charge is written down.
+        clock: returns epoch milliseconds.
+    """
+
+    def __init__(self, managers: Managers, journal: Journal, clock: Callable[[], int]) -> None:
+        self._managers = managers
+        self._manager = managers.mutation
+        self._journal = journal
+        self._clock = clock
+
+    def quota(self, context: Context, plan: Plan, now_ms: int) -> MutationQuota:
+        """Return the quota of one request that creates or deletes partitions; refuses if it may."""
+        user, client_id = context.principal, context.client_id
+        if MUTATION not in self._managers.active:
+            return self._manager.observed(user, client_id, now_ms)
+        if context.exempt:
+            return self._manager.permissive(user, client_id, now_ms)
+        return self._manager.quota_for(user, client_id, plan.key, plan.version, now_ms)
+
+    def charged(
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: Plan,
+        partitions: float,
+        quota: MutationQuota,
+        size: int | None,
+        now_ms: int,
+    ) -> None:
+        """Write down a topic's charge or refusal; size: the request's, with its first topic."""
+        ms = quota.decided_ms
+        decision = UNCHARGED if ms is None else self._decision(context, ms)
+        self._journal.mutation(
+            client, context, plan, now_ms, partitions, decision, size, strict=quota.is_strict
+        )
+
+    def give_back(
+        self, client: ClientConnection, context: Context, plan: Plan, partitions: int
+    ) -> None:
+        """Take back the charge of a topic that the broker refused."""
+        now_ms = self._clock()
+        quota = self._manager.permissive(context.principal, context.client_id, now_ms)
+        quota.record(-partitions, now_ms)
+        if quota.decided_ms is not None:
+            back = self._decision(context, 0)
+            self._journal.unrecord(client, context, plan, MUTATION_NAME, now_ms, partitions, back)
+
+    def left(self, context: Context, quota: MutationQuota, now_ms: int) -> Throttle:
+        """Return what is left of a request's throttle."""
+        return self._decision(context, quota.throttle_time_ms(now_ms))
+
+    def _decision(self, context: Context, throttle_ms: int) -> Throttle:
+        tags = self._manager.tags(context.principal, context.client_id)
+        return Throttle(throttle_ms, *tags, self._manager.bound(tags))

@@ -1,0 +1,191 @@
+"""
+How the product's source is laid out: sizes, circles of imports, chains of classes, maps of packages.
+
+``LEFT`` lists what doesn't keep a rule yet. It is exact: when an entry keeps its rule the test fails
+until the entry is struck out, and nothing is ever added.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+MOST_FILES = 20
+MOST_LINES = 450
+MOST_FUNCTION_LINES = 80
+MOST_BASES = 2
+
+LEFT: dict[str, frozenset[str]] = {
+    "crowded packages": frozenset(),
+    "long files": frozenset(),
+    "long functions": frozenset(),
+    "deep classes": frozenset(),
+    "circles": frozenset(),
+    "packages whose map doesn't fit": frozenset(),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the product, by its dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text(encoding="utf-8"))
+
+
+def is_package(module: str) -> bool:
+    return modules()[module].name == "__init__.py"
+
+
+def children(package: str) -> set[str]:
+    """Names of the modules and packages that lie directly in a package."""
+    return {name.removeprefix(f"{package}.") for name in modules() if name.rpartition(".")[0] == package}
+
+
+def nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs: what only type checkers read isn't among them."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield from nodes(child)
+
+
+def imports(module: str) -> set[str]:
+    """The product's modules that a module imports, at its top or later."""
+    package = module if is_package(module) else module.rpartition(".")[0]
+    found = set()
+    for node in nodes(tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                found.add(whole if whole in modules() else base)
+    # A package's own __init__ that offers its modules' public names is no circle.
+    return {
+        name
+        for name in found & modules().keys() - {module}
+        if not (is_package(name) and module.startswith(f"{name}."))
+    }
+
+
+def circles() -> Iterator[frozenset[str]]:
+    """Sets of modules that reach each other by imports."""
+    graph = {module: imports(module) for module in modules()}
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for name in graph[waiting.pop()] - seen:
+                seen.add(name)
+                waiting.append(name)
+        return seen
+
+    reach = {module: reached(module) for module in graph}
+    return (
+        frozenset(other for other in reach[module] if module in reach[other])
+        for module in graph
+        if module in reach[module]
+    )
+
+
+def long_functions() -> Iterator[str]:
+    for module in modules():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, Function):
+                first = node.body[0]
+                lines = node.end_lineno - node.lineno + 1  # type: ignore[operator]
+                if ast.get_docstring(node) is not None:
+                    lines -= first.end_lineno - first.lineno + 1  # type: ignore[operator]
+                if lines > MOST_FUNCTION_LINES:
+                    yield f"{module}.{node.name}"
+
+
+def deep_classes() -> Iterator[str]:
+    bases: dict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] += [b.id for b in node.bases if isinstance(b, ast.Name)]
+
+    def depth(name: str, below: tuple[str, ...] = ()) -> int:
+        if name not in bases or name in below:
+            return 0
+        return 1 + max((depth(base, (*below, name)) for base in bases[name]), default=0)
+
+    return (name for name in bases if depth(name) > MOST_BASES + 1)
+
+
+def mapped(package: str) -> set[str]:
+    """Names that a package's map gives a line: ``- ``name``: what it is for``, or several names."""
+    names: set[str] = set()
+    for line in (ast.get_docstring(tree(package)) or "").splitlines():
+        heads = re.match(r"- ((?:``\w+``(?:, | and )?)+)", line)
+        if heads:
+            names |= set(re.findall(r"``(\w+)``", heads[1]))
+    return names
+
+
+def wrong_maps() -> Iterator[str]:
+    for package in modules():
+        if is_package(package) and mapped(package) != children(package) - {"__main__"}:
+            yield package
+
+
+def check(rule: str, found: Iterable[str]) -> None:
+    """Compare what breaks a rule with what is known to."""
+    seen = set(found)
+    new, kept = seen - LEFT[rule], LEFT[rule] - seen
+    assert not new, f"{rule}: {sorted(new)}"
+    assert not kept, f"{rule}: strike {sorted(kept)} out of LEFT, the rule is kept now"
+
+
+def test_a_package_has_few_files_of_its_own() -> None:
+    counts = Counter(
+        str(path.parent.relative_to(SOURCE))
+        for path in modules().values()
+        if path.name != "__init__.py"
+    )
+    check("crowded packages", (name for name, count in counts.items() if count > MOST_FILES))
+
+
+def test_files_are_short() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
+    check("long files", (name for name, lines in lengths.items() if lines > MOST_LINES))
+
+
+def test_functions_are_short() -> None:
+    check("long functions", long_functions())
+
+
+def test_no_class_is_filed_over_a_chain_of_bases() -> None:
+    check("deep classes", deep_classes())
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    check("circles", (" ".join(sorted(circle)) for circle in circles()))
+
+
+def test_every_package_has_a_map_of_what_is_in_it() -> None:
+    check("packages whose map doesn't fit", wrong_maps())
+
