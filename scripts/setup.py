@@ -171,12 +171,9 @@ def fetch_jars() -> None:
 
 def warm_up() -> None:
     """Make what Spark and its workers load, where it isn't there: half a minute, the first time."""
-    done = subprocess.run([PYTHON, "-m", "headgate.pipeline.workers.warm"], check=False)
+    done = subprocess.run([PYTHON, "-m", "headgate.pipeline.warm"], check=False)
     if done.returncode != 0:
-        say(
-            "Spark will start more slowly: `python -m headgate.pipeline.workers.warm` failed "
-            "(see above)"
-        )
+        say("Spark will start more slowly: `python -m headgate.pipeline.warm` failed (see above)")
 
 
 def main() -> int:

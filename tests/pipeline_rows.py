@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.pipeline.schema import REQUESTS, Table
-from headgate.pipeline.workers.worker import ACTIVITY
+from headgate.pipeline.emitted import ACTIVITY
+from headgate.pipeline.schema import REQUESTS
+from headgate.pipeline.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
 
-from headgate.pipeline.replay import lanes, pack
-from headgate.pipeline.replay.packed import ORDER, PackOptions
+from headgate.pipeline.replay import packer, sensor_group
+from headgate.pipeline.replay.packed_format import ORDER, PackOptions
 from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 
@@ -31,10 +31,10 @@ WORLDS: st.SearchStrategy[dict[str, Any]] = st.builds(
 def small(gathered: int, ordered: int) -> Iterator[None]:
     """Let workers gather and put in order so few events that bundles are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack, "GATHER_EVENTS", gathered)
-        patch.setattr(pack, "GATHER_EVENTS_WITH_ROWS", gathered)
-        patch.setattr(lanes, "ORDER_EVENTS", ordered)
-        patch.setattr(lanes, "MANY_HEADS", 3)
+        patch.setattr(packer, "GATHER_EVENTS", gathered)
+        patch.setattr(packer, "GATHER_EVENTS_WITH_ROWS", gathered)
+        patch.setattr(sensor_group, "ORDER_EVENTS", ordered)
+        patch.setattr(sensor_group, "MANY_HEADS", 3)
         yield
 
 
@@ -45,8 +45,8 @@ def replayed(
     packed: list[pa.RecordBatch] = []
     for piece in pieces:
         batch = pa.RecordBatch.from_pylist(piece, schema=REQUESTS.arrow)
-        cut = [batch.slice(at, 7) for at in range(0, batch.num_rows, 7)]
-        packed += pack.PackRequests(options)(iter(cut))
+        parts = [batch.slice(at, 7) for at in range(0, batch.num_rows, 7)]
+        packed += packer.PackRequests(options)(iter(parts))
     table = pa.Table.from_batches(packed)
     table = table.filter(pc.is_in(table["kind"], pa.array(["chunk", "plain"])))
     keys = [(name, "ascending") for name in ORDER]

@@ -72,7 +72,8 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     from headgate.pipeline.quotas import Quotas
     from headgate.pipeline.replay.replay import pack_logs, replay_packed
     from headgate.pipeline.session import open_session
-    from headgate.pipeline.sources.pieces import cut, find_files
+    from headgate.pipeline.sources.files import find_files
+    from headgate.pipeline.sources.pieces import pieces_of
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable
@@ -83,7 +84,7 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     tables = [QuotaTable.of({s: {PRODUCER: QUOTA * (1 + n / 7)}}) for n, s in enumerate(shapes)]
     options = options_of([Quotas.of(t, f"plan-{n}") for n, t in enumerate(tables)])
     spark = open_session("bench", log=Path("/tmp/bench-spark.log"))
-    splits = cut(find_files([folder]))
+    pieces = pieces_of(find_files([folder]))
 
     def run(part: list) -> tuple[int, int]:
         sums = pack_logs(spark, part, options).transform(replay_packed(options))
@@ -93,16 +94,16 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     def pack(part: list) -> int:
         return int(pack_logs(spark, part, options).agg(F.sum("n")).first()[0])
 
-    first = splits[: spark.sparkContext.defaultParallelism]
+    first = pieces[: spark.sparkContext.defaultParallelism]
     run(first)  # the session's and the workers' first steps
     more: dict[str, float] = {"start_s": tree_cpu()}
     if stages:
         pack(first)
         cpu, wall = tree_cpu(), time.perf_counter()
-        pack(splits)
+        pack(pieces)
         more |= {"pack_cpu_s": tree_cpu() - cpu, "pack_wall_s": time.perf_counter() - wall}
     before, wall = tree_used(), time.perf_counter()
-    events, ms = run(splits)
+    events, ms = run(pieces)
     wall = time.perf_counter() - wall
     used = tree_used()
     parts = {f"{k}_cpu_s": u.cpu_s - before[k].cpu_s for k, u in used.items()}

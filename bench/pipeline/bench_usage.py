@@ -3,7 +3,7 @@ Usage from raw request logs: Headgate on Spark beside DuckDB and spark.read.json
 
     python bench/pipeline/bench_usage.py [--gb 1] [--times 3] [--log FILE] [--without duckdb]
 
-What `make setup` makes ready (``headgate.pipeline.workers.warm``) is made first where it isn't
+What `make setup` makes ready (``headgate.pipeline.warm``) is made first where it isn't
 there. With --times all go several times in turn, and the ratios are those of the medians. The log
 is the test's real one, repeated with later times; --make FILE only writes it. All end with bytes
 and requests per (principal, client-id, quota type, second); Headgate and DuckDB must agree on the
@@ -125,13 +125,14 @@ def headgate_usage(log: str, out: str) -> dict[str, float]:
     spark, start = session()
     from pyspark.sql import functions as F
 
-    from headgate.pipeline import frames as sources
-    from headgate.pipeline.sources.pieces import cut, find_files
+    from headgate.pipeline import frames
+    from headgate.pipeline.sources.files import find_files
+    from headgate.pipeline.sources.pieces import pieces_of
 
     cpu, wall = tree_cpu(), time.perf_counter()
-    emitted = sources.emit_activity(spark, cut(find_files([log])))
+    emitted = frames.emit_activity(spark, pieces_of(find_files([log])))
     keys = ("principal", "client_id", "quota_type", "second_ms")
-    sums = sources.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
+    sums = frames.sums_of(emitted, (*keys, "requests", "bytes", "throttle_time_ms"))
     sums.write.parquet(f"{out}/headgate")
     figures = {
         "cpu_s": tree_cpu() - cpu,
@@ -203,7 +204,7 @@ def main() -> None:
     if arguments.make:
         make_log(Path(arguments.make), arguments.gb)
         return
-    subprocess.run([sys.executable, "-m", "headgate.pipeline.workers.warm"], check=True)
+    subprocess.run([sys.executable, "-m", "headgate.pipeline.warm"], check=True)
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         given = arguments.log
         log = Path(given) if given else make_log(Path(folder) / "request.log", arguments.gb)

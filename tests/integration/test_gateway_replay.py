@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.replay import main_replay
 from headgate.gateway import GatewayThread
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, MUTATION, PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST
@@ -105,7 +105,7 @@ def test_what_a_running_gateway_decided_is_replayed_by_spark_every_one(
         everybody_is_throttled(gateway, unique)
         gateway.stop(0)
     out = tmp_path / "out"
-    assert pipeline.main_replay(["--requests", str(tmp_path / "usage"), "--out", str(out)]) == 0
+    assert main_replay(["--requests", str(tmp_path / "usage"), "--out", str(out)]) == 0
     rows = duckdb.sql(
         "select quota_type, split_part(worker_id, '/', 1), "
         "count(*) filter (replayed_throttle_time_ms is distinct from logged_throttle_time_ms), "

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.recommend import main_recommend
+from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.pipeline.usage import main_usage
 from headgate.embedded import spark_env
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
     (logs / "a.log").write_bytes(TEXT)
-    assert pipeline.main_usage(flags(logs, out)) == 0
+    assert main_usage(flags(logs, out)) == 0
     before = counts(out)
     (out / "usage" / "notes.txt").write_text("mine")
     # The driver has this file open; to a worker the name means nothing.
@@ -54,7 +56,7 @@ def test_a_worker_that_cant_read_a_file_fails_the_run_and_the_tables_stay(
         (tmp_path / "elsewhere").mkdir()
         (logs / "b.log").rename(tmp_path / "elsewhere" / "b.log")
         capfd.readouterr()
-        assert pipeline.main_usage(flags(tmp_path / "elsewhere", out)) == 1
+        assert main_usage(flags(tmp_path / "elsewhere", out)) == 1
     said = capfd.readouterr().err
     line = next(line for line in said.splitlines() if line.startswith("headgate usage: "))
     assert line.startswith(f"headgate usage: {tmp_path}/elsewhere/b.log can't be read: ")
@@ -69,17 +71,17 @@ def test_a_log_without_a_request_is_an_error_unless_told_otherwise(
 ) -> None:
     log, out = tmp_path / "server.log", tmp_path / "out"
     log.write_bytes(TEXT[: 1 << 20])
-    assert pipeline.main_usage(flags(log, out)) == 0
+    assert main_usage(flags(log, out)) == 0
     before = counts(out)
     log.write_bytes(b"[2026-11-22 10:00:00,000] INFO started (kafka.server.KafkaServer)\n" * 5)
-    for command in (pipeline.main_usage, pipeline.main_replay, pipeline.main_recommend):
+    for command in (main_usage, main_replay, main_recommend):
         capfd.readouterr()
         assert command(flags(log, out)) == 1
         said = capfd.readouterr()
         assert "none of its lines is a request; is it the file of kafka.request.log" in said.err
         assert "not a request line" in said.out
         assert counts(out) == before
-    assert pipeline.main_usage([*flags(log, out), "--allow-empty"]) == 0
+    assert main_usage([*flags(log, out), "--allow-empty"]) == 0
     assert duckdb.sql(f"from '{out}/usage/*.parquet'").fetchall() == []
     assert duckdb.sql(f"select count(*) from '{out}/bad_lines/*.parquet'").fetchall() == [(5,)]
 
@@ -93,7 +95,7 @@ def test_an_out_that_spark_cant_reach_is_told_before_the_reading(
         ("hdfs:///x", "HADOOP_CONF_DIR"),
         ("nosuch://x", "give a directory"),
     ):
-        assert pipeline.main_usage(["--requests", str(tmp_path / "a.log"), "--out", out]) == 1
+        assert main_usage(["--requests", str(tmp_path / "a.log"), "--out", out]) == 1
         said = capfd.readouterr().err
         assert f"headgate usage: --out {out}: " in said
         assert words in said
@@ -104,7 +106,7 @@ def test_tables_of_a_uri_are_replaced_together_as_well(spark: SparkSession, tmp_
     log, out = tmp_path / "a.log", tmp_path / "out"
     log.write_bytes(TEXT[: 1 << 20])
     for _ in range(2):
-        assert pipeline.main_usage(["--requests", str(log), "--out", f"file://{out}"]) == 0
+        assert main_usage(["--requests", str(log), "--out", f"file://{out}"]) == 0
         assert len(set(counts(out))) == 1
         assert len(list((out / "usage").glob("_SUCCESS"))) == 1
         (out / "usage" / "notes.txt").write_text("mine")

@@ -21,7 +21,11 @@ import duckdb
 import pytest
 
 import duckdb_oracle
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.answers import main_storms
+from headgate.cli.pipeline.recommend import main_recommend
+from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.pipeline.usage import main_usage
+from headgate.cli.pipeline.what_if import main_what_if
 from headgate.embedded import spark_env
 from headgate.pipeline.sources.journal_tail import follow_journals
 from headgate.pipeline.splits import split_stream
@@ -153,7 +157,7 @@ def killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> Non
             assert usage(out) in whole
     assert stream.batches() < pieces, "there was nothing left to kill in"
     # The rest in this process, with the session that the other tests use.
-    assert pipeline.main_usage(flags(logs, out, "--incremental")) == 0
+    assert main_usage(flags(logs, out, "--incremental")) == 0
     assert usage(out) == whole[-1] == duckdb_oracle.usage(LOG, QUOTAS)
 
 
@@ -173,7 +177,7 @@ def test_a_brokers_own_folder_is_followed_while_it_writes_and_rolls(
 
     def run() -> None:
         argv = ["--requests", str(active) + "*", "--out", str(out), "--quotas", str(QUOTAS)]
-        assert pipeline.main_usage([*argv, "--incremental"]) == 0
+        assert main_usage([*argv, "--incremental"]) == 0
 
     write(0, 500)
     run()
@@ -205,7 +209,7 @@ def replay_killed_and_finished(folder: Path, kills: int, pieces: int, seed: int)
     texts = roll(logs, pieces)
     (logs / "r.0.gz").write_bytes(gzip.compress(texts[0] + b'cut off {"isForwarded":\n'))
     os.utime(logs / "r.0.gz", (1_000_000, 1_000_000))
-    assert pipeline.main_replay(flags(logs, whole)) == 0
+    assert main_replay(flags(logs, whole)) == 0
     of_all = files(whole, "replay")
     stream = Followed(out, "replay", "requests", "replay")
     for n in range(kills):
@@ -215,7 +219,7 @@ def replay_killed_and_finished(folder: Path, kills: int, pieces: int, seed: int)
             assert there == [f for f in of_all if f in there]
             assert len(there) in range(1, pieces + 1)
     assert stream.batches() < pieces, "there was nothing left to kill in"
-    assert pipeline.main_replay(flags(logs, out, "--incremental")) == 0
+    assert main_replay(flags(logs, out, "--incremental")) == 0
     for name in ("replay", "bad_lines"):
         assert table(out, name) == table(whole, name)
     assert len(table(out, "bad_lines")) == 1
@@ -254,7 +258,7 @@ def test_two_kills_change_nothing_in_other_plans(
             "    producer_byte_rate:shares: 3\n"
         )
         more = ["--plan", str(plan), "--capacity-producer-byte-rate", "60000"]
-    main = {"what-if": pipeline.main_what_if, "recommend": pipeline.main_recommend}[command]
+    main = {"what-if": main_what_if, "recommend": main_recommend}[command]
     assert main([*flags(logs, whole), *more]) == 0
     stream = Followed(out, command, "requests", name)
     for seen in (stream.batches, stream.versions):
@@ -274,7 +278,7 @@ def test_storms_of_a_growing_directory_are_those_of_the_whole(
     logs.mkdir()
     (logs / "request.log.gz").write_bytes((DATA / "public.log.gz").read_bytes())
     argv = ["--requests", str(logs), "--out", str(out), "--broker-id", "1", "--incremental"]
-    assert pipeline.main_storms([*argv, "--connections-per-second", "2"]) == 0
+    assert main_storms([*argv, "--connections-per-second", "2"]) == 0
     found = duckdb.sql(f"select * from read_parquet('{out}/storms/*.parquet') order by all")
     rows = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in r] for r in found.fetchall()]
     # What `headgate storms` finds in the whole log (test_spark_logs).

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 import duckdb_oracle
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.splits import main_splits
+from headgate.cli.pipeline.usage import main_usage
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import ConfigError
 from headgate.pipeline.splits.split_topic import SplitWriter, read_splits
@@ -50,7 +51,7 @@ def test_a_topic_gives_the_same_totals_as_the_file(
     argv += ["--out", str(tmp_path), "--quotas", str(QUOTAS)]
     for part in (lines[:1500], lines[1500:]):  # what was read stays read
         send(bootstrap, topic, part)
-        assert pipeline.main_usage(argv) == 0
+        assert main_usage(argv) == 0
     rows: list[tuple[Any, ...]] = duckdb.sql(
         "select quota_type, quota_id, quota, second_ms, requests, bytes, throttle_time_ms "
         f"from read_parquet('{tmp_path}/usage/*.parquet') where quota_type like '%byte_rate'"
@@ -83,7 +84,7 @@ def test_splits_are_written_from_journals_and_a_newer_writer_takes_over(
     try:
         argv = ["--topic", topic, "--splits-topic", splits_topic, "--quotas", str(quotas)]
         argv += ["--kafka-config", f"bootstrap.servers={bootstrap}", "--period-ms", "1000"]
-        assert pipeline.main_splits([*argv, "--rounds", "4"]) == 0
+        assert main_splits([*argv, "--rounds", "4"]) == 0
     finally:
         stop.set()
         thread.join()

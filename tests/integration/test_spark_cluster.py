@@ -24,7 +24,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import duckdb_oracle
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.replay import main_replay
 from headgate.embedded import spark_env
 
 pytestmark = pytest.mark.spark
@@ -208,7 +208,7 @@ def test_what_the_recipe_ships_is_all_that_workers_need(
     assert "Replayed against logged" in run(submit)
     here = tmp_path / "here"
     argv = ["--requests", str(logs), "--broker-id", "1", "--quotas", str(QUOTAS)]
-    assert pipeline.main_replay([*argv, "--out", str(here), "--master", "local[2]"]) == 0
+    assert main_replay([*argv, "--out", str(here), "--master", "local[2]"]) == 0
     rows = [
         sorted(
             duckdb.sql(f"select * from read_parquet('{o}/replay/*.parquet')").fetchall(), key=str

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.pipeline import schema
 from headgate.pipeline.answers import effective
+from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.workers.worker import ACTIVITY
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER

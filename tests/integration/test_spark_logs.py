@@ -18,7 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import duckdb_oracle
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
+from headgate.cli.pipeline.recommend import main_recommend
+from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.pipeline.usage import main_usage
+from headgate.cli.pipeline.what_if import main_what_if
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +99,7 @@ def test_usage_agrees_with_sql_on_duckdb_to_the_byte(
     log = log or others
     tmp_path = tmp_path / "out"
     quotas = log.with_name(log.name.replace(".log.gz", ".quotas.json"))
-    run(pipeline.main_usage, tmp_path, "--quotas", str(quotas), log=log)
+    run(main_usage, tmp_path, "--quotas", str(quotas), log=log)
     assert sorted(query(tmp_path, BYTES), key=str) == duckdb_oracle.usage(log, quotas)
     # Sums are conserved from lines to seconds to days.
     sums = "sum(requests), sum(bytes), sum(throttle_time_ms), sum(handler_ms)"
@@ -115,7 +119,7 @@ def test_usage_agrees_with_sql_on_duckdb_to_the_byte(
 def test_replay_writes_a_row_per_request_and_says_how_near_it_is(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(pipeline.main_replay, tmp_path, "--quotas", str(QUOTAS))
+    run(main_replay, tmp_path, "--quotas", str(QUOTAS))
     counts = query(tmp_path, "select count(*), count(distinct seq) from replay")
     assert counts == [(31356, 31356)]
     found = figures(tmp_path)
@@ -138,7 +142,7 @@ def test_a_rolling_directory_gives_the_same_in_any_order_and_keeps_bad_lines(
     out = tmp_path / "out"
     argv = ["--requests", str(logs), "--out", str(out), "--broker-id-pattern", r"broker-(\d+)"]
     quotas = DATA / "precise.quotas.json"
-    assert pipeline.main_usage([*argv, "--quotas", str(quotas)]) == 0
+    assert main_usage([*argv, "--quotas", str(quotas)]) == 0
     assert query(out, "select distinct broker_id from usage") == [(7,)]
     assert sorted(query(out, BYTES), key=str) == duckdb_oracle.usage(PRECISE, quotas)
     bad = query(out, "select regexp_extract(file, '[a-z]+.log'), reason from bad_lines order by 1")
@@ -155,11 +159,11 @@ def test_answers_on_a_real_log_are_golden(spark: SparkSession, tmp_path: Path) -
     prices = tmp_path / "prices.yaml"
     prices.write_text("currency: EUR\nbytes_in_per_gb: 50\nprincipals: {bob: {bytes_in_per_gb: 5}}")
     quotas = ("--quotas", str(QUOTAS))
-    run(pipeline.main_what_if, tmp_path, *quotas, "--plan", str(tight))
-    run(pipeline.main_chargeback, tmp_path, *quotas, "--prices", str(prices), "--period", "hour")
-    run(pipeline.main_storms, tmp_path, "--connections-per-second", "2")
-    run(pipeline.main_effective, tmp_path, *quotas)
-    run(pipeline.main_recommend, tmp_path, *quotas, "--max-request-bytes", "65536")
+    run(main_what_if, tmp_path, *quotas, "--plan", str(tight))
+    run(main_chargeback, tmp_path, *quotas, "--prices", str(prices), "--period", "hour")
+    run(main_storms, tmp_path, "--connections-per-second", "2")
+    run(main_effective, tmp_path, *quotas)
+    run(main_recommend, tmp_path, *quotas, "--max-request-bytes", "65536")
     golden(tmp_path, "what_if", "* exclude (first_ms, last_ms)")
     golden(tmp_path, "chargeback", "*")
     golden(tmp_path, "storms", "*")
@@ -188,11 +192,11 @@ def test_the_documented_functions_give_the_commands_rows(
     exec(example.replace("/var/log/kafka/kafka-request.log*", str(log)), made)
     out = tmp_path / "out"
     quotas = ("--quotas", "quotas.yaml")
-    run(pipeline.main_usage, out, *quotas, log=log)
-    run(pipeline.main_chargeback, out, *quotas, log=log)
-    run(pipeline.main_effective, out, *quotas, log=log)
-    run(pipeline.main_what_if, out, *quotas, "--plan", "tight.yaml", log=log)
-    run(pipeline.main_replay, out, *quotas, log=log)
+    run(main_usage, out, *quotas, log=log)
+    run(main_chargeback, out, *quotas, log=log)
+    run(main_effective, out, *quotas, log=log)
+    run(main_what_if, out, *quotas, "--plan", "tight.yaml", log=log)
+    run(main_replay, out, *quotas, log=log)
     for name, table in {
         "by_second": "usage",
         "by_hour": "usage_hour",

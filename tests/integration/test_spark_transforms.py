@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.pipeline import frames as sources
-from headgate.pipeline import schema
+from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
 from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.what_if import what_if
+from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay import replay
-from headgate.pipeline.workers.worker import ACTIVITY
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,
@@ -126,7 +125,7 @@ def test_activity_of_requests(spark: SparkSession) -> None:
             | {"is_request": False, "handler_ms": 0.0},
         ],
     )
-    found = requests.transform(sources.activity)
+    found = requests.transform(frames.activity)
     assert same_schema(found, ACTIVITY)
     columns = ("quota_type", "second_ms", "requests", "bytes", "bytes_estimated")
     columns += ("throttle_time_ms", "throttled_requests", "max_throttle_time_ms", "request_ns")
@@ -361,7 +360,7 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         lambda options: requests.transform(replay.pack_requests(options)),
         Advice(max_request_bytes=10_000),
     )
-    found = requests.transform(sources.activity).transform(transform)
+    found = requests.transform(frames.activity).transform(transform)
     assert same_schema(found, schema.RECOMMEND)
     by_action: dict[str, dict[str, Any]] = {
         f"{r['action']} {r['entity']}": r.asDict() for r in found.collect()
@@ -394,7 +393,7 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
         "too little history: 3 seconds with use, in 41 s from first to last; a figure needs 10 in "
         "60 s; no limit now"
     )
-    split = by_action["split {user=alice, client-id=big}"]
-    assert split["recommended"] == 2300.0
-    assert split["throttle_time_ms_current"] == alice["throttle_time_ms_current"]
-    assert split["throttle_time_ms_recommended"] == 0
+    piece = by_action["split {user=alice, client-id=big}"]
+    assert piece["recommended"] == 2300.0
+    assert piece["throttle_time_ms_current"] == alice["throttle_time_ms_current"]
+    assert piece["throttle_time_ms_recommended"] == 0

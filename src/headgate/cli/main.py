@@ -59,31 +59,29 @@ COMMANDS: Final[dict[str, Command]] = {
         "headgate.cli.doctor.doctor:main",
         "look for quotas that don't do what they seem to, and at a gateway's set-up",
     ),
-    "usage": Command(
-        "headgate.cli.pipeline.commands:main_usage", "sum up who used what, by quota-id"
-    ),
+    "usage": Command("headgate.cli.pipeline.usage:main_usage", "sum up who used what, by quota-id"),
     "effective": Command(
-        "headgate.cli.pipeline.commands:main_effective",
+        "headgate.cli.pipeline.answers:main_effective",
         "tell which quota applied to whom; dead quotas",
     ),
     "replay": Command(
-        "headgate.cli.pipeline.commands:main_replay",
+        "headgate.cli.pipeline.replay:main_replay",
         "replay requests through Kafka's quota arithmetic",
     ),
     "what-if": Command(
-        "headgate.cli.pipeline.commands:main_what_if", "try other quotas on past requests"
+        "headgate.cli.pipeline.what_if:main_what_if", "try other quotas on past requests"
     ),
     "recommend": Command(
-        "headgate.cli.pipeline.commands:main_recommend", "propose quotas from use"
+        "headgate.cli.pipeline.recommend:main_recommend", "propose quotas from use"
     ),
     "chargeback": Command(
-        "headgate.cli.pipeline.commands:main_chargeback", "price usage per tenant"
+        "headgate.cli.pipeline.answers:main_chargeback", "price usage per tenant"
     ),
     "storms": Command(
-        "headgate.cli.pipeline.commands:main_storms", "find connection and producer-id storms"
+        "headgate.cli.pipeline.answers:main_storms", "find connection and producer-id storms"
     ),
     "splits": Command(
-        "headgate.cli.pipeline.commands:main_splits",
+        "headgate.cli.pipeline.splits:main_splits",
         "stream cluster-wide quotas' splits to the gateways",
     ),
     "report": Command(

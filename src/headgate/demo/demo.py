@@ -286,7 +286,7 @@ class Demo:
 
     def account(self) -> None:
         """Run the pipeline on the gateway's journal and on a real broker's log."""
-        from headgate.cli.pipeline import commands as pipeline
+        from headgate.cli.main import load
         from headgate.pipeline.bundled import BUNDLED_BROKER_ID, bundled_log, bundled_quotas
 
         self.view.step(4, "Accounting by Spark: the gateway's usage events, a real broker's log")
@@ -308,24 +308,24 @@ class Demo:
         small = ["--max-request-bytes", "6000", "--min-history-s", "20"]
         storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
         steps: list[tuple[str, str, list[str]]] = [
-            ("usage of every quota-id, per second", "main_usage", own),
-            ("which quota applied to whom", "main_effective", own),
-            ("exact replay of every throttle time", "main_replay", [*own, *windows]),
-            ("what if every quota were twice as large, or half", "main_what_if", what_if),
-            ("which quotas would fit", "main_recommend", [*own, *windows, *small]),
-            ("what it costs", "main_chargeback", [*own, "--prices", str(prices)]),
-            ("storms of connections and requests", "main_storms", [*own, *storm]),
-            ("a real broker's log: usage", "main_usage", log),
-            ("a real broker's log: replay", "main_replay", log),
+            ("usage of every quota-id, per second", "usage", own),
+            ("which quota applied to whom", "effective", own),
+            ("exact replay of every throttle time", "replay", [*own, *windows]),
+            ("what if every quota were twice as large, or half", "what-if", what_if),
+            ("which quotas would fit", "recommend", [*own, *windows, *small]),
+            ("what it costs", "chargeback", [*own, "--prices", str(prices)]),
+            ("storms of connections and requests", "storms", [*own, *storm]),
+            ("a real broker's log: usage", "usage", log),
+            ("a real broker's log: replay", "replay", log),
         ]
         printed = (self.place / "pipeline.txt").open("w", encoding="utf-8")
         self.stack.callback(printed.close)
         for words, name, arguments in steps:
             self.view.say(words)
-            printed.write(f"\n$ headgate {name.removeprefix('main_').replace('_', '-')} ")
+            printed.write(f"\n$ headgate {name} ")
             printed.write(" ".join(arguments) + "\n\n")
             with contextlib.redirect_stdout(printed):
-                status = getattr(pipeline, name)(arguments)
+                status = load(name)(arguments)
             if status != 0:
                 raise HeadgateError(f"{words}: the pipeline failed, see above")
 

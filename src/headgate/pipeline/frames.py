@@ -12,62 +12,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.pipeline import schema
-from headgate.pipeline.sources.pieces import Split
-from headgate.pipeline.workers import blobs
-from headgate.pipeline.workers.worker import (
-    ACTIVITY,
-    EMITTED_ACTIVITY,
-    EMITTED_REQUESTS,
-    EmitActivity,
-    EmitRequests,
-    ReadPlan,
-)
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import Table
+from headgate.pipeline.workers import activity_blobs as blobs
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Tasks per core, at most: enough that cores end together.
 TASKS_PER_CORE: Final = 8
-# A task's way through the JVM costs 40 ms; a worker reads this many splits in 300.
-SPLITS_PER_TASK: Final = 24
+# A task's way through the JVM costs 40 ms; a worker reads this many pieces in 300.
+PIECES_PER_TASK: Final = 24
 TABLE_TASKS_PER_CORE: Final = 2
-# Sums of this many splits (1 GB of log) are added up in one piece, at most.
-SPLITS_PER_PART: Final = 128
+# Sums of this many pieces (1 GB of log) are added up in one piece, at most.
+PIECES_PER_PART: Final = 128
 
 
-def spread(spark: SparkSession, splits: Sequence[Split]) -> DataFrame:
-    """Return a frame with the numbers of the splits, spread over tasks; no shuffle."""
-    tasks = tasks_for(splits, spark.sparkContext.defaultParallelism)
-    return spark.range(0, len(splits), 1, tasks)
+def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:
+    """Return a frame with the numbers of the pieces, spread over tasks; no shuffle."""
+    tasks = tasks_for(pieces, spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(pieces), 1, tasks)
 
 
-def tasks_for(splits: Sequence[Split], cores: int) -> int:
-    """Return how many tasks are to read the splits."""
-    if all(s.kind == "requests" for s in splits):
+def tasks_for(pieces: Sequence[FilePiece], cores: int) -> int:
+    """Return how many tasks are to read the pieces."""
+    if all(s.kind == "requests" for s in pieces):
         # Row groups of tables are packed several at a time: a task takes as many as it can.
-        return max(1, min(len(splits), cores * TABLE_TASKS_PER_CORE))
+        return max(1, min(len(pieces), cores * TABLE_TASKS_PER_CORE))
     # Whole files, compressed ones and journals, may be of any size: each may be a task.
-    pieces = sum(SPLITS_PER_TASK if s.end < 0 else 1 for s in splits)
-    wanted = max(cores, min(-(-pieces // SPLITS_PER_TASK), cores * TASKS_PER_CORE))
-    return max(1, min(len(splits), wanted))
+    weight = sum(PIECES_PER_TASK if s.end < 0 else 1 for s in pieces)
+    wanted = max(cores, min(-(-weight // PIECES_PER_TASK), cores * TASKS_PER_CORE))
+    return max(1, min(len(pieces), wanted))
 
 
 def emit_requests(
     spark: SparkSession,
-    splits: Sequence[Split],
+    pieces: Sequence[FilePiece],
     *,
     time_zone: str = "UTC",
     default_partitions: int = 1,
 ) -> DataFrame:
     """Return ``EMITTED_REQUESTS``: a row per request, bad line and piece read."""
-    plan = ReadPlan(tuple(splits), time_zone, default_partitions=default_partitions)
-    return spread(spark, splits).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
+    plan = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
+    return spread(spark, pieces).mapInArrow(EmitRequests(plan), EMITTED_REQUESTS.struct)
 
 
 def emit_activity(
     spark: SparkSession,
-    splits: Sequence[Split],
+    pieces: Sequence[FilePiece],
     *,
     time_zone: str = "UTC",
     connections: bool = False,
@@ -78,14 +73,14 @@ def emit_activity(
 
     Args:
         spark: the session.
-        splits: the pieces to read.
+        pieces: the pieces to read.
         time_zone: of logs without one.
         connections: also the first sight of every connection (for storms).
         default_partitions: the cluster's ``num.partitions``.
     """
-    plan = ReadPlan(tuple(splits), time_zone, connections, default_partitions=default_partitions)
-    parts = max(_shuffle_partitions(spark), len(splits) // SPLITS_PER_PART)
-    return spread(spark, splits).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
+    plan = ReadOptions(tuple(pieces), time_zone, connections, default_partitions=default_partitions)
+    parts = max(_shuffle_partitions(spark), len(pieces) // PIECES_PER_PART)
+    return spread(spark, pieces).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
 
 
 def _shuffle_partitions(spark: SparkSession) -> int:
@@ -110,19 +105,19 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
     return frame
 
 
-def read_activity(spark: SparkSession, splits: Sequence[Split], **reading: Any) -> DataFrame:
+def read_activity(spark: SparkSession, pieces: Sequence[FilePiece], **reading: Any) -> DataFrame:
     """
     Return logs and journals summed up by second: ACTIVITY, what most transforms take.
 
     Args:
         spark: the session.
-        splits: the pieces to read, of ``filesplits.cut``.
+        pieces: the pieces to read, of ``pieces.pieces_of``.
         reading: ``time_zone`` and ``default_partitions``, as ``emit_activity`` takes them.
     """
-    return sums_of(emit_activity(spark, splits, **reading))
+    return sums_of(emit_activity(spark, pieces, **reading))
 
 
-def only(emitted: DataFrame, kind: str, table: schema.Table) -> DataFrame:
+def only(emitted: DataFrame, kind: str, table: Table) -> DataFrame:
     """Return the rows of one ``kind``, with the columns of ``table``."""
     from pyspark.sql import functions as F
 

@@ -22,7 +22,8 @@ from rich.progress import (
 )
 
 from headgate.pipeline import schema
-from headgate.pipeline.tables import parts
+from headgate.pipeline.table import Table
+from headgate.pipeline.tables import worker_files as parts
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
@@ -108,7 +109,7 @@ class Run:
             self.aside = None
             staged.discard()
 
-    def write(self, frame: DataFrame, table: schema.Table, *, words: str | None = None) -> None:
+    def write(self, frame: DataFrame, table: Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
         with self.watch(words or f"writing {table.name}"):
             table.select(frame).write.format(self.format).mode("overwrite").save(
@@ -119,7 +120,7 @@ class Run:
         self,
         frame: DataFrame,
         make: Callable[[Iterator[Any]], Iterator[Any]],
-        table: schema.Table,
+        table: Table,
         *,
         words: str | None = None,
     ) -> None:
@@ -139,7 +140,7 @@ class Run:
         with self.watch(words or f"writing {table.name}"):
             parts.write(frame, make, table, path)
 
-    def read(self, table: schema.Table) -> DataFrame:
+    def read(self, table: Table) -> DataFrame:
         """Return a table written before."""
         reader = self.spark.read.format(self.format)
         if self.format == "parquet":  # what else somebody put there isn't the table's

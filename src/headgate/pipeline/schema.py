@@ -1,92 +1,15 @@
 """
 Say what every table of the pipeline holds: columns, types, units, grain.
 
-One constant per table. ``Table.struct`` is the Spark schema, ``Table.arrow`` the Arrow one (for
-workers and for readers without Spark), ``Table.markdown()`` the reference page's section. Tables
-are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC, unless a column says so.
+One constant per table. Tables are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC,
+unless a column says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-# Our type name -> (Spark class, Arrow factory): the few types our tables need.
-_TYPES: Final[dict[str, tuple[str, str]]] = {
-    "string": ("StringType", "string"),
-    "bool": ("BooleanType", "bool_"),
-    "int": ("IntegerType", "int32"),
-    "long": ("LongType", "int64"),
-    "double": ("DoubleType", "float64"),
-    "binary": ("BinaryType", "binary"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its name, one of our type names, and what it means with its unit."""
-
-    name: str
-    type: str
-    doc: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table: its directory name, its grain in a sentence, its columns in order."""
-
-    name: str
-    grain: str
-    columns: tuple[Column, ...]
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Column names in order."""
-        return tuple(column.name for column in self.columns)
-
-    @cached_property
-    def struct(self) -> StructType:
-        """Spark schema; every column nullable, its doc as the field's comment."""
-        from pyspark.sql import types
-
-        return types.StructType(
-            [
-                types.StructField(
-                    c.name, getattr(types, _TYPES[c.type][0])(), True, {"comment": c.doc}
-                )
-                for c in self.columns
-            ]
-        )
-
-    @cached_property
-    def arrow(self) -> pa.Schema:
-        """Arrow schema of the same columns."""
-        import pyarrow as pa
-
-        return pa.schema([(c.name, getattr(pa, _TYPES[c.type][1])()) for c in self.columns])
-
-    def markdown(self) -> str:
-        """Return the section of docs/reference/pipeline.md that describes this table."""
-        rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
-        head = [f"### `{self.name}`", "", self.grain, "", "| column | type | meaning |"]
-        return "\n".join([*head, "|---|---|---|", *rows, ""])
-
-    def select(self, frame: Any) -> Any:
-        """Return ``frame`` with exactly this table's columns, in order and in type."""
-        from pyspark.sql import functions as F
-
-        spark = {f.name: f.dataType for f in self.struct.fields}
-        return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
-
-
-def _table(name: str, grain: str, *columns: tuple[str, str, str]) -> Table:
-    return Table(name, grain, tuple(Column(*c) for c in columns))
-
+from headgate.pipeline.table import Table, make_table
 
 _QUOTA_ID = (
     (
@@ -104,7 +27,7 @@ _QUOTA_ID = (
     ("quota_client_id", "string", "client-id tag of the quota-id, raw; '' = not part"),
 )
 
-REQUESTS: Final = _table(
+REQUESTS: Final = make_table(
     "requests",
     "One row per charge: a request line of a broker's log, or a charge of a gateway's journal "
     "(there one request may be charged to several quota types: `quota_type` tells).",
@@ -183,7 +106,7 @@ REQUESTS: Final = _table(
     ("file", "string", "file (or topic-partition) it was read from"),
 )
 
-USAGE: Final = _table(
+USAGE: Final = make_table(
     "usage",
     "One row per (quota_type, quota_id, broker_id, second_ms). Every charged request is counted in "
     "exactly one row, that of the quota type it's charged to, so sums over the table are sums over "
@@ -226,17 +149,17 @@ _ROLLUP = (
     ("p99_per_s", "double", "99th percentile of amount over active seconds"),
     ("quota", "double", "limit per broker, unit per second; null = unlimited"),
 )
-USAGE_HOUR: Final = _table(
+USAGE_HOUR: Final = make_table(
     "usage_hour", "One row per (quota_type, quota_id, broker_id, hour).", *_ROLLUP
 )
-USAGE_DAY: Final = _table(
+USAGE_DAY: Final = make_table(
     "usage_day", "One row per (quota_type, quota_id, broker_id, UTC day).", *_ROLLUP
 )
 
-REPLAY: Final = _table(
+REPLAY: Final = make_table(
     "replay",
     "One row per row of `requests`: all its columns, and what Kafka's sensor would have decided.",
-    *[(c.name, c.type, c.doc) for c in REQUESTS.columns],
+    *REQUESTS.columns,
     ("quota_id", "string", "who shares the quota: `<sanitised user>:<client-id>`"),
     ("quota_user", "string", "user tag of the quota-id, raw"),
     ("quota_client_id", "string", "client-id tag of the quota-id, raw"),
@@ -259,7 +182,7 @@ REPLAY: Final = _table(
     ),
 )
 
-WHAT_IF: Final = _table(
+WHAT_IF: Final = make_table(
     "what_if",
     "One row per (plan, quota_type, quota_id, broker_id, principal, client_id); plan `logged` is "
     "what the log itself says. Charges that a plan also holds to a cluster-wide rate or to shares "
@@ -303,7 +226,7 @@ WHAT_IF: Final = _table(
     ),
 )
 
-RECOMMEND: Final = _table(
+RECOMMEND: Final = make_table(
     "recommend",
     "One row per recommendation; `action` says what to do with the entity.",
     ("quota_type", "string", "quota type"),
@@ -344,7 +267,7 @@ RECOMMEND: Final = _table(
     ("reason", "string", "one line that explains the numbers"),
 )
 
-CHARGEBACK: Final = _table(
+CHARGEBACK: Final = make_table(
     "chargeback",
     "One row per (principal, period_ms).",
     ("principal", "string", "name part of the principal, raw"),
@@ -370,7 +293,7 @@ CHARGEBACK: Final = _table(
     ("currency", "string", "currency of the price file; null without one"),
 )
 
-STORMS: Final = _table(
+STORMS: Final = make_table(
     "storms",
     "One row per storm: a run of seconds in which something was made faster than the threshold.",
     ("kind", "string", "connection, producer_id or request"),
@@ -396,7 +319,7 @@ STORMS: Final = _table(
     ("reason", "string", "one line that explains the value"),
 )
 
-EFFECTIVE: Final = _table(
+EFFECTIVE: Final = make_table(
     "effective",
     "One row per (kind, quota key, who, and limit where `--quotas` has a history). kind `applied`: "
     "the quota that applied to this principal and client-id; kind `dead`: a configured quota that "
@@ -414,7 +337,7 @@ EFFECTIVE: Final = _table(
     ("note", "string", "why a quota is dead, or what to know of it; null = nothing"),
 )
 
-BAD_LINES: Final = _table(
+BAD_LINES: Final = make_table(
     "bad_lines",
     "One row per line that holds a request but can't be read (or is cut off), with its reason; "
     "nothing is dropped silently.",
@@ -424,7 +347,7 @@ BAD_LINES: Final = _table(
     ("line", "string", "its first 2,000 characters"),
 )
 
-SUMMARY: Final = _table(
+SUMMARY: Final = make_table(
     "summary",
     "One row per (command, name): the figures of a run's closing table, for the report.",
     ("command", "string", "usage, replay, what-if, ..."),

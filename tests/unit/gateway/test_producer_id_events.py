@@ -11,8 +11,9 @@ import pytest
 
 from headgate.gateway.charging.plans import Plan, build_plans
 from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import activity_batches
-from headgate.pipeline.sources.pieces import cut, find_files
+from headgate.pipeline.sources.pieces import pieces_of
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_IDS, REQUEST
 from headgate.usage.reader import read_events
@@ -76,9 +77,9 @@ def test_936_ids_that_were_given_out_are_journaled_and_reach_storms_by_user(
     assert found[0]["t_ms"] == START_MS
     assert all(e["throttle_time_ms"] is None and e["bound"] is None for e in found)
 
-    (split,) = cut(find_files([str(tmp_path)]))
+    (piece,) = pieces_of(find_files([str(tmp_path)]))
     for wanted in (True, False):
-        rows = [r for b in activity_batches(split, connections=wanted) for r in b.to_pylist()]
+        rows = [r for b in activity_batches(piece, connections=wanted) for r in b.to_pylist()]
         given_out = [
             (row["principal"], row["second_ms"], row["producer_ids"], row["requests"])
             for row in rows

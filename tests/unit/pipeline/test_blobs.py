@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.pipeline.workers import blobs
-from headgate.pipeline.workers.emitted import ACTIVITY, EMITTED_ACTIVITY
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
+from headgate.pipeline.workers import activity_blobs as blobs
 
 SECONDS = st.integers(0, 3).map(lambda s: 1000 * s)
 ROW = st.fixed_dictionaries(

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.pipeline import commands as pipeline
+from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import _why_not_started, table_of_store
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import _numeric, shortened
+from headgate.cli.pipeline.recommend import main_recommend
+from headgate.cli.pipeline.replay import main_replay
+from headgate.cli.pipeline.usage import main_usage
+from headgate.cli.pipeline.what_if import main_what_if
 from headgate.errors import ConfigError
 from headgate.pipeline import bundled
 from headgate.pipeline.answers.chargeback import load_prices
@@ -31,7 +35,7 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "q.yaml").write_text("quotas:\n  - entity: {user: a}\n    producer_byte_rat: 5\n")
     argv = ["--requests", str(tmp_path / "no"), "--out", str(tmp_path / "out")]
     argv += ["--quotas", str(tmp_path / "q.yaml"), "--time-zone", "Mars", "--spark-conf", "x"]
-    assert pipeline.main_usage(argv) == 1
+    assert main_usage(argv) == 1
     said = capsys.readouterr().err
     assert f"--requests {tmp_path}/no: there is no such file" in said
     assert "'Mars' isn't a time zone" in said
@@ -43,22 +47,22 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("command", "flags", "words"),
     [
-        (pipeline.main_what_if, [], "--plan FILE"),
-        (pipeline.main_what_if, ["--plan", "/no/such"], "--plan: can't read"),
-        (pipeline.main_usage, ["--store", "sqlite:/no/such.db"], "there is no such file"),
-        (pipeline.main_usage, ["--master", "spark://127.0.0.1:1"], "nobody listens there"),
-        (pipeline.main_usage, ["--master", "spark://nonsense"], "nobody listens there"),
-        (pipeline.main_recommend, ["--percentile", "0"], "between 0 and 100"),
-        (pipeline.main_recommend, ["--headroom", "0"], "factor above 0"),
+        (main_what_if, [], "--plan FILE"),
+        (main_what_if, ["--plan", "/no/such"], "--plan: can't read"),
+        (main_usage, ["--store", "sqlite:/no/such.db"], "there is no such file"),
+        (main_usage, ["--master", "spark://127.0.0.1:1"], "nobody listens there"),
+        (main_usage, ["--master", "spark://nonsense"], "nobody listens there"),
+        (main_recommend, ["--percentile", "0"], "between 0 and 100"),
+        (main_recommend, ["--headroom", "0"], "factor above 0"),
         (
-            pipeline.main_recommend,
+            main_recommend,
             ["--max-request-bytes", "-1"],
             "--max-request-bytes is 0 or more",
         ),
-        (pipeline.main_recommend, ["--min-history-s", "-1"], "--min-history-s is 0 or more"),
-        (pipeline.main_chargeback, ["--prices", "/no/such"], "--prices /no/such"),
-        (pipeline.main_replay, ["--broker-id-pattern", "("], "isn't a regex"),
-        (pipeline.main_usage, ["--quotas", "/no/such"], "/no/such: "),
+        (main_recommend, ["--min-history-s", "-1"], "--min-history-s is 0 or more"),
+        (main_chargeback, ["--prices", "/no/such"], "--prices /no/such"),
+        (main_replay, ["--broker-id-pattern", "("], "isn't a regex"),
+        (main_usage, ["--quotas", "/no/such"], "/no/such: "),
     ],
 )
 def test_a_wrong_flag_is_refused(
@@ -71,7 +75,7 @@ def test_a_wrong_flag_is_refused(
 
 def test_bad_usage_is_another_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        pipeline.main_effective(["--requests", "x", "--out", "y"])
+        main_effective(["--requests", "x", "--out", "y"])
     assert exit_.value.code == 2
     assert "--quotas" in capsys.readouterr().err
 
@@ -149,7 +153,7 @@ def test_why_spark_doesnt_start_is_told_without_javas_stacks(tmp_path: Path) -> 
 def test_what_cant_be_followed_is_named(
     flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pipeline.main_usage([*flags, "--incremental", "--out", str(tmp_path)]) == 1
+    assert main_usage([*flags, "--incremental", "--out", str(tmp_path)]) == 1
     assert words in capsys.readouterr().err
 
 
@@ -165,7 +169,7 @@ def test_counts_are_whole_and_above_0(
     flag: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        pipeline.main_replay(["--requests", "x", "--out", "y", flag, value])
+        main_replay(["--requests", "x", "--out", "y", flag, value])
     assert f"argument {flag}: '{value}': give a whole number" in capsys.readouterr().err
 
 
@@ -183,7 +187,7 @@ def test_a_price_file_that_isnt_yaml_says_where_in_a_line(text: str, tmp_path: P
 def test_tables_need_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("x")
     argv = ["--requests", str(bundled.bundled_log()), "--out", str(tmp_path / "out")]
-    assert pipeline.main_storms(argv) == 1
+    assert main_storms(argv) == 1
     assert "/out: is a file; give a directory" in capsys.readouterr().err
 
 
@@ -244,17 +248,17 @@ def test_files_in_which_nothing_is_are_refused_unless_told_otherwise(
 ) -> None:
     (tmp_path / "a.log").touch()
     argv = ["--requests", str(tmp_path / "a.log"), "--out", str(tmp_path / "out")]
-    assert pipeline.main_usage(argv) == 1
+    assert main_usage(argv) == 1
     assert "is that logger at DEBUG?" in capsys.readouterr().err
     # With the flag only what else is wrong is left.
-    assert pipeline.main_usage([*argv, "--allow-empty", "--time-zone", "Mars"]) == 1
+    assert main_usage([*argv, "--allow-empty", "--time-zone", "Mars"]) == 1
     assert "DEBUG" not in capsys.readouterr().err
 
 
 def test_s3_is_named_as_spark_names_it_before_anything_starts(
     log: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pipeline.main_usage(["--requests", log, "--out", "s3://bucket/x"]) == 1
+    assert main_usage(["--requests", log, "--out", "s3://bucket/x"]) == 1
     said = capsys.readouterr().err
     assert "s3a://bucket/x" in said
     assert "hadoop-aws" in said
@@ -282,7 +286,7 @@ def test_a_disk_without_the_room_is_told_of_before_anything_starts(
     assert too_small("usage", str(tmp_path), files[:1], str(tmp_path)) == []
     assert too_small("usage", "hdfs://x/y", files, "/no/such") == []
     monkeypatch.setattr("shutil.disk_usage", lambda _: _Disk(1e6))
-    assert pipeline.main_usage(["--requests", log, "--out", str(tmp_path / "out")]) == 1
+    assert main_usage(["--requests", log, "--out", str(tmp_path / "out")]) == 1
     assert "the run needs about 64 MB there, and 1 MB are free" in capsys.readouterr().err
 
 

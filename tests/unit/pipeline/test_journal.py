@@ -13,18 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.pipeline.emitted import EMITTED_REQUESTS
+from headgate.pipeline.growing.parts import REQUESTS as KEPT
+from headgate.pipeline.growing.rotation import RolledFiles
+from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.pack import PackLogs, PackOptions, PackRequests
-from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.packed_format import ORDER, PackOptions
+from headgate.pipeline.replay.packer import PackLogs, PackRequests
 from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
+from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import starts_in
-from headgate.pipeline.sources.pieces import Split, cut, find_files
-from headgate.pipeline.sources.rotation import Input, RolledFiles
-from headgate.pipeline.sources.topic import RequestsOfMessages
-from headgate.pipeline.streaming import REQUESTS as KEPT
-from headgate.pipeline.workers.emitted import EMITTED_REQUESTS
-from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.messages import RequestsOfMessages
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.quota.table import QuotaTable
@@ -148,10 +151,10 @@ def run(task: Any, n: int) -> pa.Table:
     return pa.Table.from_batches(task(iter([pa.RecordBatch.from_pydict({"id": list(range(n))})])))
 
 
-def replayed(splits: tuple[Any, ...]) -> pa.Table:
+def replayed(pieces: tuple[Any, ...]) -> pa.Table:
     """Each charge with the decision that was written down and the one that replaying comes to."""
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadPlan(splits), options), len(splits))
+    packed = run(PackLogs(ReadOptions(pieces), options), len(pieces))
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
     keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=2)
@@ -159,7 +162,7 @@ def replayed(splits: tuple[Any, ...]) -> pa.Table:
 
 
 def test_a_journal_that_the_version_before_wrote_is_replayed_identically() -> None:
-    table = replayed(tuple(cut(find_files([str(BEFORE / "journal")]))))
+    table = replayed(tuple(pieces_of(find_files([str(BEFORE / "journal")]))))
     can = table.filter(table["replayable"])
     told = can["logged_throttle_time_ms"].to_pylist()
     assert can["replayed_throttle_time_ms"].to_pylist() == told
@@ -168,9 +171,9 @@ def test_a_journal_that_the_version_before_wrote_is_replayed_identically() -> No
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_replay_of_a_journal_is_identical(journal: Path, order: int) -> None:
-    splits = tuple(cut(find_files([str(journal)]))[::order])
-    assert len(splits) == 4
-    table = replayed(splits)
+    pieces = tuple(pieces_of(find_files([str(journal)]))[::order])
+    assert len(pieces) == 4
+    table = replayed(pieces)
     assert table.num_rows == 2400
     can = table.filter(table["replayable"])
     assert (
@@ -196,7 +199,7 @@ def files_of(folder: Path) -> list[tuple[str, int]]:
 def test_a_journal_that_grows_is_read_once_whatever_form_its_files_have(
     journal: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    whole = run(EmitRequests(ReadPlan(tuple(cut(find_files([str(journal)]))))), 4)
+    whole = run(EmitRequests(ReadOptions(tuple(pieces_of(find_files([str(journal)]))))), 4)
     first, second, third, fourth = (f.path for f in journal_files(journal))
     folder = tmp_path_factory.mktemp("growing")
     rounds: list[pa.Table] = []
@@ -205,11 +208,11 @@ def test_a_journal_that_grows_is_read_once_whatever_form_its_files_have(
     def take(rolled: RolledFiles, files: list[tuple[str, int]]) -> None:
         found = rolled.take([path for path, _ in files])
         rolled.remember(found.inputs)
-        assert not any(split.unread for split in found.splits)
+        assert not any(piece.unread for piece in found.pieces)
         remembered.extend(found.inputs)
-        splits = tuple(found.splits)
+        pieces = tuple(found.pieces)
         nothing = EMITTED_REQUESTS.arrow.empty_table()
-        rounds.append(run(EmitRequests(ReadPlan(splits)), len(splits)) if splits else nothing)
+        rounds.append(run(EmitRequests(ReadOptions(pieces)), len(pieces)) if pieces else nothing)
 
     def there(path: Path, suffix: str) -> None:
         if path.suffix == ".parquet" and suffix != ".parquet":
@@ -254,13 +257,13 @@ def test_a_file_compacted_between_being_listed_and_being_read_is_read_as_parquet
     listed = [(str(second), second.stat().st_size)]
     write_parquet(second, journal)
     second.unlink()
-    splits = RolledFiles().take([path for path, _ in listed]).splits
-    assert [s.path for s in splits] == [str(second.with_suffix(".parquet"))]
+    pieces = RolledFiles().take([path for path, _ in listed]).pieces
+    assert [s.path for s in pieces] == [str(second.with_suffix(".parquet"))]
 
 
 def test_a_topics_messages_are_the_requests_of_its_files(journal: Path) -> None:
-    splits = tuple(cut(find_files([str(journal)])))
-    whole = run(EmitRequests(ReadPlan(splits)), 4)
+    pieces = tuple(pieces_of(find_files([str(journal)])))
+    whole = run(EmitRequests(ReadOptions(pieces)), 4)
     values = [
         encode(batch.slice(at, 150))
         for batch in read_batches([journal])
@@ -279,9 +282,9 @@ def test_a_topics_messages_are_the_requests_of_its_files(journal: Path) -> None:
 def test_requests_kept_in_a_table_are_packed_as_they_were_read(
     journal: Path, tmp_path_factory: pytest.TempPathFactory, rows: bool
 ) -> None:
-    splits = tuple(cut(find_files([str(journal)])))
+    pieces = tuple(pieces_of(find_files([str(journal)])))
     options = PackOptions((Quotas.of(QuotaTable()),), rows, own=rows)
-    kept = run(EmitRequests(ReadPlan(splits)), 4)
+    kept = run(EmitRequests(ReadOptions(pieces)), 4)
     kept = kept.filter(pc.is_in(kept["kind"], pa.array(["request", "bound"])))
     path = tmp_path_factory.mktemp("kept") / "requests.parquet"
     # That a limit moved is no charge to another one.
@@ -291,7 +294,7 @@ def test_requests_kept_in_a_table_are_packed_as_they_were_read(
         pa.array(["bound" if n % 50 == 0 else k for n, k in enumerate(kept["kind"].to_pylist())]),
     )
     pq.write_table(kept.select(KEPT.names), path)
-    table = PackLogs(ReadPlan((Split(str(path), 0, 1, "requests"),)), options)
+    table = PackLogs(ReadOptions((FilePiece(str(path), 0, 1, "requests"),)), options)
     one_way = run(table, 1)
     other = pa.Table.from_batches(PackRequests(options)(iter(kept.to_batches())))
     same = ["kind", "key", "first", "last", "n", "t_from", "t", "amount", "op", "pos"]
@@ -304,13 +307,13 @@ def test_requests_kept_in_a_table_are_packed_as_they_were_read(
 
 
 def test_a_request_counts_once_whatever_it_is_charged_to(journal: Path) -> None:
-    splits = tuple(cut(find_files([str(journal)])))
-    requests = run(EmitRequests(ReadPlan(splits)), 4)
+    pieces = tuple(pieces_of(find_files([str(journal)])))
+    requests = run(EmitRequests(ReadOptions(pieces)), 4)
     requests = requests.filter(pc.equal(requests["kind"], "request"))
     assert sum(requests["is_request"].to_pylist()) == 1200
     produced = requests.filter(pc.equal(requests["quota_type"], "producer_byte_rate"))
     assert sum(requests["bytes_charged"].to_pylist()) == sum(produced["bytes_charged"].to_pylist())
-    activity = run(EmitActivity(ReadPlan(splits, connections=True)), 4)
+    activity = run(EmitActivity(ReadOptions(pieces, connections=True)), 4)
     sums = activity.filter(pc.equal(activity["kind"], "activity"))
     assert sum(sums["requests"].to_pylist()) == 1200
     assert sum(sums["bytes"].to_pylist()) == sum(requests["bytes_charged"].to_pylist())
@@ -335,8 +338,8 @@ def test_a_connection_counts_once_when_it_is_accepted(tmp_path: Path) -> None:
     came("10.0.0.9", 1_003)
     write(tmp_path, gateway.events, 1)
     write(tmp_path, gateway.events, 1, ".parquet")  # a compaction that was interrupted
-    splits = tuple(cut(find_files([str(tmp_path)])))
-    activity = run(EmitActivity(ReadPlan(splits, connections=True)), 1)
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
+    activity = run(EmitActivity(ReadOptions(pieces, connections=True)), 1)
     came_in = [r for r in activity.to_pylist() if r["kind"] == "connection"]
     assert [(r["client_ip"], r["first_ms"]) for r in came_in] == [
         ("10.0.0.9", 1_000.0),
@@ -346,8 +349,8 @@ def test_a_connection_counts_once_when_it_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_journal(journal: Path) -> None:
-    splits = tuple(cut(find_files([str(journal)])))
-    requests = run(EmitRequests(ReadPlan(splits)), 4)
+    pieces = tuple(pieces_of(find_files([str(journal)])))
+    requests = run(EmitRequests(ReadOptions(pieces)), 4)
     row = requests.filter(pc.equal(requests["seq"], 202)).to_pylist()[0]
     again = {n: row[n] for n in REQUESTS.names if n not in ("record_ms", "amount", "handler_ms")}
     assert again == {
@@ -372,7 +375,7 @@ def test_a_row_of_a_journal(journal: Path) -> None:
         "event": "record",
         "worker_id": "w-1/1",
         "seq": 202,
-        "file": splits[0].path,
+        "file": pieces[0].path,
     }
     assert (row["num_samples"], row["window_ms"], row["op"]) == (3, 500, 0)
 
@@ -392,16 +395,16 @@ def test_what_was_taken_back_and_what_had_no_decision_keep_the_sensor_right(tmp_
         Event(time, 1001.0, 40.0, 5.0, 1000, 1000),
     ]
     write(tmp_path, events, 1)
-    splits = tuple(cut(find_files([str(tmp_path)])))
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadPlan(splits), options), 1)
+    packed = run(PackLogs(ReadOptions(pieces), options), 1)
     packed = packed.filter(pc.equal(packed["kind"], "chunk")).sort_by("key")
     table = pa.Table.from_batches(
         ReplayPacked(options)(iter(packed.combine_chunks().to_batches()))
     ).sort_by("seq")
     # 60 percent seconds over 10 s against 5 %: 2,000 ms, capped at one window.
     assert table["replayed_throttle_time_ms"].to_pylist() == [40_000, 0, 0, 0, 1000]
-    activity = run(EmitActivity(ReadPlan(splits)), 1)
+    activity = run(EmitActivity(ReadOptions(pieces)), 1)
     by_type = {r["quota_type"]: r for r in activity.to_pylist() if r["kind"] == "activity"}
     assert by_type["consumer_byte_rate"]["bytes"] == 1000
     assert by_type["consumer_byte_rate"]["requests"] == 2
@@ -426,8 +429,8 @@ def test_a_damaged_journal_is_among_the_bad_lines(
     write(tmp_path, gateway.events, 1)
     (path,) = tmp_path.iterdir()
     path.write_bytes(harm(path.read_bytes()))
-    splits = tuple(cut(find_files([str(tmp_path)])))
-    said = run(task(ReadPlan(splits)), 1)
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
+    said = run(task(ReadOptions(pieces)), 1)
     bad = said.filter(pc.equal(said["kind"], "bad")).to_pylist()
     (stat,) = said.filter(pc.equal(said["kind"], "stat")).to_pylist()
     assert len(bad) == bool(reason)
@@ -438,14 +441,14 @@ def test_a_damaged_journal_is_among_the_bad_lines(
     # What is still open ends where the last batch does.
     path.write_bytes(path.read_bytes()[: len(path.read_bytes()) * 2 // 3])
     path.rename(path.with_suffix(".open"))
-    splits = tuple(cut(find_files([str(tmp_path)])))
-    assert "bad" not in run(task(ReadPlan(splits)), 1)["kind"].to_pylist()
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
+    assert "bad" not in run(task(ReadOptions(pieces)), 1)["kind"].to_pylist()
 
 
 def test_a_damaged_file_that_was_set_aside_is_told_of(tmp_path: Path) -> None:
     for name in ("w-0000000000000001.bad", "w-0000000000000001.bad-1"):
         (tmp_path / name).write_bytes(b"ARROW1\0\0")
-    splits = cut(find_files([str(tmp_path)]))
-    assert [split.unread for split in splits] == [
+    pieces = pieces_of(find_files([str(tmp_path)]))
+    assert [piece.unread for piece in pieces] == [
         "it is a journal's, damaged and set aside; what could be read is in its .parquet"
     ] * 2

@@ -21,11 +21,13 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.pack import PackLogs, PackOptions
-from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.packed_format import ORDER, PackOptions
+from headgate.pipeline.replay.packer import PackLogs
 from headgate.pipeline.replay.replay import ReplayPacked
-from headgate.pipeline.sources.pieces import cut, find_files
-from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONSUMER,
@@ -121,8 +123,8 @@ class Talk:
             rules.managers.produce_shares.rebalance(self.now)
         elif dice < 0.10:
             manager = rules.managers.produce_bps
-            splits = {tags: rng.choice([500.0, 7e3, 3e4]) for tags in manager.observe(self.now)}
-            manager.assign(splits, self.now, self.now + rng.choice([40, 5000]))
+            pieces = {tags: rng.choice([500.0, 7e3, 3e4]) for tags in manager.observe(self.now)}
+            manager.assign(pieces, self.now, self.now + rng.choice([40, 5000]))
         context = rules.context(rng.choice(["alice", "b@b"]), rng.choice("xy"))
         self.session.spent_ns = rng.randrange(6_000_000)
         what = rng.random()
@@ -190,9 +192,9 @@ def talk(request: pytest.FixtureRequest, tmp_path: Path) -> Talk:
     return made
 
 
-def replayed(splits: list[Any]) -> pa.Table:
+def replayed(pieces: list[Any]) -> pa.Table:
     options = PackOptions((Quotas.of(QuotaTable()),))
-    packed = run(PackLogs(ReadPlan(tuple(splits)), options), len(splits))
+    packed = run(PackLogs(ReadOptions(tuple(pieces)), options), len(pieces))
     packed = packed.filter(pc.is_in(packed["kind"], pa.array(["chunk", "plain"])))
     keys = [(name, "ascending") for name in ORDER]
     batches = packed.sort_by(keys).combine_chunks().to_batches(max_chunksize=3)
@@ -202,7 +204,7 @@ def replayed(splits: list[Any]) -> pa.Table:
 def test_every_decision_of_every_rule_is_replayed_to_the_millisecond(
     talk: Talk, tmp_path: Path
 ) -> None:
-    table = replayed(cut(find_files([str(tmp_path)])))
+    table = replayed(pieces_of(find_files([str(tmp_path)])))
     rows = table.filter(table["replayable"]).to_pylist()
     differ = [r for r in rows if r["replayed_throttle_time_ms"] != r["logged_throttle_time_ms"]]
     assert differ == []
@@ -226,7 +228,7 @@ def test_every_decision_of_every_rule_is_replayed_to_the_millisecond(
 def test_a_mutating_request_counts_once_and_what_it_was_told_too(
     talk: Talk, tmp_path: Path
 ) -> None:
-    splits = cut(find_files([str(tmp_path)]))
+    pieces = pieces_of(find_files([str(tmp_path)]))
     told = [e for e in talk.kept.events if e[0].kind == "told"]
     first = [
         e
@@ -234,7 +236,7 @@ def test_a_mutating_request_counts_once_and_what_it_was_told_too(
         if e[0].quota_type == "controller_mutation_rate" and e[7] is not None
     ]
     assert len(first) > 200
-    activity = run(EmitActivity(ReadPlan(tuple(splits))), len(splits))
+    activity = run(EmitActivity(ReadOptions(tuple(pieces))), len(pieces))
     mutations = activity.filter(pc.equal(activity["quota_type"], "controller_mutation_rate"))
     assert pc.sum(mutations["requests"]).as_py() == len(first)
     assert pc.sum(mutations["throttle_time_ms"]).as_py() == sum(e[4] for e in told) > 0
@@ -246,16 +248,16 @@ def test_a_mutating_request_counts_once_and_what_it_was_told_too(
 def test_usage_of_a_table_made_from_a_journal_is_that_of_the_journal(
     talk: Talk, tmp_path: Path
 ) -> None:
-    splits = tuple(cut(find_files([str(tmp_path)])))
-    requests = run(EmitRequests(ReadPlan(splits)), len(splits))
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
+    requests = run(EmitRequests(ReadOptions(pieces)), len(pieces))
     requests = requests.filter(pc.equal(requests["kind"], "request"))
     (tmp_path / "table").mkdir()
     pq.write_table(requests, tmp_path / "table" / "part-0.parquet", row_group_size=2000)
-    again = tuple(cut(find_files([str(tmp_path / "table")])))
+    again = tuple(pieces_of(find_files([str(tmp_path / "table")])))
     assert {s.kind for s in again} == {"requests"}
 
     def sums(given: tuple[Any, ...]) -> list[dict[str, Any]]:
-        table = run(EmitActivity(ReadPlan(given)), len(given))
+        table = run(EmitActivity(ReadOptions(given)), len(given))
         table = table.filter(pc.equal(table["kind"], "activity"))
         keys = ("quota_type", "principal", "client_id", "quota_id", "second_ms", "quota")
         values = ("requests", "bytes", "amount", "request_ns", "handler_ns", "throttle_time_ms")
@@ -264,4 +266,4 @@ def test_usage_of_a_table_made_from_a_journal_is_that_of_the_journal(
         rows: list[dict[str, Any]] = summed.to_pylist()
         return rows
 
-    assert sums(again) == sums(splits)
+    assert sums(again) == sums(pieces)

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.pipeline.sources.pieces import cut, find_files
-from headgate.pipeline.workers.reading import ActivityOfLogs, ReadPlan, RequestsOfLogs
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.log_reader import ActivityOfLogs, ReadOptions, RequestsOfLogs
 from headgate.usage.format import SCHEMA
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
@@ -171,13 +172,13 @@ def general(reason: str) -> str:
     return re.sub(r"\d[\d.]*", "N", ODD if reason.startswith(ODD) else reason)
 
 
-def read(path: Path, *, scan: bool, split_bytes: int) -> tuple[Any, ...]:
+def read(path: Path, *, scan: bool, piece_bytes: int) -> tuple[Any, ...]:
     """Return (lines, requests, bytes, reasons) of a file, and check that two ways agree on them."""
-    splits = tuple(cut(find_files([str(path)]), split_bytes=split_bytes))
-    plan = ReadPlan(splits, scan=scan, connections=True)
+    pieces = tuple(pieces_of(find_files([str(path)]), piece_bytes=piece_bytes))
+    plan = ReadOptions(pieces, scan=scan, connections=True)
     requests, activity = RequestsOfLogs(plan), ActivityOfLogs(plan)
-    rows = [row for split in splits for b in requests.read(split) for row in b.to_pylist()]
-    sums = [row for split in splits for b in activity.add(split) for row in b.to_pylist()]
+    rows = [row for piece in pieces for b in requests.read(piece) for row in b.to_pylist()]
+    sums = [row for piece in pieces for b in activity.add(piece) for row in b.to_pylist()]
     sums += [row for b in activity.take() for row in b.to_pylist()]
 
     def of(rows: list[dict[str, Any]], kind: str, column: str) -> list[Any]:
@@ -197,9 +198,9 @@ def read(path: Path, *, scan: bool, split_bytes: int) -> tuple[Any, ...]:
 def read_all_ways(path: Path) -> tuple[int, Counter[str]]:
     """Return (requests, reasons) of a file, the same whatever reads it and however it's cut."""
     ways = [
-        read(path, scan=scan, split_bytes=split_bytes)
+        read(path, scan=scan, piece_bytes=piece_bytes)
         for scan in (False, True)
-        for split_bytes in (1 << 30, 1_777)
+        for piece_bytes in (1 << 30, 1_777)
     ]
     assert all(way == ways[0] for way in ways)
     return ways[0][1], ways[0][3]
@@ -267,17 +268,17 @@ def test_a_log_under_another_name_is_a_question(tmp_path: Path) -> None:
     (tmp_path / "e.gz").write_bytes(gzip.compress(WHOLE))
     files = find_files([str(tmp_path)])
     with pytest.raises(ConfigError) as said:
-        cut(files, copies="refuse")
+        pieces_of(files, copies="refuse")
     assert said.value.problems[:-1] == tuple(
         f"--requests {tmp_path}/{name} begins with what {tmp_path}/b.log begins with"
         for name in ("a.log", "e.gz")
     )
     assert "--copies once" in said.value.problems[-1]
-    once = [split.path.rpartition("/")[2] for split in cut(files, copies="once")]
+    once = [piece.path.rpartition("/")[2] for piece in pieces_of(files, copies="once")]
     assert [s for s in once if s not in "c.log d.log"] == ["a.log", "b.log", "e.gz"]
-    unread = [s.path[-5:] for s in cut(files, copies="once") if s.unread]
+    unread = [s.path[-5:] for s in pieces_of(files, copies="once") if s.unread]
     assert unread == ["a.log", "/e.gz"]
-    assert not [s.path for s in cut(files, copies="count") if s.unread]
+    assert not [s.path for s in pieces_of(files, copies="count") if s.unread]
 
 
 def test_a_journal_in_another_folder_is_a_question_and_another_workers_isnt(
@@ -295,13 +296,13 @@ def test_a_journal_in_another_folder_is_a_question_and_another_workers_isnt(
             pass
     files = find_files([str(tmp_path)])
     with pytest.raises(ConfigError, match=r"b/w-0000000000000001\.arrow begins with what") as said:
-        cut(files, copies="refuse")
+        pieces_of(files, copies="refuse")
     assert len(said.value.problems) == 2
-    assert len(cut(files, copies="once")) == len(cut(files)) - 1 == 5
+    assert len(pieces_of(files, copies="once")) == len(pieces_of(files)) - 1 == 5
 
 
 def test_a_file_that_has_gone_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(WHOLE)
     gone = tmp_path / "gone.log"
     with pytest.raises(ConfigError, match=f"{gone} can't be read: .*No such file"):
-        cut([(str(gone), 100), *find_files([str(tmp_path)])])
+        pieces_of([(str(gone), 100), *find_files([str(tmp_path)])])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.pipeline import schema
-from headgate.pipeline.tables import parts
+from headgate.pipeline.tables import worker_files as parts
 
 TABLE = schema.BAD_LINES
 

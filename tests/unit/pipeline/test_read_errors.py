@@ -15,19 +15,22 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.pack import PackLogs, PackOptions
+from headgate.pipeline.replay.packed_format import PackOptions
+from headgate.pipeline.replay.packer import PackLogs
 from headgate.pipeline.sources import compressed
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError, decompressed
+from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal_files import batches_of
-from headgate.pipeline.sources.pieces import Split, cut, find_files
-from headgate.pipeline.workers.worker import EmitActivity, EmitRequests, ReadPlan, pa_numbers
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.table import QuotaTable
 from headgate.usage.format import SCHEMA
 
 DATA = Path(__file__).parents[2] / "data" / "pipeline"
 LOG = gzip.decompress((DATA / "public.log.gz").read_bytes())
-WORKERS: list[Callable[[ReadPlan], Any]] = [
+WORKERS: list[Callable[[ReadOptions], Any]] = [
     EmitRequests,
     EmitActivity,
     lambda plan: PackLogs(plan, PackOptions((Quotas.of(QuotaTable()),), False)),
@@ -39,19 +42,21 @@ TABLE = pa.table({"record_ms": pa.array([1.0])})
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("name", ["a.log", "a.log.gz", "w-0000000000000001.arrow", "t.parquet"])
 def test_a_worker_that_hasnt_the_file_fails_and_names_it(
-    worker: Callable[[ReadPlan], Any], name: str
+    worker: Callable[[ReadOptions], Any], name: str
 ) -> None:
     path = f"/nowhere/{name}"
     kind = {".arrow": "journal", ".parquet": "requests"}.get(Path(name).suffix, "log")
-    split = Split(path, 0, 1 if kind == "requests" else -1, kind, "gzip" if "gz" in name else "")
-    task = worker(ReadPlan((split,)))
+    piece = FilePiece(
+        path, 0, 1 if kind == "requests" else -1, kind, "gzip" if "gz" in name else ""
+    )
+    task = worker(ReadOptions((piece,)))
     with pytest.raises(ReadError, match=f"{path} can't be read: .*No such file"):
-        list(task(iter([pa_numbers([0])])))
+        list(task(iter([pa.record_batch({"id": [0]})])))
 
 
 def test_a_file_that_can_be_opened_and_not_read_is_an_error() -> None:
     with pytest.raises(ReadError, match=r"/proc/self/mem can't be read: .*Input/output"):
-        list(read_lines(Split("/proc/self/mem", 0, 100)))
+        list(read_lines(FilePiece("/proc/self/mem", 0, 100)))
 
 
 def test_a_file_that_cant_be_read_is_told_of_before_spark_starts(tmp_path: Path) -> None:
@@ -59,24 +64,24 @@ def test_a_file_that_cant_be_read_is_told_of_before_spark_starts(tmp_path: Path)
     (tmp_path / "b.log").symlink_to("/proc/self/mem")
     found = [(str(tmp_path / "a.log"), 10), (str(tmp_path / "b.log"), 10)]
     with pytest.raises(ConfigError) as said:
-        cut(found)
+        pieces_of(found)
     assert [p.split(":")[0] for p in said.value.problems] == [
         f"--requests {tmp_path}/{name}.log can't be read" for name in "ab"
     ]
 
 
-@pytest.mark.parametrize("split_bytes", [100_000, 1 << 20, 1 << 30])
-def test_a_file_that_is_shorter_than_it_was_is_an_error(tmp_path: Path, split_bytes: int) -> None:
+@pytest.mark.parametrize("piece_bytes", [100_000, 1 << 20, 1 << 30])
+def test_a_file_that_is_shorter_than_it_was_is_an_error(tmp_path: Path, piece_bytes: int) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(LOG)
-    splits = cut(find_files([str(log)]), split_bytes=split_bytes)
+    pieces = pieces_of(find_files([str(log)]), piece_bytes=piece_bytes)
     log.write_bytes(LOG[: len(LOG) // 2])
     with pytest.raises(ReadError, match=r"a\.log can't be read: it ends at byte \d+, before"):
-        for split in splits:
-            list(read_lines(split))
+        for piece in pieces:
+            list(read_lines(piece))
     # One that grew is read as far as it was.
     log.write_bytes(LOG * 2)
-    assert sum(len(lines) for s in splits for _, lines in read_lines(s)) == LOG.count(b"\n")
+    assert sum(len(lines) for s in pieces for _, lines in read_lines(s)) == LOG.count(b"\n")
 
 
 def zstd(data: bytes) -> bytes:

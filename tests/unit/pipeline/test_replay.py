@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
-from headgate.pipeline.replay.pack import PackLogs, PackOptions, PackRequests
-from headgate.pipeline.replay.packed import ORDER
+from headgate.pipeline.replay.packed_format import ORDER, PackOptions
+from headgate.pipeline.replay.packer import PackLogs, PackRequests
 from headgate.pipeline.replay.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
-from headgate.pipeline.sources.pieces import cut, find_files
-from headgate.pipeline.workers.worker import ReadPlan
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
@@ -252,10 +253,10 @@ def test_replay_of_a_real_log_is_as_near_as_kafkas_own_classes(
     sample: str, same: float, within: float
 ) -> None:
     # The floors are what Kafka's own classes reach on the same estimates (precise: 102 of 116).
-    splits = cut(find_files([str(DATA / f"{sample}.log.gz")]), broker_id=1)
+    pieces = pieces_of(find_files([str(DATA / f"{sample}.log.gz")]), broker_id=1)
     options = PackOptions((load(str(DATA / f"{sample}.quotas.json")),))
     ids = pa.RecordBatch.from_pydict({"id": [0]})
-    packed = list(PackLogs(ReadPlan(tuple(splits)), options)(iter([ids])))
+    packed = list(PackLogs(ReadOptions(tuple(pieces)), options)(iter([ids])))
     table = pa.Table.from_batches(ReplayPacked(options)(iter(shuffled(packed, 5))))
     assert table.num_rows == {"public": 31356, "precise": 2401}[sample]
     rows = [

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
+from headgate.pipeline.growing.directories import FileRounds, Paths
+from headgate.pipeline.growing.parts import Following
+from headgate.pipeline.growing.rotation import FilesOfRound, RolledFiles
+from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import ReadError
-from headgate.pipeline.sources.rotation import FilesOfRound, Input, RolledFiles
-from headgate.pipeline.sources.rounds import Paths, Rounds
 
 
 def line(n: int) -> bytes:
@@ -28,7 +30,7 @@ class Rows:
 
 
 class Store:
-    """What stays on the disk: parts by number, and which are committed (``streaming.Parts``)."""
+    """What stays on the disk: parts by number, and which are committed (``Parts``)."""
 
     def __init__(self) -> None:
         self.parts: dict[int, tuple[list[int], list[Input]]] = {}
@@ -44,7 +46,7 @@ class Store:
 
     def write(self, taken: FilesOfRound, number: int) -> None:
         self.before_write()
-        lines = [one for s in taken.splits for _, several in read_lines(s) for one in several]
+        lines = [one for s in taken.pieces for _, several in read_lines(s) for one in several]
         numbers = [int(one.rpartition(b":")[2].rstrip(b"}")) for one in lines if one]
         self.parts[number] = (numbers, taken.inputs)
 
@@ -68,16 +70,19 @@ class Spark:
         self.cancelled += 1
 
 
-def rounds(store: Store, folder: Path, after: Any = None, *, once: bool = True) -> Rounds:
-    return Rounds(
+def rounds(store: Store, folder: Path, after: Any = None, *, once: bool = True) -> FileRounds:
+    to = Following(
         Spark(),  # type: ignore[arg-type]
-        Paths([str(folder)]),
-        RolledFiles(files_per_round=1),
-        lambda found: found,  # type: ignore[arg-type, return-value]
         store,  # type: ignore[arg-type]
         after or (lambda number: None),
         once=once,
         every_s=0.01,
+    )
+    return FileRounds(
+        Paths([str(folder)]),
+        RolledFiles(files_per_round=1),
+        lambda found: found,  # type: ignore[arg-type, return-value]
+        to,
     )
 
 

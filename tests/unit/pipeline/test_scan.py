@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.pipeline.logs.logline import BadLine, LineParser, LogRow
-from headgate.pipeline.logs.scan.log import LineScanner
+from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
 from headgate.pipeline.logs.scan.names import Names
-from headgate.pipeline.logs.stamps import StampReader, sniff_nanos, zone_of
+from headgate.pipeline.logs.scan.scanner import LineScanner
+from headgate.pipeline.logs.time_stamps import StampReader, sniff_nanos, zone_of
 from headgate.pipeline.sources.chunks import PADDING
 
 DATA = Path(__file__).parents[2] / "data/pipeline"

@@ -15,7 +15,7 @@ from headgate.pipeline.logs.scan import machine
 NOTHING = """
 import sys
 from datetime import UTC
-from headgate.pipeline.logs.scan.log import LineScanner
+from headgate.pipeline.logs.scan.scanner import LineScanner
 LineScanner(UTC)
 print("numba" in sys.modules)
 """

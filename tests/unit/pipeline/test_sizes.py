@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.logs import sizes
+from headgate.pipeline.logs import charged_bytes as sizes
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "data/pipeline/log_sizes.json").read_text()

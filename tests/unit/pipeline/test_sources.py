@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from headgate.pipeline.frames import tasks_for
-from headgate.pipeline.sources.pieces import Split
+from headgate.pipeline.sources.pieces import FilePiece
 
-LOG = Split("a.log", 0, 8 << 20)
-GZIP = Split("a.log.gz", 0, -1, compression="gzip")
-JOURNAL = Split("a.arrow", 0, -1, "journal")
-TABLE = Split("a.parquet", 0, 1, "requests")
+LOG = FilePiece("a.log", 0, 8 << 20)
+GZIP = FilePiece("a.log.gz", 0, -1, compression="gzip")
+JOURNAL = FilePiece("a.arrow", 0, -1, "journal")
+TABLE = FilePiece("a.parquet", 0, 1, "requests")
 
 
 @pytest.mark.parametrize(
-    ("splits", "cores", "tasks"),
+    ("pieces", "cores", "tasks"),
     [
         ([], 2, 1),
         ([LOG], 2, 1),
@@ -29,5 +29,5 @@ TABLE = Split("a.parquet", 0, 1, "requests")
         ([TABLE] * 50, 2, 4),
     ],
 )
-def test_how_many_tasks(splits: list[Split], cores: int, tasks: int) -> None:
-    assert tasks_for(splits, cores) == tasks
+def test_how_many_tasks(pieces: list[FilePiece], cores: int, tasks: int) -> None:
+    assert tasks_for(pieces, cores) == tasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.pipeline.logs.stamps import StampError, StampReader, sniff_nanos, zone_of
+from headgate.pipeline.logs.time_stamps import StampError, StampReader, sniff_nanos, zone_of
 
 SECOND = 1_729_851_330_000.0  # 2024-10-25T10:15:30Z
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.pipeline import class_data
-from headgate.pipeline.workers import reading, warm
+from headgate.pipeline import class_data, warm
+from headgate.pipeline.workers import log_reader as reading
 
 
 @pytest.fixture

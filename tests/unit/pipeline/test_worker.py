@@ -10,17 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate.pipeline.emitted import ACTIVITY, client_ip
 from headgate.pipeline.quotas import Quotas, load
-from headgate.pipeline.schema import REQUESTS, TABLES, Table
-from headgate.pipeline.sources.pieces import cut, find_files
-from headgate.pipeline.workers.worker import (
-    ACTIVITY,
-    EmitActivity,
-    EmitRequests,
-    ReadPlan,
-    Resolve,
-    client_ip,
-)
+from headgate.pipeline.schema import REQUESTS, TABLES
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.table import Table
+from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.resolve import Resolve
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import QuotaEvent
 from headgate.quota.key import PRODUCER
@@ -38,10 +36,10 @@ def run(task: Any, n: int) -> pa.Table:
 def test_requests_and_activity_agree_on_a_real_log(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(gzip.decompress((DATA / "precise.log.gz").read_bytes())[:499_800])
-    splits = cut(find_files([str(log)]), broker_id=1, split_bytes=100_000)
-    plan = ReadPlan(tuple(splits), connections=True)
-    requests = run(EmitRequests(plan), len(splits))
-    activity = run(EmitActivity(plan), len(splits))
+    pieces = pieces_of(find_files([str(log)]), broker_id=1, piece_bytes=100_000)
+    plan = ReadOptions(tuple(pieces), connections=True)
+    requests = run(EmitRequests(plan), len(pieces))
+    activity = run(EmitActivity(plan), len(pieces))
     kinds = requests.column("kind").to_pylist()
     rows = requests.filter(pa.array([k == "request" for k in kinds]))
     sums = activity.filter(pa.array([k == "activity" for k in activity["kind"].to_pylist()]))
@@ -58,8 +56,8 @@ def test_requests_and_activity_agree_on_a_real_log(tmp_path: Path) -> None:
 
 
 def test_a_row_of_a_request(tmp_path: Path) -> None:
-    splits = cut(find_files([str(DATA / "public.log.gz")]), broker_id=3)
-    table = run(EmitRequests(ReadPlan(tuple(splits))), 1)
+    pieces = pieces_of(find_files([str(DATA / "public.log.gz")]), broker_id=3)
+    table = run(EmitRequests(ReadOptions(tuple(pieces))), 1)
     row = next(r for r in table.to_pylist() if r["api_name"] == "PRODUCE")
     assert {name: row[name] for name in REQUESTS.names} == {
         "record_ms": pytest.approx(1795261699660.027, abs=1e-3),
@@ -93,7 +91,7 @@ def test_a_row_of_a_request(tmp_path: Path) -> None:
 def test_a_truncated_gzip_is_a_bad_line_and_the_rest_counts(tmp_path: Path) -> None:
     whole = (DATA / "public.log.gz").read_bytes()
     (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
-    table = run(EmitActivity(ReadPlan(tuple(cut(find_files([str(tmp_path)]))))), 1)
+    table = run(EmitActivity(ReadOptions(tuple(pieces_of(find_files([str(tmp_path)]))))), 1)
     bad = [r for r in table.to_pylist() if r["kind"] == "bad"]
     assert any("can't be read further" in r["reason"] for r in bad)
     assert sum(r["requests"] or 0 for r in table.to_pylist()) > 1000
@@ -156,14 +154,14 @@ def test_quotas_change_over_time() -> None:
 def test_what_a_task_leaves_to_the_next_changes_no_sum(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_bytes(gzip.decompress((DATA / "public.log.gz").read_bytes()))
-    splits = tuple(cut(find_files([str(log)]), split_bytes=200_000))
+    pieces = tuple(pieces_of(find_files([str(log)]), piece_bytes=200_000))
     for zone in ("UTC", "Asia/Kathmandu", "UTC"):
-        scanned = ReadPlan(splits, zone, connections=True, scan=True)
-        parsed = ReadPlan(splits, zone, connections=True, scan=False)
+        scanned = ReadOptions(pieces, zone, connections=True, scan=True)
+        parsed = ReadOptions(pieces, zone, connections=True, scan=False)
         # Two under way at once never share what one of them works with.
-        pair = zip(*(EmitActivity(scanned)(ids(len(splits))) for _ in "ab"), strict=True)
+        pair = zip(*(EmitActivity(scanned)(ids(len(pieces))) for _ in "ab"), strict=True)
         first, second = (pa.Table.from_batches(batches) for batches in zip(*pair, strict=True))
-        want = sums_of(run(EmitActivity(parsed), len(splits)))
+        want = sums_of(run(EmitActivity(parsed), len(pieces)))
         assert sums_of(first) == sums_of(second) == want
 
 

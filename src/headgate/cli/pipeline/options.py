@@ -21,9 +21,10 @@ from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import quotas as quotas_module
-from headgate.pipeline.logs.stamps import zone_of
+from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.sources.pieces import Split, cut, find_files
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Opened:
     """A run under way: Spark is up, inputs are listed."""
 
     run: Run
-    splits: list[Split]
+    pieces: list[FilePiece]
     quotas: Quotas
     arguments: argparse.Namespace
 
@@ -187,7 +188,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     console = Console(stderr=True)
     mistakes: list[str] = []
     files: list[tuple[str, int]] = []
-    splits: list[Split] = []
+    pieces: list[FilePiece] = []
     notes: list[str] = []
     found = Quotas.of(QuotaTable())
     try:
@@ -196,7 +197,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         mistakes.append(f"--time-zone: {exc}")
     try:
         files = find_files(arguments.requests)
-        splits = cut(
+        pieces = pieces_of(
             files,
             broker_id=arguments.broker_id,
             broker_id_pattern=arguments.broker_id_pattern,
@@ -237,7 +238,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     if len(notes) > MOST_NOTES:
         console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
     run = start(command, arguments, console, config)
-    yield Opened(run, splits, found, arguments)
+    yield Opened(run, pieces, found, arguments)
 
 
 def _unreachable(master: str | None) -> list[str]:

@@ -13,16 +13,16 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.pipeline.replay.pack import PackOptions
+    from headgate.pipeline.replay.packed_format import PackOptions
 
 
 def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
     """Return EMITTED_ACTIVITY of the run's inputs: sums by second, bad lines, counts."""
-    from headgate.pipeline import frames as sources
+    from headgate.pipeline import frames
 
-    return sources.emit_activity(
+    return frames.emit_activity(
         on.spark,
-        on.splits,
+        on.pieces,
         time_zone=on.arguments.time_zone,
         connections=connections,
         default_partitions=on.arguments.default_partitions,
@@ -31,9 +31,9 @@ def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
 
 def activity_of(emitted: DataFrame) -> DataFrame:
     """Return the sums by second (ACTIVITY) of what was read."""
-    from headgate.pipeline import frames as sources
+    from headgate.pipeline import frames
 
-    return sources.sums_of(emitted)
+    return frames.sums_of(emitted)
 
 
 def pack(on: Opened, options: PackOptions) -> DataFrame:
@@ -42,7 +42,7 @@ def pack(on: Opened, options: PackOptions) -> DataFrame:
 
     return replay.pack_logs(
         on.spark,
-        on.splits,
+        on.pieces,
         options,
         time_zone=on.arguments.time_zone,
         default_partitions=on.arguments.default_partitions,
@@ -63,12 +63,11 @@ def pack_once(on: Opened, options: PackOptions) -> DataFrame:
 
 def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
     """Write the side table of bad lines, and keep its counts for the summary."""
-    from headgate.pipeline import frames as sources
-    from headgate.pipeline import schema
+    from headgate.pipeline import frames, schema
     from headgate.pipeline.run import collect_stats
 
     run = on.run
-    run.write(sources.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
+    run.write(frames.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
     stats = collect_stats(emitted)
     run.figure("lines", stats["lines"], unit="lines", note="lines and events read")
     run.figure("input_bytes", stats["input_bytes"], unit="bytes", note="read, uncompressed")
@@ -84,7 +83,7 @@ def refuse_nothing(on: Opened) -> None:
         ConfigError: they hold none, and --allow-empty isn't given.
     """
     figures = {f.name: f.value or 0 for f in on.run.figures}
-    if on.arguments.allow_empty or any(split.kind != "log" for split in on.splits):
+    if on.arguments.allow_empty or any(piece.kind != "log" for piece in on.pieces):
         return
     if figures["lines"] > figures["bad_lines"]:
         return

@@ -40,7 +40,7 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
     from headgate.pipeline import schema
     from headgate.pipeline.replay import replay
-    from headgate.pipeline.replay.pack import PackOptions
+    from headgate.pipeline.replay.packed_format import PackOptions
 
     arguments, run = on.arguments, on.run
     options = PackOptions(

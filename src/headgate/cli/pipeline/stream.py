@@ -25,7 +25,7 @@ from headgate.errors import ConfigError, HeadgateError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.pipeline.streaming import Parts, Source
+    from headgate.pipeline.growing.parts import Parts, Source
 
 
 class Answer(Protocol):
@@ -109,7 +109,7 @@ class Replays:
     def make(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
         activity = parts.read("activity", upto).persist() if self.activity else None
-        self.write(replace(on, splits=parts.splits(upto)), activity).unpersist()
+        self.write(replace(on, pieces=parts.pieces(upto)), activity).unpersist()
 
 
 def add_growing(made: argparse.ArgumentParser) -> None:
@@ -152,12 +152,12 @@ def run_sums(arguments: argparse.Namespace, sums: Sums) -> None:
         refuse_nothing,
         write_bad_lines,
     )
-    from headgate.pipeline import frames as sources
+    from headgate.pipeline import frames
 
     with opened(arguments, sums.command) as on:
         with on.run.replacing():
             emitted = read_activity(on, connections=sums.connections).persist()
-            sums.write(on, activity_of(emitted), sources.connections(emitted))
+            sums.write(on, activity_of(emitted), frames.connections(emitted))
             write_bad_lines(on, emitted)
             refuse_nothing(on)
         sums.tell(on)
@@ -250,8 +250,8 @@ class _Tables:
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
-    from headgate.pipeline import streaming
-    from headgate.pipeline.logs.stamps import zone_of
+    from headgate.pipeline.growing import parts as streaming
+    from headgate.pipeline.logs.time_stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
         raise ConfigError("give either --requests PATH… or a --topic to follow")
@@ -288,9 +288,8 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
             took = time.monotonic() - began
             console.print(f"round {number}: tables are made, in {took:.1f} s", highlight=False)
 
-    query = source.start(
-        run.spark, parts, after, once=not arguments.follow, every_s=arguments.every
-    )
+    once = not arguments.follow
+    query = source.start(streaming.Following(run.spark, parts, after, once, arguments.every))
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -312,19 +311,18 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
 
 def _source(arguments: argparse.Namespace) -> Source:
     """Return where rounds come from."""
-    from headgate.pipeline import streaming
+    from headgate.pipeline.growing.directories import Directory
 
     if arguments.topic:
-        from headgate.pipeline.sources.topic import Topic
+        from headgate.pipeline.growing.topic import Topic
+        from headgate.pipeline.workers.messages import LineOptions
 
         return Topic(
             arguments.topic,
             kafka_config(arguments.kafka_config),
-            time_zone=arguments.time_zone,
-            broker_id=arguments.broker_id,
-            default_partitions=arguments.default_partitions,
+            LineOptions(arguments.time_zone, arguments.broker_id, arguments.default_partitions),
         )
-    return streaming.Directory(
+    return Directory(
         arguments.requests,
         files_per_round=arguments.files_per_round,
         time_zone=arguments.time_zone,

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.pipeline import schema
+from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.workers.worker import ACTIVITY, Resolve
+from headgate.pipeline.table import make_table
+from headgate.pipeline.workers.resolve import Resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -17,10 +19,11 @@ if TYPE_CHECKING:
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 86_400_000
 
-RESOLVED_ACTIVITY: Final = schema.Table(
+RESOLVED_ACTIVITY: Final = make_table(
     "resolved_activity",
     "ACTIVITY with who shares the quota.",
-    (*ACTIVITY.columns, schema.Column("quota_source", "string", "entity the limit comes from")),
+    *ACTIVITY.columns,
+    ("quota_source", "string", "entity the limit comes from"),
 )
 _KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
 

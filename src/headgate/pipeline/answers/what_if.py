@@ -19,7 +19,7 @@ import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.pack import PackOptions
+from headgate.pipeline.replay.packed_format import PackOptions
 from headgate.pipeline.replay.replay import pack_requests, replay_packed
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED

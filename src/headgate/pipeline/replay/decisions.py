@@ -12,8 +12,8 @@ from headgate.pipeline import schema
 from headgate.pipeline.replay.arrays import is_in
 from headgate.pipeline.replay.charges import emptied
 from headgate.pipeline.replay.events import Events, Names, events_of
-from headgate.pipeline.replay.lanes import Lane
-from headgate.pipeline.replay.packed import OWN, PackOptions
+from headgate.pipeline.replay.packed_format import OWN, PackOptions
+from headgate.pipeline.replay.sensor_group import SensorGroup
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 
@@ -58,19 +58,19 @@ class RowSink:
         columns = zip(*found, strict=True)
         yield from _replayed(table, dict(zip(of_quota, map(list, columns), strict=True)), None)
 
-    def events(self, row: dict[str, Any], lane: Lane) -> Events:
+    def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
         """Remember the requests of a packed row; return its events."""
         names = Names(row, 1)
-        events = events_of(row, names, lane, None)
+        events = events_of(row, names, sensors.numbers, None)
         number = self._bundles
         self._bundles += 1
         self._open[number] = _Open(row["rows"], names, events.head)
         events.origin = (number << 32) + np.arange(len(events), dtype=np.int64)
         return events
 
-    def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
+    def decide(self, sensors: SensorGroup, events: Events) -> Iterator[Any]:
         """Take decisions; yield the bundles that have all of theirs."""
-        throttle = lane.throttles(events)
+        throttle = sensors.throttles(events)
         bundle = events.origin >> 32
         order = np.argsort(bundle, kind="stable")
         cuts = np.flatnonzero(np.diff(bundle[order], prepend=-1, append=-1))
@@ -84,8 +84,8 @@ class RowSink:
                 del self._open[number]
                 yield from _decided(open_)
 
-    def close(self, lane: Lane) -> Iterator[Any]:
-        """All of a lane's bundles are complete by now."""
+    def close(self, sensors: SensorGroup) -> Iterator[Any]:
+        """All of a group's bundles are complete by now."""
         assert not self._open
         return iter(())
 

@@ -1,20 +1,36 @@
 """
-Events of a lane in arrays: read from bundles, cut, and joined in order.
+Events of a group of sensors in arrays: read from bundles, divided, and joined in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from headgate.pipeline.replay.packed import LAYERS, ROOT, heads_schema
+from headgate.pipeline.replay.packed_format import LAYERS, ROOT, heads_schema
 from headgate.pipeline.replay.roots import tags_of
 
-if TYPE_CHECKING:
-    from headgate.pipeline.replay.lanes import Lane
+
+class Numbers:
+    """The numbers of a group's sensors (and roots), and of their users, from 0 on."""
+
+    def __init__(self) -> None:
+        self._sensors: dict[tuple[str, str], int] = {}
+        self._users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sensors)
+
+    def sensor(self, tags: tuple[str, str]) -> int:
+        """Return the number of a sensor, or of a root, by its user and client-id tags."""
+        return self._sensors.setdefault(tags, len(self._sensors))
+
+    def user(self, principal: str) -> int:
+        """Return the number of a user."""
+        return self._users.setdefault(principal, len(self._users))
 
 
 @dataclass
@@ -23,9 +39,9 @@ class Heads:
     Whose events there are, and which sensors these are charged to.
 
     Attributes:
-        root: by head, the root's number in its lane: what events are sorted by first.
-        user: by head, the user's number in its lane.
-        sensor: by head and layer, the sensor's number in its lane; -1: none of this layer.
+        root: by head, the root's number in its group: what events are sorted by first.
+        user: by head, the user's number in its group.
+        sensor: by head and layer, the sensor's number in its group; -1: none of this layer.
         layer: by head and plan, the layer of the sensor that the plan charges, or ABSENT.
         bounds: by head and plan, the limit; NaN where ABSENT.
         group: by head, whatever the sink numbers.
@@ -172,14 +188,14 @@ class Names:
         return tags_of(layer, self.roots[head], self.whose[head])
 
 
-def events_of(row: dict[str, Any], names: Names, lane: Lane, group: Any) -> Events:
+def events_of(row: dict[str, Any], names: Names, numbers: Numbers, group: Any) -> Events:
     """
     Return the events of a packed row.
 
     Args:
         row: its columns, blobs as buffers.
         names: its heads.
-        lane: where its sensors have their numbers.
+        numbers: of its sensors.
         group: number that the sink has for each head; None: it has none.
     """
     n = row["n"]
@@ -191,15 +207,15 @@ def events_of(row: dict[str, Any], names: Names, lane: Lane, group: Any) -> Even
         head = np.repeat(np.arange(count, dtype=np.int32), each)
     else:
         head = np.frombuffer(row["head"], _WIDTHS[len(row["head"]) // n]).astype(np.int32)
-    root = np.fromiter(map(lane.number, names.roots), np.int64, count)
+    root = np.fromiter(map(numbers.sensor, names.roots), np.int64, count)
     user = np.fromiter(
-        (lane.user(principal or "") for principal, _ in names.whose), np.int64, count
+        (numbers.user(principal or "") for principal, _ in names.whose), np.int64, count
     )
     sensor = np.full((count, LAYERS), -1, np.int64)
     sensor[:, ROOT] = root
     for layer in range(ROOT + 1, LAYERS):
         for at in np.flatnonzero((names.layer == layer).any(axis=1)).tolist():
-            sensor[at, layer] = lane.number(names.tags(at, layer))
+            sensor[at, layer] = numbers.sensor(names.tags(at, layer))
     return Events(
         Heads(
             root,

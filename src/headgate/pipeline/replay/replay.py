@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay.decisions import RowSink
-from headgate.pipeline.replay.lanes import Lane, LaneKind, lane_kind
-from headgate.pipeline.replay.pack import PackLogs, PackRequests
-from headgate.pipeline.replay.packed import ORDER, PACKED, PackOptions
+from headgate.pipeline.replay.packed_format import ORDER, PACKED, PackOptions
+from headgate.pipeline.replay.packer import PackLogs, PackRequests
+from headgate.pipeline.replay.sensor_group import GroupKind, SensorGroup, group_kind
 from headgate.pipeline.replay.sums import SUMS, SumSink
-from headgate.pipeline.sources.pieces import Split
-from headgate.pipeline.workers.worker import ReadPlan
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.workers.log_reader import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,38 +42,40 @@ class ReplayPacked:
         """Yield REPLAY rows, or SUMS rows where the options want no rows."""
         plans = len(self.options.plans)
         sink = RowSink(self.options) if self.options.rows else SumSink(plans)
-        lane: Lane | None = None
+        sensors: SensorGroup | None = None
         for row in _rows(batches):
             if row["kind"] == "plain":
                 yield from sink.plain(row)
                 continue
-            if lane is None or row["key"] != lane.kind.key:
-                yield from self._closed(sink, lane)
-                lane = _lane_of(lane_kind(row), self.options)
-            events = sink.events(row, lane)
-            for ready in lane.feed(events, row["first"], row["last"], (row["since"], row["tie"])):
-                yield from sink.decide(lane, ready)
-        yield from self._closed(sink, lane)
+            if sensors is None or row["key"] != sensors.kind.key:
+                yield from self._closed(sink, sensors)
+                sensors = _sensors_of(group_kind(row), self.options)
+            events = sink.events(row, sensors)
+            for ready in sensors.feed(
+                events, row["first"], row["last"], (row["since"], row["tie"])
+            ):
+                yield from sink.decide(sensors, ready)
+        yield from self._closed(sink, sensors)
         yield from sink.finish()
 
     @staticmethod
-    def _closed(sink: RowSink | SumSink, lane: Lane | None) -> Iterator[Any]:
-        if lane is None:
+    def _closed(sink: RowSink | SumSink, sensors: SensorGroup | None) -> Iterator[Any]:
+        if sensors is None:
             return
-        for ready in lane.rest():
-            yield from sink.decide(lane, ready)
-        yield from sink.close(lane)
+        for ready in sensors.rest():
+            yield from sink.decide(sensors, ready)
+        yield from sink.close(sensors)
 
 
-def _lane_of(kind: LaneKind, options: PackOptions) -> Lane:
-    """Return an empty lane of a kind."""
+def _sensors_of(kind: GroupKind, options: PackOptions) -> SensorGroup:
+    """Return an empty group of sensors of a kind."""
     plans = len(options.plans)
     if kind.quota_type.endswith(":shares") and kind.rule is None:
-        from headgate.pipeline.replay.shares_lane import SharesLane
+        from headgate.pipeline.replay.shares_group import SharesGroup
 
         capacity = dict(options.capacities)[kind.quota_type.partition(":")[0]]
-        return SharesLane(kind, plans, capacity)
-    return Lane(kind, plans)
+        return SharesGroup(kind, plans, capacity)
+    return SensorGroup(kind, plans)
 
 
 def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -88,7 +90,7 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
 
 def pack_logs(
     spark: SparkSession,
-    splits: Sequence[Split],
+    pieces: Sequence[FilePiece],
     options: PackOptions,
     *,
     time_zone: str = "UTC",
@@ -97,9 +99,9 @@ def pack_logs(
     """Return PACKED rows of logs and journals: parsed and packed in one pass of the workers."""
     from headgate.pipeline.frames import spread
 
-    plan = ReadPlan(tuple(splits), time_zone, default_partitions=default_partitions)
+    plan = ReadOptions(tuple(pieces), time_zone, default_partitions=default_partitions)
     task = PackLogs(plan, options)
-    return spread(spark, splits).mapInArrow(task, PACKED.struct)
+    return spread(spark, pieces).mapInArrow(task, PACKED.struct)
 
 
 def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:

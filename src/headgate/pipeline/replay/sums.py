@@ -7,35 +7,33 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline import schema
 from headgate.pipeline.replay.events import Events, Names, events_of
-from headgate.pipeline.replay.lanes import Lane
-from headgate.pipeline.replay.packed import ABSENT, LOGGED
+from headgate.pipeline.replay.packed_format import ABSENT, LOGGED
 from headgate.pipeline.replay.roots import tags_of
+from headgate.pipeline.replay.sensor_group import SensorGroup
+from headgate.pipeline.table import make_table
 
-SUMS: Final = schema.Table(
+SUMS: Final = make_table(
     "sums",
     "One row per (plan number, sensor, principal, client_id) of one task; plan -1 is the log.",
-    (
-        schema.Column("plan", "int", "number of the plan, -1 = what the log says"),
-        schema.Column("quota_type", "string", "quota type"),
-        schema.Column("quota_user", "string", "user tag"),
-        schema.Column("quota_client_id", "string", "client-id tag"),
-        schema.Column("broker_id", "int", "broker"),
-        schema.Column("principal", "string", "who"),
-        schema.Column("client_id", "string", "who"),
-        schema.Column("quota", "double", "limit; infinite = none"),
-        schema.Column("requests", "long", "requests"),
-        schema.Column("bytes", "long", "bytes charged"),
-        schema.Column("throttled_requests", "long", "requests with a throttle time"),
-        schema.Column("throttle_time_ms", "long", "throttle time, ms"),
-        schema.Column("max_throttle_time_ms", "long", "largest, ms"),
-        schema.Column("delayed", "double", "amount of the throttled requests"),
-        schema.Column("first_ms", "long", "first request"),
-        schema.Column("last_ms", "long", "last request"),
-        schema.Column("withheld", "long", "fetches that a log says were throttled, without bytes"),
-        schema.Column("withheld_ms", "long", "throttle time that it says of them, ms"),
-    ),
+    ("plan", "int", "number of the plan, -1 = what the log says"),
+    ("quota_type", "string", "quota type"),
+    ("quota_user", "string", "user tag"),
+    ("quota_client_id", "string", "client-id tag"),
+    ("broker_id", "int", "broker"),
+    ("principal", "string", "who"),
+    ("client_id", "string", "who"),
+    ("quota", "double", "limit; infinite = none"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("throttled_requests", "long", "requests with a throttle time"),
+    ("throttle_time_ms", "long", "throttle time, ms"),
+    ("max_throttle_time_ms", "long", "largest, ms"),
+    ("delayed", "double", "amount of the throttled requests"),
+    ("first_ms", "long", "first request"),
+    ("last_ms", "long", "last request"),
+    ("withheld", "long", "fetches that a log says were throttled, without bytes"),
+    ("withheld_ms", "long", "throttle time that it says of them, ms"),
 )
 # Rows of one hand-over.
 _MOST_ROWS: Final = 100_000
@@ -71,7 +69,7 @@ class SumSink:
         """There are none: only `replay` hands rows back."""
         return iter(())
 
-    def events(self, row: dict[str, Any], lane: Lane) -> Events:
+    def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:
         """Count the requests of a packed row; return its events."""
         names = Names(row, self._plans)
         layers = np.ascontiguousarray(names.layer).view(f"V{self._plans}")[:, 0].tolist()
@@ -90,7 +88,7 @@ class SumSink:
         logged = names.batch["sums"].flatten().to_numpy().reshape(-1, len(LOGGED))
         for column in range(4):
             np.add.at(self._logged[:, column], group, logged[:, column])
-        if row["worker_id"] is None and lane.kind.quota_type.startswith("consumer_byte_rate"):
+        if row["worker_id"] is None and sensors.kind.quota_type.startswith("consumer_byte_rate"):
             # A broker answers a throttled fetch empty, and logs what it sent: no bytes.
             np.add.at(self._withheld, group, logged[:, 2:4])
         for column in (4, 6):
@@ -98,16 +96,16 @@ class SumSink:
         np.minimum.at(self._logged[:, 5], group, logged[:, 5])
         self._limits[group] = names.bounds
         self._layers[group] = names.layer
-        return events_of(row, names, lane, group)
+        return events_of(row, names, sensors.numbers, group)
 
-    def decide(self, lane: Lane, events: Events) -> Iterator[Any]:
-        """Add decisions up; nothing is complete before the lane is."""
-        lane.add_up(events, self._sums)
+    def decide(self, sensors: SensorGroup, events: Events) -> Iterator[Any]:
+        """Add decisions up; nothing is complete before the group of sensors is."""
+        sensors.add_up(events, self._sums)
         return iter(())
 
-    def close(self, lane: Lane) -> Iterator[Any]:
-        """Take a lane's end; yield SUMS rows when there are many."""
-        self._ready.append(self._batch(lane))
+    def close(self, sensors: SensorGroup) -> Iterator[Any]:
+        """Take the end of a group of sensors; yield SUMS rows when there are many."""
+        self._ready.append(self._batch(sensors))
         self._rows += self._ready[-1].num_rows
         self._begin()
         if self._rows >= _MOST_ROWS:
@@ -121,15 +119,15 @@ class SumSink:
         if ready:
             yield from pa.Table.from_batches(ready).combine_chunks().to_batches()
 
-    def _batch(self, lane: Lane) -> Any:
-        """Return the SUMS rows of a lane."""
+    def _batch(self, sensors: SensorGroup) -> Any:
+        """Return the SUMS rows of a group of sensors."""
         import pyarrow as pa
 
         limits, layers = self._limits[: len(self._groups)], self._layers[: len(self._groups)]
         there = layers != ABSENT
         # The log is told by the first plan's quota-ids; once, not for every kind of limit.
         of_plan = [np.flatnonzero(there[:, plan]) for plan in (0, *range(self._plans))]
-        if ":" in lane.kind.quota_type:
+        if ":" in sensors.kind.quota_type:
             of_plan[0] = of_plan[0][:0]
         group = np.concatenate(of_plan)
         plan = np.repeat(np.arange(-1, self._plans), [len(part) for part in of_plan])
@@ -144,8 +142,8 @@ class SumSink:
             "principal": pa.array([w[1][0] for w in self._groups], pa.string()).take(who),
             "client_id": pa.array([w[1][1] for w in self._groups], pa.string()).take(who),
             "plan": pa.array(plan, pa.int32()),
-            "quota_type": pa.repeat(pa.scalar(lane.kind.quota_type, pa.string()), len(group)),
-            "broker_id": pa.repeat(pa.scalar(lane.kind.broker_id, pa.int32()), len(group)),
+            "quota_type": pa.repeat(pa.scalar(sensors.kind.quota_type, pa.string()), len(group)),
+            "broker_id": pa.repeat(pa.scalar(sensors.kind.broker_id, pa.int32()), len(group)),
             "quota": pa.array(limits[at]),
             "requests": pa.array(logged[:, 0]),
             "bytes": pa.array(logged[:, 1]),

@@ -1,5 +1,5 @@
 """
-Read the lines that a split owns, as chunks of whole lines in one buffer, or as a list.
+Read the lines that a piece owns, as chunks of whole lines in one buffer, or as a list.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate.pipeline.logs.scan.names import PADDING
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
-from headgate.pipeline.sources.pieces import MAX_LINE_BYTES, Split, filesystem
+from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.pieces import MAX_LINE_BYTES, FilePiece
 
 # Read at a time: what was just read is still in a core's cache when it's looked at.
 CHUNK_BYTES: Final = 1 << 20
-# Bytes behind a chunk's end that may be looked at, whatever they hold.
-PADDING: Final = 64
 # A buffer that isn't in use, for the next to read: the kernel needn't find and clear new memory.
 _spare: list[bytearray] = []
 
 
-def read_lines(split: Split) -> Iterator[tuple[int, list[bytes]]]:
+def read_lines(piece: FilePiece) -> Iterator[tuple[int, list[bytes]]]:
     """
-    Yield the lines that ``split`` owns, in chunks of (byte offset of the first line, lines).
+    Yield the lines that ``piece`` owns, in chunks of (byte offset of the first line, lines).
 
     Raises:
         ReadError, Damaged: as ``read_chunks``.
     """
-    for offset, text, end in read_chunks(split):
+    for offset, text, end in read_chunks(piece):
         yield offset, text[: end - 1].tobytes().split(b"\n")
 
 
-def read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
+def read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
     """
-    Yield the lines that ``split`` owns, in chunks of whole lines.
+    Yield the lines that ``piece`` owns, in chunks of whole lines.
 
     Yields:
         (byte offset of the first line; uint8 array, overwritten by the next chunk, with PADDING
@@ -44,25 +44,25 @@ def read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
         ReadError: the file can't be read, or has become shorter than its pieces.
         Damaged: its compressed stream is broken or ends early; lines before that are yielded first.
     """
-    with reading(split.path):
-        yield from _read_chunks(split)
+    with reading(piece.path):
+        yield from _read_chunks(piece)
 
 
-def _read_chunks(split: Split) -> Iterator[tuple[int, Any, int]]:
-    system, inner = filesystem(split.path)
-    if split.compression:
-        source = _Stream(decompressed(system, inner, split.compression))
-        source.skip(split.start)
-        yield from _chunks(source.read_into, split.start, -1)
+def _read_chunks(piece: FilePiece) -> Iterator[tuple[int, Any, int]]:
+    system, inner = filesystem(piece.path)
+    if piece.compression:
+        source = _Stream(decompressed(system, inner, piece.compression))
+        source.skip(piece.start)
+        yield from _chunks(source.read_into, piece.start, -1)
         return
     with system.open_input_file(inner) as file:
         # The line that is under way at the start belongs to the piece before.
-        begin = max(split.start - 1, 0)
+        begin = max(piece.start - 1, 0)
         file.seek(begin)
-        if split.start > 0:
-            begin = _behind_newline(file, begin, split.end)
+        if piece.start > 0:
+            begin = _behind_newline(file, begin, piece.end)
             file.seek(begin)
-        yield from _chunks(file.readinto, begin, split.end)
+        yield from _chunks(file.readinto, begin, piece.end)
 
 
 class _Stream:

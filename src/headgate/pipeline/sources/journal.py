@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
+from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.logs.api_names import api_name
 from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
-from headgate.pipeline.sources.pieces import Split
-from headgate.pipeline.workers.worker import EMITTED_ACTIVITY, EMITTED_REQUESTS
+from headgate.pipeline.sources.pieces import FilePiece
 
 # Requests that are charged to a quota of their own; their request_percentage charge is a second
 # row of the same request. Produce, fetch, share fetch, and changes of topics.
@@ -35,24 +35,24 @@ def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any
     return [bad, stat] if damage else [stat]
 
 
-def request_batches(split: Split) -> Iterator[Any]:
+def request_batches(piece: FilePiece) -> Iterator[Any]:
     """Yield a journal file as batches of EMITTED_REQUESTS; its counts come last."""
     import pyarrow as pa
 
-    starts = dict(split.starts)
+    starts = dict(piece.starts)
     batches = events = size = 0
-    for batch in batches_of(split.path):
+    for batch in batches_of(piece.path):
         batches += 1
         events += batch.num_rows
         size += batch.nbytes
-        table = _requests(pa.Table.from_batches([batch]), split, starts)
+        table = _requests(pa.Table.from_batches([batch]), piece.path, starts)
         if table.num_rows:
             yield from table.to_batches()
-    said = _read(split.path, batches, events, size)
+    said = _read(piece.path, batches, events, size)
     yield pa.RecordBatch.from_pylist(said, schema=EMITTED_REQUESTS.arrow)
 
 
-def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> Any:
+def _requests(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any:
     """Return the charges among events as EMITTED_REQUESTS."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,7 +124,7 @@ def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> 
         "event": kind,
         "worker_id": pa.array(workers, pa.string()),
         "seq": events["seq"],
-        "file": pa.repeat(pa.scalar(split.path), n),
+        "file": pa.repeat(pa.scalar(file), n),
         "kind": pc.if_else(is_bound, "bound", "request"),
         "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), nothing),
         "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), nothing),
@@ -148,15 +148,15 @@ def _requests(events: Any, split: Split, starts: dict[int, tuple[int, int]]) -> 
     return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
 
 
-def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
+def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
     """Yield a journal file's sums by second, and first sights of connections if wanted."""
     import pyarrow as pa
 
-    starts = dict(split.starts)
+    starts = dict(piece.starts)
     batches = events = size = 0
     parts = []
     seen: dict[tuple[Any, ...], float] = {}
-    for batch in batches_of(split.path):
+    for batch in batches_of(piece.path):
         batches += 1
         events += batch.num_rows
         size += batch.nbytes
@@ -164,15 +164,15 @@ def activity_batches(split: Split, *, connections: bool) -> Iterator[Any]:
         if connections:
             _see(table, seen)
             parts.append(_given(table))
-        parts.append(_sums(_requests(table, split, starts)))
+        parts.append(_sums(_requests(table, piece.path, starts)))
     rows = _sights(seen)
-    rows += _read(split.path, batches, events, size)
+    rows += _read(piece.path, batches, events, size)
     for part in parts:
         yield from part.to_batches()
     yield pa.RecordBatch.from_pylist(rows, schema=EMITTED_ACTIVITY.arrow)
 
 
-def sums_of_events(raw: bytes, split: Split, *, connections: bool = False) -> Iterator[Any]:
+def sums_of_events(raw: bytes, file: str, *, connections: bool = False) -> Iterator[Any]:
     """Yield what one message of a journal's topic holds, as :func:`activity_batches` does."""
     import pyarrow as pa
 
@@ -184,18 +184,18 @@ def sums_of_events(raw: bytes, split: Split, *, connections: bool = False) -> It
         if connections:
             _see(table, seen)
             yield from _given(table).to_batches()
-        yield from _sums(_requests(table, split, {})).to_batches()
+        yield from _sums(_requests(table, file, {})).to_batches()
     if seen:
         yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
 
 
-def requests_of_events(raw: bytes, split: Split, starts: StartsBefore) -> Iterator[Any]:
+def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[Any]:
     """
     Yield what one message of a journal's topic holds, as :func:`request_batches` does.
 
     Args:
         raw: the message.
-        split: says where it is from.
+        file: what it is from.
         starts: gives broker -> (seq, epoch ms) of the start events of a worker before a number.
     """
     import pyarrow as pa
@@ -205,7 +205,7 @@ def requests_of_events(raw: bytes, split: Split, starts: StartsBefore) -> Iterat
     for batch in decode(raw):
         if batch.num_rows:
             before = starts(batch["worker_id"][0].as_py(), batch["seq"][0].as_py())
-            table = _requests(pa.Table.from_batches([batch]), split, before)
+            table = _requests(pa.Table.from_batches([batch]), file, before)
             yield from table.to_batches()
 
 

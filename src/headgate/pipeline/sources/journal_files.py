@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.pipeline.sources.compressed import Watched, reading
-from headgate.pipeline.sources.pieces import filesystem
+from headgate.pipeline.sources.files import filesystem
 from headgate.usage import files
 from headgate.usage.files import JournalFile, parse_name
 

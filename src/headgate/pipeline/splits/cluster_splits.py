@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from headgate.pipeline import schema
+from headgate.pipeline.table import make_table
 from headgate.quota.key import (
     CONSUMER_BPS,
     CONSUMER_SHARES,
@@ -46,22 +46,20 @@ SLOT_MS: Final = 500
 IDLE_MS: Final = 120_000
 Tags = tuple[str, str]
 
-SEEN: Final = schema.Table(
+SEEN: Final = make_table(
     "seen",
     "One row per (quota key, quota-id, broker, half second).",
-    (
-        schema.Column("quota_type", "string", "quota key's name: producer_byte_rate:bps"),
-        schema.Column("quota_user", "string", "user tag"),
-        schema.Column("quota_client_id", "string", "client-id tag"),
-        schema.Column("broker_id", "int", "broker"),
-        schema.Column("slot_ms", "long", "start of the half second, epoch ms"),
-        schema.Column("used", "double", "units charged"),
-        schema.Column("requests", "long", "charges"),
-        schema.Column("throttled", "long", "charges told to wait"),
-        schema.Column("waited_ms", "double", "time some charge's wait covered, ms"),
-        schema.Column("waits_from_ms", "double", "when the first wait begins, epoch ms; 0: none"),
-        schema.Column("waits_until_ms", "double", "when the last wait ends, epoch ms; 0: none"),
-    ),
+    ("quota_type", "string", "quota key's name: producer_byte_rate:bps"),
+    ("quota_user", "string", "user tag"),
+    ("quota_client_id", "string", "client-id tag"),
+    ("broker_id", "int", "broker"),
+    ("slot_ms", "long", "start of the half second, epoch ms"),
+    ("used", "double", "units charged"),
+    ("requests", "long", "charges"),
+    ("throttled", "long", "charges told to wait"),
+    ("waited_ms", "double", "time some charge's wait covered, ms"),
+    ("waits_from_ms", "double", "when the first wait begins, epoch ms; 0: none"),
+    ("waits_until_ms", "double", "when the last wait ends, epoch ms; 0: none"),
 )
 _WHERE: Final = ("quota_type", "quota_user", "quota_client_id", "broker_id")
 

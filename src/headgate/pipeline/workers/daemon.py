@@ -35,10 +35,7 @@ def preload() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401 - for its imports
 
-    from headgate.pipeline.workers import (
-        reading,
-        worker,  # noqa: F401 - for its imports
-    )
+    from headgate.pipeline.workers import log_reader as reading
 
     pa.array([0])  # imports pandas
     reading.preload()

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs import sizes
-from headgate.pipeline.logs.scan.produce import is_size, key_end, read_size, read_text, varint
-from headgate.pipeline.logs.scan.text import (
+from headgate.pipeline.logs import charged_bytes as sizes
+from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
     COMMA,
@@ -28,6 +27,7 @@ from headgate.pipeline.logs.scan.text import (
     word_at,
     words,
 )
+from headgate.pipeline.logs.scan.produce import is_size, key_end, read_size, read_text, varint
 
 _REPLICA_ID: Final = words(b"replicaId")
 _STATE: Final = words(b"replicaState")

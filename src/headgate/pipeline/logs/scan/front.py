@@ -27,15 +27,7 @@ from headgate.pipeline.logs.scan.columns import (
     VERSION,
 )
 from headgate.pipeline.logs.scan.intern import intern
-from headgate.pipeline.logs.scan.names import (
-    API,
-    CLIENT,
-    MIDDLE,
-    PRINCIPAL,
-    STAMP,
-)
-from headgate.pipeline.logs.scan.produce import key_end
-from headgate.pipeline.logs.scan.text import (
+from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
     COLON,
@@ -59,6 +51,14 @@ from headgate.pipeline.logs.scan.text import (
     word_at,
     words,
 )
+from headgate.pipeline.logs.scan.names import (
+    API,
+    CLIENT,
+    MIDDLE,
+    PRINCIPAL,
+    STAMP,
+)
+from headgate.pipeline.logs.scan.produce import key_end
 
 _MOST_MIDDLE: Final = 512
 _FORWARD: Final = (word(b'{"isForw'), word(b'warded":'))

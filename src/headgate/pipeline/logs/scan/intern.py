@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs.scan.names import COUNT, SLOTS, USED
-from headgate.pipeline.logs.scan.text import PADDING, byte_at, word_at
+from headgate.pipeline.logs.scan.json_text import byte_at, word_at
+from headgate.pipeline.logs.scan.names import COUNT, PADDING, SLOTS, USED
 
 _MIX: Final = -7046029254386353131  # 2^64 / golden ratio, odd
 

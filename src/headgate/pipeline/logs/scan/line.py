@@ -3,7 +3,7 @@ Find the request lines of the stock layout in a buffer, and what each holds, in 
 
 A line is taken only if all of it is vouched for: ``[yyyy-MM-dd HH:mm:ss,fraction] ... {json} ...``
 with compact ASCII JSON in which every needed key stands once. All others are given back for
-``logline.LineParser``, which also says what is wrong with them. Whether the stamp is a possible
+``line_parser.LineParser``, which also says what is wrong with them. Whether the stamp is a possible
 time, and whether what stands between it and the JSON holds another one, is for the caller to say,
 once per distinct text.
 """
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs import sizes
+from headgate.pipeline.logs import charged_bytes as sizes
 from headgate.pipeline.logs.scan.columns import (
     BYTES,
     CLIENT_NAME,
@@ -45,13 +45,7 @@ from headgate.pipeline.logs.scan.columns import (
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
 from headgate.pipeline.logs.scan.front import read_begin, read_front, read_header, read_principal
 from headgate.pipeline.logs.scan.intern import intern
-from headgate.pipeline.logs.scan.mutation import mutation_request, mutation_response
-from headgate.pipeline.logs.scan.names import (
-    CONNECTION,
-    LISTENER,
-)
-from headgate.pipeline.logs.scan.produce import is_refused, key_end, produce_request
-from headgate.pipeline.logs.scan.text import (
+from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     COMMA,
     NEWLINE,
@@ -69,6 +63,12 @@ from headgate.pipeline.logs.scan.text import (
     word_at,
     words,
 )
+from headgate.pipeline.logs.scan.mutation import mutation_request, mutation_response
+from headgate.pipeline.logs.scan.names import (
+    CONNECTION,
+    LISTENER,
+)
+from headgate.pipeline.logs.scan.produce import is_refused, key_end, produce_request
 
 _REQUEST: Final = word(b'request"')
 _RESPONSE: Final = word(b"response")

@@ -22,7 +22,7 @@ from headgate.embedded.cache import cache_dir
 
 _NAME: Final = "headgate_scan"
 _ROOM: Final = Path(__file__).parent
-_SOURCES: Final = (_ROOM.parent / "sizes.py", *sorted(_ROOM.glob("*.py")))
+_SOURCES: Final = (_ROOM.parent / "charged_bytes.py", *sorted(_ROOM.glob("*.py")))
 # All that the code may ask of others: the C library's.
 _KNOWN: Final = ("memcpy", "memmove", "memset")
 # Numba's runtime frees arrays it has made; ours are all others', so this is never called.

@@ -1,9 +1,9 @@
 """
 Read how many partitions a change of topics was charged for, straight from its JSON bytes.
 
-Compiled; as ``logline`` counts them: a new topic's partitions, one for a deleted or enlarged topic.
-Only plain changes: what failed in part, is only validated, or has a default's partitions is left
-to ``logline``, which looks at topics one by one.
+Compiled; as ``line_parser`` counts them: a new topic's partitions, one for a deleted or enlarged
+topic. Only plain changes: what failed in part, is only validated, or has a default's partitions is
+left to ``line_parser``, which looks at topics one by one.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -13,8 +13,7 @@ from typing import Final
 
 from headgate.kernel.compiled import compiled
 from headgate.pipeline.logs.scan.fetch import count_elements
-from headgate.pipeline.logs.scan.produce import key_end
-from headgate.pipeline.logs.scan.text import (
+from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
     COMMA,
@@ -30,6 +29,7 @@ from headgate.pipeline.logs.scan.text import (
     word_at,
     words,
 )
+from headgate.pipeline.logs.scan.produce import key_end
 
 _TOPICS: Final = word(b'topics":')
 _NAMES: Final = words(b"topicNames")

@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from headgate.pipeline.sources.chunks import PADDING
+# Bytes behind the end of a text that may be looked at, whatever they hold.
+PADDING: Final = 64
 
 # Roles.
 STAMP: Final = 0

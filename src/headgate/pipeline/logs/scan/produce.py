@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs.scan.text import (
+from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
     COLON,

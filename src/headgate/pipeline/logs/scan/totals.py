@@ -49,7 +49,7 @@ from headgate.pipeline.logs.scan.columns import (
     VERSION,
     WHO,
 )
-from headgate.pipeline.logs.scan.text import find_newline
+from headgate.pipeline.logs.scan.json_text import find_newline
 
 
 @compiled

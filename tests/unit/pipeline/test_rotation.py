@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import ConfigError
+from headgate.pipeline.growing.directories import Paths
+from headgate.pipeline.growing.rotation import RolledFiles
+from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.chunks import read_lines
-from headgate.pipeline.sources.rotation import Input, RolledFiles
-from headgate.pipeline.sources.rounds import Paths
 from headgate.usage.format import SCHEMA
 
 OLD = 1_000_000.0
@@ -53,11 +54,11 @@ class Folder:
         self.inputs += found.inputs
         self.rolled.remember(found.inputs)
         lines = []
-        for split in found.splits:
-            if split.unread:
-                self.told.append((Path(split.path).name, split.unread))
+        for piece in found.pieces:
+            if piece.unread:
+                self.told.append((Path(piece.path).name, piece.unread))
                 continue
-            lines += [one for _, several in read_lines(split) for one in several if one]
+            lines += [one for _, several in read_lines(piece) for one in several if one]
         return sorted(int(one.rpartition(b":")[2].rstrip(b"}")) for one in lines)
 
 
@@ -206,18 +207,18 @@ def test_a_journals_file_counts_when_it_is_closed_once(folder: Folder) -> None:
             event = {"seq": 1, "worker_id": "w", "t_ms": 1.0, "kind": "start", "broker_id": 1}
             writer.write_batch(pa.RecordBatch.from_pylist([event], schema=SCHEMA))
 
-    def splits() -> list[str]:
+    def pieces() -> list[str]:
         found = folder.rolled.take(Paths(folder.given).files(set()), folder.now)
         folder.inputs += found.inputs
         folder.rolled.remember(found.inputs)
         if folder.killed:
             folder.rolled = RolledFiles()
             folder.rolled.remember(folder.inputs)
-        return [Path(split.path).suffix for split in found.splits]
+        return [Path(piece.path).suffix for piece in found.pieces]
 
     write(name.with_suffix(".open"))
-    assert splits() == []
+    assert pieces() == []
     name.with_suffix(".open").rename(name.with_suffix(".arrow"))
-    assert splits() == [".arrow"]
+    assert pieces() == [".arrow"]
     name.with_suffix(".arrow").rename(name.with_suffix(".parquet.not"))
-    assert splits() == []
+    assert pieces() == []

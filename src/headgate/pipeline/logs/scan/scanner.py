@@ -1,7 +1,7 @@
 """
 Scan chunks of a log in machine code, and hand over what they hold: rows, or sums by second.
 
-What the scan doesn't take it gives back, line by line, for ``logline.LineParser``; what it does
+What the scan doesn't take it gives back, line by line, for ``line_parser.LineParser``; what it does
 take, that parser would have read the same.
 """
 
@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.pipeline.logs import logline
+from headgate.pipeline.emitted import client_ip
+from headgate.pipeline.logs.line_parser import FETCH, MUTATION, PRODUCE, REQUEST, is_brokers_own
 from headgate.pipeline.logs.scan import arguments as to
 from headgate.pipeline.logs.scan import columns as at
 from headgate.pipeline.logs.scan import machine
 from headgate.pipeline.logs.scan import names as role
-from headgate.pipeline.logs.stamps import StampReader, has_stamp
-from headgate.pipeline.workers.emitted import client_ip
+from headgate.pipeline.logs.time_stamps import StampReader, has_stamp
 
 # Lines of one call: what it works on stays in a core's cache.
 ROOM: Final = 8192
@@ -30,7 +30,7 @@ _SLOTS: Final = 1 << 20
 _MOST_MINUTES: Final = 10_000
 
 # By kind: at.OTHER, at.PRODUCE, at.FETCH, at.MUTATION.
-_TYPES: Final = pa.array([logline.REQUEST, logline.PRODUCE, logline.FETCH, logline.MUTATION])
+_TYPES: Final = pa.array([REQUEST, PRODUCE, FETCH, MUTATION])
 
 
 class LineScanner:
@@ -220,9 +220,9 @@ class LineScanner:
 
 
 def _sender(api: str) -> float:
-    if logline.is_brokers_own(api, 0):
+    if is_brokers_own(api, 0):
         return at.BROKERS
-    return at.BROKERS_FROM_4 if logline.is_brokers_own(api, 4) else at.CLIENTS
+    return at.BROKERS_FROM_4 if is_brokers_own(api, 4) else at.CLIENTS
 
 
 class ScannedSums:

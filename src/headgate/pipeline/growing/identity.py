@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.pipeline.sources.compressed import Damaged, decompressed, reading
-from headgate.pipeline.sources.pieces import filesystem, first_request, head_of
+from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.heads import first_request, head_of
 
 # A file that wasn't written to for so long is whole, though its last line has no newline.
 SETTLED_S: Final = 60.0

@@ -15,40 +15,41 @@ from hypothesis import strategies as st
 from headgate.errors import ConfigError
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged
-from headgate.pipeline.sources.pieces import Split, cut, find_files
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 
 LOG = b"".join(b"[2024-10-25 10:15:30,%03d] line %d\n" % (i % 1000, i) for i in range(500))
 
 
-def lines_of(splits: list[Split]) -> list[bytes]:
-    return [line for s in splits for _, lines in read_lines(s) for line in lines if line]
+def lines_of(pieces: list[FilePiece]) -> list[bytes]:
+    return [line for s in pieces for _, lines in read_lines(s) for line in lines if line]
 
 
-@pytest.mark.parametrize("split_bytes", [1, 7, 33, 34, 35, 1000, 10**6])
-def test_every_line_once_whatever_the_cut(tmp_path: Path, split_bytes: int) -> None:
+@pytest.mark.parametrize("piece_bytes", [1, 7, 33, 34, 35, 1000, 10**6])
+def test_every_line_once_whatever_the_cut(tmp_path: Path, piece_bytes: int) -> None:
     (tmp_path / "a.log").write_bytes(LOG)
-    splits = cut(find_files([str(tmp_path)]), split_bytes=split_bytes)
-    assert lines_of(splits) == LOG.split(b"\n")[:-1]
+    pieces = pieces_of(find_files([str(tmp_path)]), piece_bytes=piece_bytes)
+    assert lines_of(pieces) == LOG.split(b"\n")[:-1]
 
 
 @given(
     body=st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_size=20),
-    split_bytes=st.integers(1, 100),
+    piece_bytes=st.integers(1, 100),
     ends=st.booleans(),
 )
 def test_any_lines_any_cut(
-    tmp_path_factory: pytest.TempPathFactory, body: list[bytes], split_bytes: int, ends: bool
+    tmp_path_factory: pytest.TempPathFactory, body: list[bytes], piece_bytes: int, ends: bool
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "x.log"
     path.write_bytes(b"x" + b"\n".join(body) + (b"\n" if ends else b""))
-    splits = [
-        Split(str(path), start, min(start + split_bytes, path.stat().st_size))
-        for start in range(0, path.stat().st_size, split_bytes)
+    pieces = [
+        FilePiece(str(path), start, min(start + piece_bytes, path.stat().st_size))
+        for start in range(0, path.stat().st_size, piece_bytes)
     ]
     want = [line for line in path.read_bytes().split(b"\n") if line]
-    assert lines_of(splits) == want
-    for split in splits:  # offsets point at the lines
-        for base, lines in read_lines(split):
+    assert lines_of(pieces) == want
+    for piece in pieces:  # offsets point at the lines
+        for base, lines in read_lines(piece):
             offset = base
             for line in lines:
                 assert path.read_bytes()[offset : offset + len(line)] == line
@@ -74,16 +75,16 @@ def zstd(data: bytes) -> bytes:
 def test_compressed_files_are_one_piece(tmp_path: Path, name: str, pack: object) -> None:
     assert callable(pack)
     (tmp_path / name).write_bytes(pack(LOG))
-    splits = cut(find_files([str(tmp_path)]), split_bytes=100)
-    assert len(splits) == 1
-    assert lines_of(splits) == LOG.split(b"\n")[:-1]
+    pieces = pieces_of(find_files([str(tmp_path)]), piece_bytes=100)
+    assert len(pieces) == 1
+    assert lines_of(pieces) == LOG.split(b"\n")[:-1]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd, bz2.compress, lzma.compress])
 def test_streams_of_several_members_are_read_to_the_end(tmp_path: Path, pack: object) -> None:
     assert callable(pack)
     (tmp_path / "a.gz").write_bytes(pack(LOG[:5000]) + pack(LOG[5000:]))
-    assert lines_of(cut(find_files([str(tmp_path)]))) == LOG.split(b"\n")[:-1]
+    assert lines_of(pieces_of(find_files([str(tmp_path)]))) == LOG.split(b"\n")[:-1]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
@@ -93,7 +94,7 @@ def test_a_truncated_stream_gives_its_lines_and_then_fails(tmp_path: Path, pack:
     (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
     got = []
     with pytest.raises(Damaged, match="ends early"):
-        for _, lines in read_lines(cut(find_files([str(tmp_path)]))[0]):
+        for _, lines in read_lines(pieces_of(find_files([str(tmp_path)]))[0]):
             got += lines
     assert len(got) > 10
 
@@ -125,9 +126,11 @@ def test_broker_ids_come_from_the_path_or_the_flag(tmp_path: Path) -> None:
         (tmp_path / f"broker-{n}").mkdir()
         (tmp_path / f"broker-{n}" / "a.log").write_bytes(b"a\n")
     (tmp_path / "a.log").write_bytes(b"a\n")
-    splits = cut(find_files([str(tmp_path)]), broker_id=7, broker_id_pattern=r"broker-(\d+)/[^/]*$")
-    assert [s.broker_id for s in splits] == [7, 1, 22]
-    assert [s.broker_id for s in cut(find_files([str(tmp_path)]))] == [-1, -1, -1]
+    pieces = pieces_of(
+        find_files([str(tmp_path)]), broker_id=7, broker_id_pattern=r"broker-(\d+)/[^/]*$"
+    )
+    assert [s.broker_id for s in pieces] == [7, 1, 22]
+    assert [s.broker_id for s in pieces_of(find_files([str(tmp_path)]))] == [-1, -1, -1]
 
 
 def test_a_link_may_name_the_broker_and_so_may_what_it_leads_to(tmp_path: Path) -> None:
@@ -138,8 +141,8 @@ def test_a_link_may_name_the_broker_and_so_may_what_it_leads_to(tmp_path: Path) 
         (pods / name).write_bytes(b"a\n")
     (logs / "kafka-3.log").symlink_to(pods / "0.log")
     (logs / "other.log").symlink_to(pods / "1.log")
-    splits = cut(find_files([str(logs)]), broker_id_pattern=r"(?:kafka|broker)-(\d+)")
-    assert [(Path(s.path).name, s.broker_id) for s in splits] == [
+    pieces = pieces_of(find_files([str(logs)]), broker_id_pattern=r"(?:kafka|broker)-(\d+)")
+    assert [(Path(s.path).name, s.broker_id) for s in pieces] == [
         ("kafka-3.log", 3),
         ("other.log", 9),
     ]
@@ -152,10 +155,10 @@ def test_logs_of_unknown_brokers_are_told_of(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"a\n")
     notes: list[str] = []
     files = find_files([str(tmp_path)])
-    cut(files, broker_id_pattern=r"broker-(\d+)", notes=notes)
-    cut(files, notes=notes)
-    cut(files, broker_id=1, notes=notes)
-    cut(files[:1], notes=notes)
+    pieces_of(files, broker_id_pattern=r"broker-(\d+)", notes=notes)
+    pieces_of(files, notes=notes)
+    pieces_of(files, broker_id=1, notes=notes)
+    pieces_of(files[:1], notes=notes)
     assert notes == [
         f"--broker-id-pattern isn't in the path of 2 logs ({tmp_path}/x.log): their broker is "
         "unknown",
@@ -169,10 +172,10 @@ def test_logs_of_unknown_brokers_are_told_of(tmp_path: Path) -> None:
 def test_bad_broker_patterns_say_why(tmp_path: Path, pattern: str, words: str) -> None:
     (tmp_path / "a.log").write_bytes(b"a\n")
     with pytest.raises(ConfigError, match=words):
-        cut(find_files([str(tmp_path)]), broker_id_pattern=pattern)
+        pieces_of(find_files([str(tmp_path)]), broker_id_pattern=pattern)
 
 
 def test_nanoseconds_are_found_at_the_head_and_in_the_neighbours(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(b"[2024-10-25 10:15:30,123456789] {\n" * 3)
     (tmp_path / "b.log").write_bytes(b"[2024-10-25 10:15:30,123] {\n")
-    assert [s.nanos for s in cut(find_files([str(tmp_path)]))] == [True, True]
+    assert [s.nanos for s in pieces_of(find_files([str(tmp_path)]))] == [True, True]

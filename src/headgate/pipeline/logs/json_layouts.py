@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, Final
 
-from headgate.pipeline.logs.stamps import StampError, StampReader
+from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
 START: Final = b'{"isForwarded":'
 MARK: Final = b"Completed request:"

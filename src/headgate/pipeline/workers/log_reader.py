@@ -1,7 +1,7 @@
 """
-Read the lines of log splits: scanned in machine code where that pays, one by one where it doesn't.
+Read the lines of logs: scanned in machine code where that pays, one by one where it doesn't.
 
-The scan takes the lines whose shape it vouches for; all others go to ``logline.LineParser``, so
+The scan takes the lines whose shape it vouches for; all others go to ``line_parser.LineParser``, so
 the outcome is the same whichever way a line goes.
 """
 
@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from headgate.pipeline.logs.linesums import MAX_KEYS, Sums
-from headgate.pipeline.logs.logline import BadLine, LineParser, LogRow
-from headgate.pipeline.logs.stamps import zone_of
-from headgate.pipeline.sources.chunks import read_chunks
-from headgate.pipeline.sources.compressed import Damaged
-from headgate.pipeline.sources.pieces import Split
-from headgate.pipeline.workers.emitted import (
+from headgate.pipeline.emitted import (
     EMITTED_ACTIVITY,
     EMITTED_REQUESTS,
     Columns,
@@ -28,16 +22,22 @@ from headgate.pipeline.workers.emitted import (
     as_array,
     client_ip,
 )
+from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.line_sums import MAX_KEYS, Sums
+from headgate.pipeline.logs.time_stamps import zone_of
+from headgate.pipeline.sources.chunks import read_chunks
+from headgate.pipeline.sources.compressed import Damaged
+from headgate.pipeline.sources.pieces import FilePiece
 
 if TYPE_CHECKING:
-    from headgate.pipeline.logs.scan.log import LineScanner, ScannedSums
+    from headgate.pipeline.logs.scan.scanner import LineScanner, ScannedSums
 
 # Read one by one before the scan's machine code is loaded: a small log is done by then.
 SCAN_AFTER_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True)
-class ReadPlan:
+class ReadOptions:
     """
     What all workers need to know: the pieces, the zone, and what to hand over.
 
@@ -45,7 +45,7 @@ class ReadPlan:
     ``default_partitions`` is the cluster's ``num.partitions``, where a line doesn't tell.
     """
 
-    splits: tuple[Split, ...]
+    pieces: tuple[FilePiece, ...]
     time_zone: str = "UTC"
     connections: bool = False
     scan: bool | None = None
@@ -63,7 +63,7 @@ class _Process:
 
 def preload() -> None:
     """Load the scan's machine code (compile it, the first time), so that it's used at once."""
-    from headgate.pipeline.logs.scan.log import LineScanner
+    from headgate.pipeline.logs.scan.scanner import LineScanner
 
     LineScanner(UTC)
     _Process.loaded = True
@@ -71,7 +71,7 @@ def preload() -> None:
 
 class LogReader:
     """
-    Reads log splits, one after another.
+    Reads log pieces, one after another.
 
     Args:
         plan: what to read.
@@ -83,18 +83,18 @@ class LogReader:
         sums: of scanned lines, by second.
     """
 
-    def __init__(self, plan: ReadPlan, side: Columns, *, connections: bool) -> None:
+    def __init__(self, plan: ReadOptions, side: Columns, *, connections: bool) -> None:
         self._plan = plan
         self._side = side
         self._connections = connections
         self._zone = zone_of(plan.time_zone)
         self.scanner: LineScanner | None = None
         self.sums: ScannedSums | None = None
-        self._blank = 0  # lines of spaces in the split under way
+        self._blank = 0  # lines of spaces in the piece under way
 
-    def read(self, split: Split) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
+    def read(self, piece: FilePiece) -> Iterator[tuple[int, int, list[tuple[int, LogRow]]]]:
         """
-        Read a split, some thousand lines at a time.
+        Read a piece, some thousand lines at a time.
 
         Yields:
             (byte offset of what the scanner counts from; lines it has just taken, -1 where it asks
@@ -103,50 +103,50 @@ class LogReader:
         Raises:
             ReadError: the file couldn't be read.
         """
-        if split.unread:
-            self._side.add_bad(split, 0, f"the file isn't read: {split.unread}", b"")
-            self._side.add_stat(split, 1, 0)
+        if piece.unread:
+            self._side.add_bad(piece.path, 0, f"the file isn't read: {piece.unread}", b"")
+            self._side.add_stat(piece.path, 1, 0)
             return
         parser = LineParser(
             self._zone,
-            nanos=split.nanos,
-            file=split.path,
+            nanos=piece.nanos,
+            file=piece.path,
             default_partitions=self._plan.default_partitions,
         )
         lines = size = 0
         self._blank = 0
         try:
-            for base, text, end in read_chunks(split):
+            for base, text, end in read_chunks(piece):
                 scanner = self._scanner(end)
                 if scanner is None:
                     each = text[: end - 1].tobytes().split(b"\n")
                     lines += len(each) - each.count(b"")
-                    yield base, 0, list(self._parse(split, parser, base, each))
+                    yield base, 0, list(self._parse(piece, parser, base, each))
                 else:
-                    for taken, given, n in scanner.scan(text, end, nanos=split.nanos):
+                    for taken, given, n in scanner.scan(text, end, nanos=piece.nanos):
                         lines += n
                         rows: list[tuple[int, LogRow]] = []
                         for start, stop in given:
                             line = text[start:stop].tobytes()
-                            rows += self._parse(split, parser, base + start, [line])
+                            rows += self._parse(piece, parser, base + start, [line])
                         yield base, taken if n else -1, rows
                 size += end
         except Damaged as exc:
             # What came before it counts.
-            self._side.add_bad(split, size, f"the file can't be read further: {exc}", b"")
+            self._side.add_bad(piece.path, size, f"the file can't be read further: {exc}", b"")
             lines += 1  # its rest, whatever it holds
         # Every line counted is a request's or a bad one; those of spaces are neither.
-        self._side.add_stat(split, lines - self._blank, size)
+        self._side.add_stat(piece.path, lines - self._blank, size)
 
     def _parse(
-        self, split: Split, parser: LineParser, offset: int, lines: list[bytes]
+        self, piece: FilePiece, parser: LineParser, offset: int, lines: list[bytes]
     ) -> Iterator[tuple[int, LogRow]]:
         """Yield the rows of lines; keep bad ones aside."""
         for line in lines:
             try:
                 row = parser.parse(line)
             except BadLine as exc:
-                self._side.add_bad(split, offset, str(exc), line)
+                self._side.add_bad(piece.path, offset, str(exc), line)
             else:
                 if row is not None:
                     yield offset, row
@@ -160,7 +160,7 @@ class LogReader:
             _Process.unscanned += size
             enough = _Process.loaded or _Process.unscanned > SCAN_AFTER_BYTES
             if self._plan.scan or enough:
-                from headgate.pipeline.logs.scan.log import LineScanner, ScannedSums
+                from headgate.pipeline.logs.scan.scanner import LineScanner, ScannedSums
 
                 spare = _Process.spare.pop(self._plan.time_zone, None)
                 if spare is None:
@@ -178,22 +178,22 @@ class LogReader:
 
 
 class ActivityOfLogs:
-    """Adds log splits up by second; ``sums`` and ``side`` take rows from elsewhere, too."""
+    """Adds log pieces up by second; ``sums`` and ``side`` take rows from elsewhere, too."""
 
-    def __init__(self, plan: ReadPlan) -> None:
+    def __init__(self, plan: ReadOptions) -> None:
         self.side = Columns(EMITTED_ACTIVITY)
         self.sums = Sums(connections=plan.connections)
         self._connections = plan.connections
         self._reader = LogReader(plan, self.side, connections=plan.connections)
 
-    def add(self, split: Split) -> Iterator[Any]:
-        """Add a split; yield what grew too large to keep."""
-        broker = None if split.broker_id < 0 else split.broker_id
-        for _, taken, rows in self._reader.read(split):
+    def add(self, piece: FilePiece) -> Iterator[Any]:
+        """Add a piece; yield what grew too large to keep."""
+        broker = None if piece.broker_id < 0 else piece.broker_id
+        for _, taken, rows in self._reader.read(piece):
             for _, row in rows:
                 self.sums.add(broker, row)
             if taken > 0:
-                self._add_scanned(taken, split.broker_id)
+                self._add_scanned(taken, piece.broker_id)
             scanned = self._reader.sums
             if taken < 0 or (scanned is not None and scanned.is_full):
                 yield from self._take_scanned()
@@ -226,15 +226,15 @@ class ActivityOfLogs:
 
 
 class RequestsOfLogs:
-    """Makes a row of each request in log splits."""
+    """Makes a row of each request in log pieces."""
 
-    def __init__(self, plan: ReadPlan) -> None:
+    def __init__(self, plan: ReadOptions) -> None:
         self._side = Columns(EMITTED_REQUESTS)
         self._reader = LogReader(plan, self._side, connections=True)
 
-    def read(self, split: Split) -> Iterator[Any]:
+    def read(self, piece: FilePiece) -> Iterator[Any]:
         """Yield batches of ``EMITTED_REQUESTS``, in the order of lines."""
-        for base, taken, rows in self._reader.read(split):
+        for base, taken, rows in self._reader.read(piece):
             scanner = self._reader.scanner
             if taken < 0 and scanner is not None:
                 scanner.forget()
@@ -245,7 +245,7 @@ class RequestsOfLogs:
             if taken > 0:
                 assert scanner is not None
                 columns = _joined(scanner.columns(taken, base), columns)
-            yield _request_batch(split, n, columns)
+            yield _request_batch(piece, n, columns)
         yield self._side.take()
 
 
@@ -273,15 +273,15 @@ def _joined(scanned: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     return {name: column.take(order) for name, column in joined.items()}
 
 
-def _request_batch(split: Split, n: int, columns: dict[str, Any]) -> Any:
+def _request_batch(piece: FilePiece, n: int, columns: dict[str, Any]) -> Any:
     """Return rows of one file as an Arrow batch of ``EMITTED_REQUESTS``."""
     import pyarrow as pa
 
     constants = {
-        "broker_id": None if split.broker_id < 0 else split.broker_id,
+        "broker_id": None if piece.broker_id < 0 else piece.broker_id,
         "source": "log",
         "is_request": True,
-        "file": split.path,
+        "file": piece.path,
         "kind": "request",
     }
     arrays = []

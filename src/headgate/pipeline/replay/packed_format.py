@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.table import make_table
 
 # Types that Kafka (and Headgate like it) keeps by token buckets.
 BUCKETS: Final = ("controller_mutation_rate", "producer_ids_rate")
@@ -25,53 +25,48 @@ DEFAULT_WINDOW_MS: Final = 1000
 # Bundles per piece and broker: enough for tasks to share them out, few enough to be large.
 SHARES: Final = 16
 
-PACKED: Final = schema.Table(
+PACKED: Final = make_table(
     "packed",
     "One row per bundle of events, or a bad line or count (`kind`).",
-    tuple(
-        schema.Column(*c)
-        for c in (
-            ("kind", "string", "chunk, plain (rows that can't be replayed), bad or stat"),
-            ("key", "string", "the bundle's key: all rows of a sensor have the same"),
-            ("quota_type", "string", "quota type"),
-            ("broker_id", "int", "broker"),
-            ("worker_id", "string", "gateway worker (journals)"),
-            ("num_samples", "int", "quota.window.num"),
-            ("window_ms", "int", "a window's length, ms"),
-            ("rule", "string", "how the sensors decide; null = as Kafka does for the type"),
-            ("max_throttle_ms", "long", "cap of one decision; null = the type's own"),
-            ("start_ms", "long", "when the sensors' expiry counts from; null = 0"),
-            ("first", "long", "order of the first event: its time, or a journal's seq"),
-            ("last", "long", "order of the last event"),
-            ("since", "long", "order of the piece's first event, in whatever bundle"),
-            ("tie", "long", "order of pieces with the same since: a hash of them"),
-            ("n", "int", "events, by root and then in order"),
-            ("t_from", "long", "epoch ms that t counts from"),
-            ("t", "binary", "uint8 or uint16 ms since the last event; uint32 ms or int64"),
-            ("amount", "binary", "uint16 or uint32 per event; float64 where that can't hold it"),
-            ("op", "binary", "uint8 per event; null = all charged and checked"),
-            ("pos", "binary", "int64 order per event; null = by time"),
-            ("head", "binary", "uint16 or uint32 of heads per event; null = heads' events follow"),
-            ("heads", "binary", "Arrow batch: the roots, and who is charged to each"),
-            (
-                "terms",
-                "binary",
-                "what heads are under each plan: limits, float64, then layers, a byte",
-            ),
-            ("rows", "binary", "the requests themselves, an Arrow stream; null if not wanted"),
-            ("file", "string", "bad, stat: file"),
-            ("offset", "long", "bad: byte offset"),
-            ("reason", "string", "bad: why"),
-            ("line", "string", "bad: its beginning"),
-            ("lines", "long", "stat: lines read"),
-            ("input_bytes", "long", "stat: bytes read"),
-        )
+    ("kind", "string", "chunk, plain (rows that can't be replayed), bad or stat"),
+    ("key", "string", "the bundle's key: all rows of a sensor have the same"),
+    ("quota_type", "string", "quota type"),
+    ("broker_id", "int", "broker"),
+    ("worker_id", "string", "gateway worker (journals)"),
+    ("num_samples", "int", "quota.window.num"),
+    ("window_ms", "int", "a window's length, ms"),
+    ("rule", "string", "how the sensors decide; null = as Kafka does for the type"),
+    ("max_throttle_ms", "long", "cap of one decision; null = the type's own"),
+    ("start_ms", "long", "when the sensors' expiry counts from; null = 0"),
+    ("first", "long", "order of the first event: its time, or a journal's seq"),
+    ("last", "long", "order of the last event"),
+    ("since", "long", "order of the piece's first event, in whatever bundle"),
+    ("tie", "long", "order of pieces with the same since: a hash of them"),
+    ("n", "int", "events, by root and then in order"),
+    ("t_from", "long", "epoch ms that t counts from"),
+    ("t", "binary", "uint8 or uint16 ms since the last event; uint32 ms or int64"),
+    ("amount", "binary", "uint16 or uint32 per event; float64 where that can't hold it"),
+    ("op", "binary", "uint8 per event; null = all charged and checked"),
+    ("pos", "binary", "int64 order per event; null = by time"),
+    ("head", "binary", "uint16 or uint32 of heads per event; null = heads' events follow"),
+    ("heads", "binary", "Arrow batch: the roots, and who is charged to each"),
+    (
+        "terms",
+        "binary",
+        "what heads are under each plan: limits, float64, then layers, a byte",
     ),
+    ("rows", "binary", "the requests themselves, an Arrow stream; null if not wanted"),
+    ("file", "string", "bad, stat: file"),
+    ("offset", "long", "bad: byte offset"),
+    ("reason", "string", "bad: why"),
+    ("line", "string", "bad: its beginning"),
+    ("lines", "long", "stat: lines read"),
+    ("input_bytes", "long", "stat: bytes read"),
 )
 # In which order the bundles of a key are replayed.
 ORDER: Final = ("key", "first", "since", "tie")
-# What sensors of a lane have in common, beside its key.
-LANE: Final = (
+# What the sensors of a group have in common, beside its key.
+GROUP_COLUMNS: Final = (
     "quota_type",
     "broker_id",
     "num_samples",
@@ -113,7 +108,7 @@ def heads_schema() -> Any:
     )
 
 
-class BundleKey(NamedTuple):
+class GroupKey(NamedTuple):
     """What the sensors of a bundle have in common."""
 
     quota_type: str
@@ -134,7 +129,7 @@ class BundleKey(NamedTuple):
 class Rooted(NamedTuple):
     """A root (or a sensor that is its own): its bundle, and its tags as Kafka has them."""
 
-    bundle: BundleKey
+    bundle: GroupKey
     quota_user: str
     quota_client_id: str
 

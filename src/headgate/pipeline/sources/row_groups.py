@@ -10,9 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
+from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
 from headgate.pipeline.sources.compressed import reading
-from headgate.pipeline.sources.pieces import Split, filesystem
-from headgate.pipeline.workers.emitted import EMITTED_REQUESTS, JOURNAL
+from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import Table
 
 # What a table holds of a request, and of a journal's own quota if it was kept.
 _COLUMNS: Final = (*schema.REQUESTS.names, *(c.name for c in JOURNAL), "kind")
@@ -24,27 +26,27 @@ _REPLAYED: Final = {
 }
 
 
-def read_row_group(split: Split, columns: Sequence[str]) -> Any:
+def read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
     """
     Return one row group of a table ``requests``, its strings as dictionaries.
 
     Raises:
         ReadError: the file couldn't be read.
     """
-    with reading(split.path):
-        return _read_row_group(split, columns)
+    with reading(piece.path):
+        return _read_row_group(piece, columns)
 
 
-def _read_row_group(split: Split, columns: Sequence[str]) -> Any:
+def _read_row_group(piece: FilePiece, columns: Sequence[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    system, inner = filesystem(split.path)
+    system, inner = filesystem(piece.path)
     have = pq.read_schema(inner, filesystem=system).names
     texts = [c.name for c in schema.REQUESTS.columns if c.type == "string" and c.name in have]
     names = [n for n in columns if n in have]
     with pq.ParquetFile(inner, filesystem=system, read_dictionary=texts) as file:
-        table = file.read_row_group(split.start, columns=names, use_threads=False)
+        table = file.read_row_group(piece.start, columns=names, use_threads=False)
     for at, field in enumerate(table.schema):
         wanted = EMITTED_REQUESTS.arrow.field(field.name).type
         if wanted != field.type and not pa.types.is_dictionary(field.type):
@@ -52,54 +54,48 @@ def _read_row_group(split: Split, columns: Sequence[str]) -> Any:
     return table
 
 
-def stat_of(split: Split, table: Any) -> Any:
-    """Return the count of a table that was read, as EMITTED_REQUESTS columns of ``pack``."""
-    from headgate.pipeline.replay.pack import PACKED
-
-    return _stat(PACKED, split, table)
-
-
-def _stat(of: schema.Table, split: Split, table: Any) -> Any:
+def stat_of(of: Table, piece: FilePiece, table: Any) -> Any:
+    """Return the count of a table that was read, as a row of another table."""
     import pyarrow as pa
 
     stat = {
         "kind": "stat",
-        "file": split.path,
+        "file": piece.path,
         "lines": table.num_rows,
         "input_bytes": table.nbytes,
     }
     return pa.RecordBatch.from_pylist([stat], schema=of.arrow)
 
 
-def read_table(split: Split, *, replayed: bool = False) -> Iterator[Any]:
+def read_table(piece: FilePiece, *, replayed: bool = False) -> Iterator[Any]:
     """
     Yield one row group of a table ``requests``; its count comes last.
 
     Args:
-        split: the row group.
+        piece: the row group.
         replayed: take the quota of a table ``replay`` for the journal's own; enough to add up, not
             to replay again.
     """
     import pyarrow as pa
 
-    table = read_row_group(split, _COLUMNS)
+    table = read_row_group(piece, _COLUMNS)
     if replayed and "own_user" not in table.schema.names:
-        table = _with_quota(split, table)
+        table = _with_quota(piece, table)
     whole = completed(table)
     arrays = [whole[f.name].cast(f.type) for f in EMITTED_REQUESTS.arrow]
     yield from pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow).to_batches()
-    yield _stat(EMITTED_REQUESTS, split, table)
+    yield stat_of(EMITTED_REQUESTS, piece, table)
 
 
-def _with_quota(split: Split, table: Any) -> Any:
+def _with_quota(piece: FilePiece, table: Any) -> Any:
     """Add what a table ``replay`` says of each row's quota; nothing where it isn't one."""
     import pyarrow.parquet as pq
 
-    system, inner = filesystem(split.path)
+    system, inner = filesystem(piece.path)
     with pq.ParquetFile(inner, filesystem=system) as file:
         if not set(_REPLAYED) <= set(file.schema_arrow.names):
             return table
-        quota = file.read_row_group(split.start, columns=list(_REPLAYED), use_threads=False)
+        quota = file.read_row_group(piece.start, columns=list(_REPLAYED), use_threads=False)
     for name, own in _REPLAYED.items():
         table = table.append_column(own, quota[name])
     return table
@@ -123,17 +119,3 @@ def completed(table: Any) -> Any:
         else:
             arrays.append(pa.nulls(table.num_rows))
     return pa.Table.from_arrays(arrays, names=EMITTED_REQUESTS.arrow.names)
-
-
-def pa_table(batch: Any) -> Any:
-    """Return a batch as a table."""
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch])
-
-
-def pa_numbers(numbers: list[int]) -> Any:
-    """Return numbers of splits as Spark hands them over."""
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_pydict({"id": numbers})

@@ -1,5 +1,5 @@
 """
-Bring bundles back into order and feed them to the kernels: a lane is one bundle key's sensors.
+Bring the bundles of a group of sensors back into order, and feed them to the kernels.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.replay.events import Events
-from headgate.pipeline.replay.packed import BOTH, BUCKETS, LANE, LAYERS, USER
+from headgate.pipeline.replay.events import Events, Numbers
+from headgate.pipeline.replay.packed_format import BOTH, BUCKETS, GROUP_COLUMNS, LAYERS, USER
 
 # Events that overlapping bundles are put in order by at a time, at least.
 ORDER_EVENTS: Final = 1_000_000
@@ -22,8 +22,8 @@ Rank = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class LaneKind:
-    """What a lane's sensors have in common, as PACKED names it."""
+class GroupKind:
+    """What a group's sensors have in common, as PACKED names it."""
 
     key: str
     quota_type: str
@@ -35,16 +35,19 @@ class LaneKind:
     start_ms: int | None
 
 
-class Lane:
+class SensorGroup:
     """
-    The sensors of one bundle key, and the events of theirs that wait for later bundles.
+    The sensors whose bundles have the same key, and those of their events that wait for later ones.
 
     Args:
         kind: tells which kernel, with what windows, and whether throttles are capped.
         plans: how many plans are replayed side by side.
+
+    Attributes:
+        numbers: of its sensors.
     """
 
-    def __init__(self, kind: LaneKind, plans: int) -> None:
+    def __init__(self, kind: GroupKind, plans: int) -> None:
         from headgate import kernel
 
         self.kind = kind
@@ -69,8 +72,7 @@ class Lane:
                 "paced": (kernel.PacedState, kernel.replay_paced),
             }[rule]
             self._buckets = [make(0, **windows) for _ in range(plans)]
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._users: dict[str, int] = {}
+        self.numbers = Numbers()
         self._codes = 0  # states in use
         # Which plans a sensor is one of, by number, and its own states by plan once it's parted.
         self._there = np.zeros((0, plans), np.bool_)
@@ -80,14 +82,6 @@ class Lane:
         self._waiting: list[tuple[Rank, Events]] = []
         self._last = 0
         self._room = ORDER_EVENTS
-
-    def number(self, tags: tuple[str, str]) -> int:
-        """Return the number of a sensor, or of a root."""
-        return self._numbers.setdefault(tags, len(self._numbers))
-
-    def user(self, principal: str) -> int:
-        """Return the number of a user."""
-        return self._users.setdefault(principal, len(self._users))
 
     def feed(self, events: Events, first: int, last: int, rank: Rank) -> list[Events]:
         """
@@ -126,7 +120,7 @@ class Lane:
         key, bound = heads.of_plan(plan)[events.head], heads.bounds[events.head, plan]
         if self._buckets:
             bucket = self._buckets[plan]
-            bucket.grow(len(self._numbers))
+            bucket.grow(len(self.numbers))
             return self._replay(
                 bucket,
                 key,
@@ -136,7 +130,7 @@ class Lane:
                 bound=bound,
                 cap_ms=self._cap,
             )
-        self._rate.grow(len(self._numbers))
+        self._rate.grow(len(self.numbers))
         return self._kernel.replay_rate(
             self._rate,
             key,
@@ -191,7 +185,7 @@ class Lane:
     def _number_codes(self) -> None:
         """Give all sensors states of their own."""
         have = len(self._code_of)
-        new = len(self._numbers) - have
+        new = len(self.numbers) - have
         if new:
             self._code_of = np.append(self._code_of, np.arange(self._codes, self._codes + new))
             self._codes += new
@@ -251,6 +245,6 @@ def _joined(waiting: list[tuple[Rank, Events]]) -> list[Events]:
     return [Events.join(parts)] if parts else []
 
 
-def lane_kind(row: dict[str, Any]) -> LaneKind:
+def group_kind(row: dict[str, Any]) -> GroupKind:
     """Return the kind of a packed row."""
-    return LaneKind(row["key"], *(row[name] for name in LANE))
+    return GroupKind(row["key"], *(row[name] for name in GROUP_COLUMNS))

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.pipeline.logs.logline import LogRow
-from headgate.pipeline.workers.emitted import activity_batch, client_ip
+from headgate.pipeline.emitted import activity_batch, client_ip
+from headgate.pipeline.logs.line_parser import LogRow
 
 # Sums kept before a hand-over: 200,000 keys are about 100 MB of Python objects.
 MAX_KEYS: Final = 200_000

@@ -16,23 +16,16 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
+from headgate.pipeline.emitted import JOURNAL
 from headgate.pipeline.replay.arrays import array_of, file_hash, is_in, joined, valid
-from headgate.pipeline.replay.bundles import Piece, bundles_of, serialize
+from headgate.pipeline.replay.charge_index import MAX_KNOWN, index_of
 from headgate.pipeline.replay.charges import ops_and_amounts, replayable, told_ms_of
-from headgate.pipeline.replay.packed import LOGGED, OWN, PACKED, PackOptions
-from headgate.pipeline.replay.sensors import MAX_KNOWN, book_of
-from headgate.pipeline.sources.pieces import Split
-from headgate.pipeline.workers.emitted import JOURNAL
-from headgate.pipeline.workers.worker import (
-    EmitRequests,
-    ReadPlan,
-    completed,
-    pa_numbers,
-    read_row_group,
-    stat_of,
-)
-
-__all__ = ["PACKED", "PackLogs", "PackOptions", "PackRequests"]
+from headgate.pipeline.replay.packed_format import LOGGED, OWN, PACKED, PackOptions
+from headgate.pipeline.replay.packed_rows import Gathered, packed_rows_of, serialize
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.sources.row_groups import completed, read_row_group, stat_of
+from headgate.pipeline.workers.emit import EmitRequests, own_pieces
+from headgate.pipeline.workers.log_reader import ReadOptions
 
 # Events gathered before they're grouped, so that small groups of neighbouring pieces join: about
 # 40 bytes each, and some hundred more where the requests themselves are kept.
@@ -69,25 +62,23 @@ _SIDE: Final = ("kind", "file", "offset", "reason", "line", "lines", "input_byte
 class PackLogs:
     """Read pieces and pack them in one pass. A ``mapInArrow`` function giving PACKED."""
 
-    read: ReadPlan
+    read: ReadOptions
     options: PackOptions
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Read and pack the splits numbered in ``batches``."""
-        numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
-        own = [self.read.splits[n] for n in numbers]
+        """Read and pack the pieces numbered in ``batches``."""
+        own = list(own_pieces(self.read, batches))
         if self.options.rows or any(s.kind != "requests" for s in own):
-            emitted = EmitRequests(self.read)(iter([pa_numbers(numbers)]))
-            return PackRequests(self.options)(emitted)
+            return PackRequests(self.options)(EmitRequests(self.read).read(own))
         return self._tables(own)
 
-    def _tables(self, splits: list[Split]) -> Iterator[Any]:
+    def _tables(self, pieces: list[FilePiece]) -> Iterator[Any]:
         """Pack row groups of tables ``requests`` as they are, dictionaries and all."""
         packer = Packer(self.options)
-        for split in splits:
-            table = read_row_group(split, NEEDED)
+        for piece in pieces:
+            table = read_row_group(piece, NEEDED)
             yield from packer.add(table)
-            yield stat_of(split, table)
+            yield stat_of(PACKED, piece, table)
         yield from packer.flush()
 
 
@@ -125,8 +116,8 @@ class Packer:
 
     def __init__(self, options: PackOptions) -> None:
         self.options = options
-        self._book = book_of(options)
-        self._pieces: list[Piece] = []
+        self._index = index_of(options)
+        self._gathered: list[Gathered] = []
         self._count = 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
         self._most = GATHER_EVENTS_WITH_ROWS if options.rows else GATHER_EVENTS
@@ -160,7 +151,7 @@ class Packer:
     def _gather(self, table: Any) -> None:
         from headgate.kernel.grouping import add_up, no_sums
 
-        charge = self._book.charges_of(table)
+        charge = self._index.charges_of(table)
         # Kafka's clock has whole ms; the nearest is what a log's estimate says.
         t = np.floor(array_of(table["record_ms"]) + 0.5).astype(np.int64)
         op, amount = ops_and_amounts(table)
@@ -170,8 +161,8 @@ class Packer:
             if own.any():
                 pos = np.where(own, array_of(table["seq"], 0), t)
         if not self.options.rows:
-            if len(self._sums) < len(self._book):
-                more = no_sums(len(self._book) - len(self._sums))
+            if len(self._sums) < len(self._index):
+                more = no_sums(len(self._index) - len(self._sums))
                 self._sums = np.concatenate([self._sums, more])
             bytes_ = array_of(table["bytes_charged"], 0).astype(np.int64, copy=False)
             told = told_ms_of(table)
@@ -181,19 +172,19 @@ class Packer:
             add_up(self._sums, charge, t, bytes_, told if told.any() else None, ones)
         files = joined(table["file"]) if "file" in names else None
         rows = table.select(schema.REQUESTS.names) if self.options.rows else None
-        self._pieces.append(Piece(charge, t, amount, op, pos, files, rows))
+        self._gathered.append(Gathered(charge, t, amount, op, pos, files, rows))
         self._count += table.num_rows
 
     def flush(self) -> Iterator[Any]:
         """Yield a row per bundle of what was gathered."""
         if not self._count:
             return
-        pieces, sums, book = self._pieces, self._sums, self._book
-        self._pieces, self._count = [], 0
+        gathered, sums, index = self._gathered, self._sums, self._index
+        self._gathered, self._count = [], 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
-        yield bundles_of(book, pieces, sums, self.options)
-        if len(book) > MAX_KNOWN:
-            self._book = book_of(self.options)
+        yield packed_rows_of(index, gathered, sums, self.options)
+        if len(index) > MAX_KNOWN:
+            self._index = index_of(self.options)
 
 
 def _side(table: Any) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
+from headgate.pipeline.table import Table, make_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,10 +24,11 @@ GROUP_ROWS: Final = 1 << 17
 """Rows gathered to a row group: some tens of MB of a worker's memory, at most a bundle more."""
 _SPARKS_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark's own writer keeps types and comments of columns."""
-WRITTEN: Final = schema.Table(
+WRITTEN: Final = make_table(
     "written",
     "One row per file.",
-    (schema.Column("file", "string", "its name"), schema.Column("rows", "long", "rows in it")),
+    ("file", "string", "its name"),
+    ("rows", "long", "rows in it"),
 )
 
 
@@ -89,7 +91,7 @@ def can_write(frame: DataFrame, path: str) -> bool:
 def write(
     frame: DataFrame,
     make: Callable[[Iterator[Any]], Iterator[Any]],
-    table: schema.Table,
+    table: Table,
     path: str,
 ) -> int:
     """
@@ -118,7 +120,7 @@ def write(
     return sum(row["rows"] for row in found)
 
 
-def _write_empty(folder: Path, table: schema.Table) -> None:
+def _write_empty(folder: Path, table: Table) -> None:
     """Write a file without rows, so that readers find the columns."""
     import pyarrow.parquet as pq
 

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from headgate.pipeline.logs.api_names import API_NAMES
-from headgate.pipeline.logs.logline import _BROKERS_OWN, BadLine, LineParser, LogRow, is_brokers_own
-from headgate.pipeline.logs.stamps import sniff_nanos
+from headgate.pipeline.logs.line_parser import (
+    _BROKERS_OWN,
+    BadLine,
+    LineParser,
+    LogRow,
+    is_brokers_own,
+)
+from headgate.pipeline.logs.time_stamps import sniff_nanos
 
 DATA = Path(__file__).parents[2] / "data/pipeline"
 PRODUCE = (

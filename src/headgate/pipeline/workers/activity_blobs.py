@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.pipeline import schema
-from headgate.pipeline.workers.emitted import ACTIVITY, EMITTED_ACTIVITY
+from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY
+from headgate.pipeline.table import Table
 
 # What one row of sums is of.
 KEYS: Final = (
@@ -36,7 +36,7 @@ _MOST_ROWS: Final = 1_000_000
 _BATCH_ROWS: Final = 20_000
 
 
-def add_up(table: Any, out: schema.Table = ACTIVITY) -> Any:
+def add_up(table: Any, out: Table = ACTIVITY) -> Any:
     """
     Add up rows of ACTIVITY that have the same keys.
 
@@ -57,9 +57,9 @@ def add_up(table: Any, out: schema.Table = ACTIVITY) -> Any:
     return pa.Table.from_arrays(arrays, schema=out.arrow)
 
 
-def some_of(columns: Sequence[str]) -> schema.Table:
+def some_of(columns: Sequence[str]) -> Table:
     """Return ACTIVITY with some of its columns."""
-    return schema.Table(
+    return Table(
         ACTIVITY.name, ACTIVITY.grain, tuple(c for c in ACTIVITY.columns if c.name in columns)
     )
 
@@ -126,7 +126,7 @@ def _written(table: Any) -> bytes:
     return written
 
 
-def _read(tables: Sequence[Any], out: schema.Table) -> Any:
+def _read(tables: Sequence[Any], out: Table) -> Any:
     """Return tables, columns of which may be absent, as one with the columns of ``out``."""
     import pyarrow as pa
 

@@ -12,35 +12,24 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
-from headgate.pipeline.sources.pieces import find_files
-from headgate.pipeline.sources.rotation import INPUTS, FilesOfRound, Input, RolledFiles
+from headgate.pipeline import frames
+from headgate.pipeline.emitted import EMITTED_ACTIVITY
+from headgate.pipeline.growing.parts import Following
+from headgate.pipeline.growing.rotation import FilesOfRound, RolledFiles
+from headgate.pipeline.growing.rounds import INPUTS, Input, Query, Round
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.workers.emit import EmitActivity
+from headgate.pipeline.workers.log_reader import ReadOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.pipeline.streaming import Parts, Round
-
+# Files of one batch: bounds what a kill repeats, and a batch's memory.
+FILES_PER_BATCH: Final = 64
 _MOST_TRIES: Final = 5
-
-
-class Query(Protocol):
-    """What follows an input, in a thread of its own; Spark's own queries are such."""
-
-    @property
-    def isActive(self) -> bool:
-        """Say whether it goes on."""
-
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """Wait for its end, so many seconds at most."""
-
-    def stop(self) -> None:
-        """End it, in the middle of a round if need be."""
-
-    def exception(self) -> Exception | None:
-        """Return what it ended by, if by that."""
 
 
 class Paths:
@@ -91,58 +80,45 @@ class Paths:
         return sorted(found)
 
 
-class Rounds(threading.Thread):
+class FileRounds(threading.Thread):
     """
     Reads what is new, round by round.
 
     Args:
-        spark: the session.
         paths: what is followed.
         rolled: tells which pieces a round reads.
         round_of: makes a round of them.
-        parts: where to.
-        after: called with a round's number when its parts are there, before it is committed.
-        once: end when there is nothing new.
-        every_s: seconds between rounds.
+        to: where to, and how.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
         paths: Paths,
         rolled: RolledFiles,
         round_of: Callable[[FilesOfRound], Round],
-        parts: Parts,
-        after: Callable[[int], None],
-        *,
-        once: bool,
-        every_s: float,
+        to: Following,
     ) -> None:
         super().__init__(name="rounds", daemon=True)
-        self._spark = spark
         self._paths = paths
         self._rolled = rolled
         self._round_of = round_of
-        self._parts = parts
-        self._after = after
-        self._once = once
-        self._every_s = every_s
+        self._to = to
         self._stop_it = threading.Event()
         self._failure: Exception | None = None
 
     def run(self) -> None:
         """Go round by round, until told to stop."""
         try:
-            number = self._parts.last() + 1
-            rows = self._parts.read(INPUTS.name, number - 1).collect()
+            number = self._to.parts.last() + 1
+            rows = self._to.parts.read(INPUTS.name, number - 1).collect()
             self._rolled.remember(Input(*row) for row in rows)
             while not self._stop_it.is_set():
                 if self._round(number):
                     number += 1
-                elif self._once:
+                elif self._to.once:
                     return
                 else:
-                    self._stop_it.wait(self._every_s)
+                    self._stop_it.wait(self._to.every_s)
         except Exception as exc:
             if not self._stop_it.is_set():
                 self._failure = exc
@@ -153,10 +129,10 @@ class Rounds(threading.Thread):
         while True:
             tries += 1
             found = self._rolled.take(self._paths.files(self._rolled.places))
-            if not found.splits and not found.inputs:
+            if not found.pieces and not found.inputs:
                 return False
             try:
-                self._parts.write(self._round_of(found), number)
+                self._to.parts.write(self._round_of(found), number)
             except Exception:
                 # A file may have got another name since it was found: its reader saw another's.
                 if found.still_there() or tries == _MOST_TRIES:
@@ -167,8 +143,8 @@ class Rounds(threading.Thread):
             if tries == _MOST_TRIES:
                 raise ConfigError("files are renamed while they are read, again and again")
         self._rolled.remember(found.inputs)
-        self._after(number)
-        self._parts.commit(number)
+        self._to.after(number)
+        self._to.parts.commit(number)
         return True
 
     @property
@@ -185,9 +161,90 @@ class Rounds(threading.Thread):
         """End it, in the middle of a round if need be."""
         self._stop_it.set()
         while self.is_alive():  # a round has several jobs, one after another
-            self._spark.sparkContext.cancelAllJobs()
+            self._to.spark.sparkContext.cancelAllJobs()
             self.join(0.2)
 
     def exception(self) -> Exception | None:
         """Return what it ended by, if by that."""
         return self._failure
+
+
+class _RoundOfFiles:
+    def __init__(
+        self, spark: SparkSession, found: FilesOfRound, time_zone: str, default_partitions: int
+    ) -> None:
+        self._spark = spark
+        self._found = found
+        self._time_zone = time_zone
+        self._default_partitions = default_partitions
+
+    def activity(self, *, connections: bool) -> DataFrame:
+        """Return EMITTED_ACTIVITY, in rows."""
+        pieces = self._found.pieces
+        options = ReadOptions(
+            tuple(pieces),
+            self._time_zone,
+            connections,
+            default_partitions=self._default_partitions,
+        )
+        spread = frames.spread(self._spark, pieces)
+        return spread.mapInArrow(EmitActivity(options), EMITTED_ACTIVITY.struct)
+
+    def requests(self) -> DataFrame:
+        """Return EMITTED_REQUESTS."""
+        return frames.emit_requests(
+            self._spark,
+            self._found.pieces,
+            time_zone=self._time_zone,
+            default_partitions=self._default_partitions,
+        )
+
+    def inputs(self) -> Sequence[Input]:
+        """Return the files that were read."""
+        return self._found.inputs
+
+
+class Directory:
+    """
+    Growing directories and files.
+
+    Args:
+        paths: directories, patterns, files.
+        files_per_round: at most.
+        time_zone: of logs that print none.
+        broker_id: of all logs; None = unknown.
+        broker_id_pattern: regex on a log's path whose first group is the broker's id.
+        default_partitions: the cluster's ``num.partitions``.
+
+    Raises:
+        ConfigError: a path isn't there, or isn't local.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        files_per_round: int = FILES_PER_BATCH,
+        time_zone: str = "UTC",
+        broker_id: int | None = None,
+        broker_id_pattern: str | None = None,
+        default_partitions: int = 1,
+    ) -> None:
+        self._paths = Paths(paths)
+        self._default_partitions = default_partitions
+        self._time_zone = time_zone
+        self._rolled = RolledFiles(
+            broker_id=broker_id,
+            broker_id_pattern=broker_id_pattern,
+            files_per_round=files_per_round,
+        )
+
+    def start(self, to: Following) -> Query:
+        """Start reading what is new of the files, round by round."""
+
+        def round_of(found: FilesOfRound) -> Round:
+            return _RoundOfFiles(to.spark, found, self._time_zone, self._default_partitions)
+
+        rounds = FileRounds(self._paths, self._rolled, round_of, to)
+        rounds.start()
+        return rounds

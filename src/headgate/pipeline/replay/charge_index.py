@@ -18,12 +18,12 @@ import numpy as np
 
 from headgate.pipeline.quotas import TimedResolver
 from headgate.pipeline.replay.arrays import array_of, codes_of
-from headgate.pipeline.replay.packed import (
+from headgate.pipeline.replay.packed_format import (
     ABSENT,
     BUCKETS,
     ROOT,
     SHARES,
-    BundleKey,
+    GroupKey,
     PackOptions,
     Rooted,
     Terms,
@@ -55,7 +55,7 @@ DISTINCT: Final = (
 
 
 class Columns(NamedTuple):
-    """What a book holds, as columns."""
+    """What an index holds, as columns."""
 
     quota_user: Any  # by root
     quota_client_id: Any
@@ -65,7 +65,7 @@ class Columns(NamedTuple):
     limits: Any
 
 
-class Book:
+class ChargeIndex:
     """
     The distinct charges seen so far, in numbers, and the sensors each goes to.
 
@@ -106,10 +106,10 @@ class Book:
         self.terms = array("q")
         self.names: list[tuple[str | None, str | None]] = []
         self.bundle = array("q")
-        self.bundles: list[BundleKey] = []
+        self.bundles: list[GroupKey] = []
         self._roots: dict[Rooted, int] = {}
         self._terms: dict[Terms, int] = {}
-        self._bundle_codes: dict[BundleKey, int] = {}
+        self._group_codes: dict[GroupKey, int] = {}
         self._hows: dict[str, Root] = {}
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class Book:
         return numbers
 
     def _columns_of(self, table: Any) -> list[tuple[Any, Any]]:
-        """Return (local code per row, the book's codes of these) per column, and of moments."""
+        """Return (local code per row, the index's codes of these) per column, and of moments."""
         have = set(table.schema.names)
         columns: list[tuple[Any, Any]] = []
         for name in DISTINCT:
@@ -221,7 +221,7 @@ class Book:
         return self._columns
 
     def _translated(self, name: str, values: list[Any]) -> list[int]:
-        """Return the book's own codes of some values."""
+        """Return the index's own codes of some values."""
         codes = self._codes[name]
         out = []
         for value in values:
@@ -249,7 +249,7 @@ class Book:
         have = len(self._roots)
         code = self._roots.setdefault(root, have)
         if code == have:
-            bundle = self._bundle_codes.setdefault(root.bundle, len(self.bundles))
+            bundle = self._group_codes.setdefault(root.bundle, len(self.bundles))
             if bundle == len(self.bundles):
                 self.bundles.append(root.bundle)
             self.bundle.append(bundle)
@@ -271,7 +271,7 @@ class Book:
         if self.options.own and charge["own_user"] is not None:
             user, client = charge["own_user"], charge["own_client_id"] or ""
             kind = (*windows, charge["start_ms"], True, _share(user, client))
-            bundle = BundleKey(quota_type, charge["worker_id"], broker, *kind)
+            bundle = GroupKey(quota_type, charge["worker_id"], broker, *kind)
             quota = min(charge["own_quota"], unlimited)
             yield Rooted(bundle, user, client), Terms(bytes([ROOT] * plans), (quota,) * plans)
             return
@@ -283,7 +283,7 @@ class Book:
         ]
         root = self._root(every, quota_type).tags(user, client, found[0][0])
         kind = (*windows, None, False, _share(*root))
-        bundle = BundleKey(quota_type, None, broker, *kind)
+        bundle = GroupKey(quota_type, None, broker, *kind)
         yield Rooted(bundle, *root), self._terms_of(every, found, root)
         if not self.options.own and quota_type in BYTES:
             yield from self._of_cluster(charge, at_ms)
@@ -337,7 +337,7 @@ class Book:
             root = self._root(plans, quota_type).tags(user, client, limited[0])
             period = 2 * self.options.split_period_ms
             kind = (1, BURST_MS, "paced", period, None, False, _share(*root))
-            bundle = BundleKey(quota_type, None, None, *kind)
+            bundle = GroupKey(quota_type, None, None, *kind)
             yield Rooted(bundle, *root), self._terms_of(plans, found, root)
 
     def _of_shares(self, charge: dict[str, Any], at_ms: float) -> Iterator[tuple[Rooted, Terms]]:
@@ -356,7 +356,7 @@ class Book:
         ]
         root = Root.ALL.tags("", "", ("", ""))
         kind = (1, BURST_MS, None, None, None, False, 0)
-        bundle = BundleKey(quota_type, None, charge["broker_id"], *kind)
+        bundle = GroupKey(quota_type, None, charge["broker_id"], *kind)
         yield Rooted(bundle, *root), self._terms_of(plans, found, root)
 
     def _configuring(self, quota_type: str) -> list[tuple[int, TimedResolver]]:
@@ -373,13 +373,13 @@ def _share(user: str, client_id: str) -> int:
 
 
 @functools.lru_cache(maxsize=2)
-def _shelf(options: bytes) -> list[Book]:
+def _shelf(options: bytes) -> list[ChargeIndex]:
     return []
 
 
-def book_of(options: PackOptions) -> Book:
-    """Return this worker's book for such options, with what earlier tasks wrote in it."""
+def index_of(options: PackOptions) -> ChargeIndex:
+    """Return this worker's index for such options, with the charges that earlier tasks met."""
     shelf = _shelf(hashlib.sha256(pickle.dumps(options)).digest())
     if not shelf or len(shelf[0]) > MAX_KNOWN:
-        shelf[:] = [Book(options)]
+        shelf[:] = [ChargeIndex(options)]
     return shelf[0]

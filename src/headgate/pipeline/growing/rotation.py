@@ -20,29 +20,14 @@ from typing import Any, Final, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
-from headgate.pipeline import schema
+from headgate.pipeline.growing.identity import Seen, is_whole, look_at, whole_lines
+from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.sources.compressed import ReadError
-from headgate.pipeline.sources.identity import Seen, is_whole, look_at, whole_lines
-from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES, SPLIT_BYTES, Split, cut, filesystem
+from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.journal_files import journal_file, starts_of
+from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES, PIECE_BYTES, FilePiece, pieces_of
 from headgate.usage.files import CLOSED, PARQUET
 
-INPUTS: Final = schema.Table(
-    "inputs",
-    "What was read: a row per file, and of a journal's one per start of a broker in it.",
-    (
-        schema.Column("folder", "string", "where the file lies; of a topic, its name"),
-        schema.Column("worker_id", "string", "whose journal it is; of a log, its name"),
-        schema.Column(
-            "first_seq", "long", "number of a journal's first event; of a log, -1; -2: told of"
-        ),
-        schema.Column("broker_id", "int", "of a start event; -1: of all brokers"),
-        schema.Column("seq", "long", "of a start event; of a log, bytes of text read; null: none"),
-        schema.Column("t_ms", "long", "of a start event; of a log, when it was read, epoch ms"),
-        schema.Column("head", "string", "of a log, what tells it from others"),
-        schema.Column("device", "long", "of a log"),
-        schema.Column("inode", "long", "of a log"),
-    ),
-)
 # In place of a number: the file is a log.
 _LOG: Final = -1
 _TOLD: Final = -2  # a file that isn't read, and why was told
@@ -50,20 +35,6 @@ _ALL: Final = 1 << 62
 """Bytes read of what is compressed: all of its text."""
 # (broker, (seq, epoch ms)) of start events.
 Starts = dict[int, tuple[int, int]]
-
-
-class Input(NamedTuple):
-    """A row of INPUTS."""
-
-    folder: str
-    worker_id: str
-    first_seq: int
-    broker_id: int | None
-    seq: int | None
-    t_ms: int | None
-    head: str | None = None
-    device: int | None = None
-    inode: int | None = None
 
 
 class Known(NamedTuple):
@@ -81,12 +52,12 @@ class FilesOfRound:
     What a round reads.
 
     Attributes:
-        splits: pieces of its files.
+        pieces: of its files.
         inputs: rows of INPUTS, to remember.
         places: device and inode of each plain log that is read.
     """
 
-    splits: list[Split] = field(default_factory=list)
+    pieces: list[FilePiece] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -235,7 +206,7 @@ class RolledFiles:
         if end == offset:
             return
         if end > offset:
-            found.splits += self._pieces(seen, offset, end)
+            found.pieces += self._pieces(seen, offset, end)
         if not seen.compressed:
             found.places[seen.path] = seen.place
         folder, _, name = seen.path.rpartition("/")
@@ -246,13 +217,13 @@ class RolledFiles:
         """Say once why a file isn't read."""
         if path in self._told:
             return
-        found.splits.append(Split(path, 0, -1, unread=why))
+        found.pieces.append(FilePiece(path, 0, -1, unread=why))
         folder, _, name = path.rpartition("/")
         found.inputs.append(Input(folder, name, _TOLD, None, None, None))
 
-    def _pieces(self, seen: Seen, offset: int, end: int) -> Iterator[Split]:
+    def _pieces(self, seen: Seen, offset: int, end: int) -> Iterator[FilePiece]:
         """Cut what is new of a log."""
-        first = cut(
+        first = pieces_of(
             [(seen.path, seen.size)],
             broker_id=self._broker_id,
             broker_id_pattern=self._pattern,
@@ -260,8 +231,8 @@ class RolledFiles:
         if first.compression or first.unread:
             yield replace(first, start=offset if first.compression else 0)
             return
-        for start in range(offset, end, SPLIT_BYTES):
-            yield replace(first, start=start, end=min(start + SPLIT_BYTES, end))
+        for start in range(offset, end, PIECE_BYTES):
+            yield replace(first, start=start, end=min(start + PIECE_BYTES, end))
 
     def _take_others(self, files: Sequence[str], found: FilesOfRound) -> None:
         """Take what is new of journals and tables: whole files that don't change."""
@@ -273,36 +244,32 @@ class RolledFiles:
             folder = _folder(path)
             if path in new or _place(path) is None or f"{_TABLE}{path}" in self._logs:
                 continue
-            from headgate.pipeline.sources.journal_files import journal_file
-
             file = journal_file(path)
             if file.worker_id and file.first_seq in self._read[folder, file.worker_id]:
                 continue
             new.append(path)
         new = new[: max(self._most - len(found.inputs), 0)]
         sizes = [(path, Path(path).stat().st_size) for path in new]
-        splits = cut(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
-        for folder in {_folder(split.path) for split in splits if split.kind == "journal"}:
+        pieces = pieces_of(sizes, broker_id=self._broker_id, broker_id_pattern=self._pattern)
+        for folder in {_folder(piece.path) for piece in pieces if piece.kind == "journal"}:
             self._look_at(folder)
         tables = set()
-        for split in splits:
-            if split.kind == "journal":
-                self._take_journal(split, found)
+        for piece in pieces:
+            if piece.kind == "journal":
+                self._take_journal(piece, found)
             else:
-                found.splits.append(split)
-                tables.add(split.path)
+                found.pieces.append(piece)
+                tables.add(piece.path)
         for path in sorted(tables):
             folder, _, name = path.rpartition("/")
             found.inputs.append(Input(folder, name, _LOG, None, _ALL, now_ms(), f"{_TABLE}{path}"))
 
-    def _take_journal(self, split: Split, found: FilesOfRound) -> None:
-        from headgate.pipeline.sources.journal_files import journal_file
-
-        file = journal_file(split.path)
-        folder = _folder(split.path)
+    def _take_journal(self, piece: FilePiece, found: FilesOfRound) -> None:
+        file = journal_file(piece.path)
+        folder = _folder(piece.path)
         if not file.worker_id:
-            found.splits.append(split)
-            row = Input(folder, file.path.name, _LOG, None, _ALL, 0, f"{_TABLE}{split.path}")
+            found.pieces.append(piece)
+            row = Input(folder, file.path.name, _LOG, None, _ALL, 0, f"{_TABLE}{piece.path}")
             found.inputs.append(row)
             return
         key = (folder, file.worker_id)
@@ -313,12 +280,10 @@ class RolledFiles:
         earlier: Starts = {}
         for seq in sorted(s for s in self._starts[key] if s < file.first_seq):
             earlier |= self._starts[key][seq]
-        found.splits.append(replace(split, starts=tuple(sorted(earlier.items()))))
+        found.pieces.append(replace(piece, starts=tuple(sorted(earlier.items()))))
 
     def _look_at(self, folder: str) -> None:
         """Note the start events of a folder's files, those too that a later round will read."""
-        from headgate.pipeline.sources.journal_files import journal_file, starts_of
-
         for path in _listed(folder):
             if not path.endswith((CLOSED, PARQUET)):
                 continue

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.pipeline.streaming import FOLD, cover
+from headgate.pipeline.growing.parts import FOLD, cover
 from headgate.pipeline.tables.publish import can_swap, swap_in
 
 

@@ -1,7 +1,7 @@
 """
 Replay shares: one broker's capacity, divided by weight every second among those who want it.
 
-A lane of shares holds all of a broker's charges of one type, of clients without a weight too: what
+A group of shares holds all of a broker's charges of one type, of clients without a weight too: what
 they use is taken from the capacity first. The gateway's own manager decides, charge by charge and
 in order of time, so this costs some microseconds per charge; other limits go through the kernels.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.kernel.codes import OP_NO_CHECK, OP_UNRECORD
 from headgate.pipeline.replay.events import Events
-from headgate.pipeline.replay.lanes import Lane, LaneKind
+from headgate.pipeline.replay.sensor_group import GroupKind, SensorGroup
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.shares import SharesQuotaManager
@@ -72,7 +72,7 @@ class _Plan:
         self._next_ms = last + PERIOD_MS
 
 
-class SharesLane(Lane):
+class SharesGroup(SensorGroup):
     """
     All charges of one type on one broker, under plans that weigh them.
 
@@ -82,7 +82,7 @@ class SharesLane(Lane):
         capacity_bps: the broker's capacity for the type, units per second.
     """
 
-    def __init__(self, kind: LaneKind, plans: int, capacity_bps: float) -> None:
+    def __init__(self, kind: GroupKind, plans: int, capacity_bps: float) -> None:
         super().__init__(kind, plans)
         quota_type = kind.quota_type.partition(":")[0]
         self._divided = [_Plan(quota_type, capacity_bps) for _ in range(plans)]

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headgate.pipeline.logs import sizes
-from headgate.pipeline.logs.shapes import (
+from headgate.pipeline.logs import charged_bytes as sizes
+from headgate.pipeline.logs.json_layouts import MARK, START, BadLine, other_line, unwrap, why
+from headgate.pipeline.logs.line_json import (
     DECODERS,
     FETCH_LINE,
     MUTATION_LINE,
@@ -32,8 +33,7 @@ from headgate.pipeline.logs.shapes import (
     NewTopic,
     ShareLine,
 )
-from headgate.pipeline.logs.stamps import StampError, StampReader
-from headgate.pipeline.logs.wrapped import MARK, START, BadLine, other_line, unwrap, why
+from headgate.pipeline.logs.time_stamps import StampError, StampReader
 
 __all__ = [
     "FETCH",

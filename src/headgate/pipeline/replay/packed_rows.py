@@ -10,15 +10,21 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline.replay.arrays import blobs, file_hash
-from headgate.pipeline.replay.packed import LANE, LOGGED, PACKED, PackOptions, heads_schema
-from headgate.pipeline.replay.sensors import Book
+from headgate.pipeline.replay.charge_index import ChargeIndex
+from headgate.pipeline.replay.packed_format import (
+    GROUP_COLUMNS,
+    LOGGED,
+    PACKED,
+    PackOptions,
+    heads_schema,
+)
 
 # So many events tell pieces of a file apart that begin at the same moment.
 _BEGINNING: Final = 100
 
 
 @dataclass(frozen=True)
-class Piece:
+class Gathered:
     """Charges of one table, in arrays; ``op`` and ``pos`` are None where they'd say nothing."""
 
     charge: Any
@@ -30,13 +36,15 @@ class Piece:
     rows: Any
 
 
-def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions) -> Any:
+def packed_rows_of(
+    index: ChargeIndex, gathered: list[Gathered], sums: Any, options: PackOptions
+) -> Any:
     """
     Return the PACKED rows of some pieces.
 
     Args:
-        book: where their charges are written.
-        pieces: what was gathered.
+        index: of their charges.
+        gathered: what was gathered.
         sums: LOGGED by charge; none where the requests go along.
         options: what to pack.
     """
@@ -44,15 +52,15 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
 
     from headgate.kernel import grouping
 
-    charge, t, amount = (_whole(pieces, name) for name in ("charge", "t", "amount"))
-    op, pos = _optional(pieces, "op", np.uint8), None
-    if any(p.pos is not None for p in pieces):
-        pos = np.concatenate([p.t if p.pos is None else p.pos for p in pieces])
-    start, root = np.frombuffer(book.start, np.int64), np.frombuffer(book.root, np.int64)
+    charge, t, amount = (_whole(gathered, name) for name in ("charge", "t", "amount"))
+    op, pos = _optional(gathered, "op", np.uint8), None
+    if any(p.pos is not None for p in gathered):
+        pos = np.concatenate([p.t if p.pos is None else p.pos for p in gathered])
+    start, root = np.frombuffer(index.start, np.int64), np.frombuffer(index.root, np.int64)
     # Entries (who is charged under which root) that occur, by bundle and root.
-    occurs = np.bincount(charge, minlength=len(book)) > 0
-    entries = np.flatnonzero(occurs[np.frombuffer(book.charge, np.int64)])
-    bundle = np.frombuffer(book.bundle, np.int64)
+    occurs = np.bincount(charge, minlength=len(index)) > 0
+    entries = np.flatnonzero(occurs[np.frombuffer(index.charge, np.int64)])
+    bundle = np.frombuffer(index.bundle, np.int64)
     entries = entries[np.lexsort((root[entries], bundle[root[entries]]))]
     is_new = np.diff(root[entries], prepend=-1) != 0
     group_of = np.zeros(len(root), np.int64)
@@ -72,7 +80,7 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
     ends = np.append(starts[1:], len(order))
     if grouping.fits_uint32(amount):
         amount = amount.astype(np.uint32)
-    keys = [book.bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
+    keys = [index.bundles[b] for b in bundle_of_entry[entry_starts].tolist()]
     count = len(keys)
     first = np.minimum.reduceat(by, starts).astype(np.int64)
     pos_from = t_from if pos is None else 0
@@ -84,14 +92,14 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
         "first": first + pos_from,
         "last": np.maximum.reduceat(by, starts).astype(np.int64) + pos_from,
         "since": np.full(count, int(first.min()) + pos_from),
-        "tie": [_tie(pieces)] * count,
+        "tie": [_tie(gathered)] * count,
         "n": ends - starts,
         "t_from": [t_from + since for since, _ in stamps],
         "t": [blob for _, blob in stamps],
         "amount": _narrow(grouping.taken(amount, order), starts, ends),
     }
-    out |= _heads(book, entries, entry, sums, options, entry_starts, entry_ends)
-    for name in (*LANE, "worker_id"):
+    out |= _heads(index, entries, entry, sums, options, entry_starts, entry_ends)
+    for name in (*GROUP_COLUMNS, "worker_id"):
         out[name] = [getattr(key, name) for key in keys]
     if op is not None:
         out["op"] = blobs(grouping.taken(op, order), starts, ends)
@@ -105,7 +113,7 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
         each = _narrow(grouping.taken(head, entry), starts, ends)
         out["head"] = [blob if more else None for blob, more in zip(each, several, strict=True)]
     if options.rows:
-        rows = pa.concat_tables([p.rows for p in pieces]).take(pa.array(order))
+        rows = pa.concat_tables([p.rows for p in gathered]).take(pa.array(order))
         out["rows"] = [serialize(rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
     arrays = [
         _as_array(out[f.name], f.type) if f.name in out else pa.nulls(count, f.type)
@@ -114,16 +122,16 @@ def bundles_of(book: Book, pieces: list[Piece], sums: Any, options: PackOptions)
     return pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
 
 
-def _whole(pieces: list[Piece], name: str) -> Any:
-    parts = [getattr(p, name) for p in pieces]
+def _whole(gathered: list[Gathered], name: str) -> Any:
+    parts = [getattr(p, name) for p in gathered]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _optional(pieces: list[Piece], name: str, dtype: Any) -> Any:
+def _optional(gathered: list[Gathered], name: str, dtype: Any) -> Any:
     """Return an array of all pieces, zero where a piece has none; None where none has."""
-    if all(getattr(p, name) is None for p in pieces):
+    if all(getattr(p, name) is None for p in gathered):
         return None
-    parts = [(getattr(p, name), len(p.t)) for p in pieces]
+    parts = [(getattr(p, name), len(p.t)) for p in gathered]
     return np.concatenate([np.zeros(n, dtype) if a is None else a for a, n in parts])
 
 
@@ -157,15 +165,15 @@ def _narrow(values: Any, starts: Any, ends: Any) -> list[bytes]:
     return out
 
 
-def _tie(pieces: list[Piece]) -> int:
+def _tie(gathered: list[Gathered]) -> int:
     """Return a number for the pieces, whatever the plans: of the file, and how they begin."""
-    first = pieces[0]
+    first = gathered[0]
     name = (first.files[0].as_py() if first.files is not None else "") or ""
     return file_hash(name, first.t[:_BEGINNING].tobytes() + first.amount[:_BEGINNING].tobytes())
 
 
 def _heads(
-    book: Book,
+    index: ChargeIndex,
     entries: Any,
     entry: Any,
     sums: Any,
@@ -177,7 +185,7 @@ def _heads(
     Return the heads of each bundle, and their terms.
 
     Args:
-        book: where entries are written.
+        index: of the entries.
         entries: those that occur, by bundle and root.
         entry: of each event.
         sums: LOGGED by charge; none where the requests go along.
@@ -187,11 +195,11 @@ def _heads(
     """
     import pyarrow as pa
 
-    columns = book.columns()
-    charge = np.frombuffer(book.charge, np.int64)[entries]
-    terms = np.frombuffer(book.terms, np.int64)[entries]
+    columns = index.columns()
+    charge = np.frombuffer(index.charge, np.int64)[entries]
+    terms = np.frombuffer(index.terms, np.int64)[entries]
     logged = np.zeros((len(entries), len(LOGGED)), np.int64) if options.rows else sums[charge]
-    of_root = pa.array(np.frombuffer(book.root, np.int64)[entries])
+    of_root = pa.array(np.frombuffer(index.root, np.int64)[entries])
     of_charge = pa.array(charge)
     numbers = np.empty(len(entries), np.int32)
     written = []
@@ -203,7 +211,7 @@ def _heads(
         columns.quota_client_id.take(of_root),
         columns.principal.take(of_charge),
         columns.client_id.take(of_charge),
-        pa.array(np.bincount(entry, minlength=len(book.root))[entries]),
+        pa.array(np.bincount(entry, minlength=len(index.root))[entries]),
         pa.array(numbers),
         pa.FixedSizeListArray.from_arrays(pa.array(logged.reshape(-1)), len(LOGGED)),
     ]

@@ -12,179 +12,43 @@ theirs.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.pipeline import frames as sources
-from headgate.pipeline import schema
-from headgate.pipeline.sources.pieces import Split, filesystem
-from headgate.pipeline.sources.rotation import INPUTS, FilesOfRound, Input, RolledFiles
-from headgate.pipeline.sources.rounds import Paths, Query, Rounds
-from headgate.pipeline.workers.emitted import ACTIVITY, EMITTED_ACTIVITY, JOURNAL
-from headgate.pipeline.workers.worker import EmitActivity, ReadPlan
+from headgate.pipeline import frames, schema
+from headgate.pipeline.emitted import ACTIVITY, JOURNAL
+from headgate.pipeline.growing.rounds import INPUTS, Query, Round
+from headgate.pipeline.sources.files import filesystem
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import make_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CONNECTIONS: Final = schema.Table(
+CONNECTIONS: Final = make_table(
     "connections",
     "First sights of connections, one row per piece of input that shows one.",
-    (
-        schema.Column("broker_id", "int", "broker"),
-        schema.Column("listener", "string", "listener name"),
-        schema.Column("client_ip", "string", "peer address"),
-        schema.Column("connection", "string", "connection id as logged"),
-        schema.Column("first_ms", "double", "when it was first seen, epoch ms"),
-    ),
+    ("broker_id", "int", "broker"),
+    ("listener", "string", "listener name"),
+    ("client_ip", "string", "peer address"),
+    ("connection", "string", "connection id as logged"),
+    ("first_ms", "double", "when it was first seen, epoch ms"),
 )
-REQUESTS: Final = schema.Table(
+REQUESTS: Final = make_table(
     "requests",
     "Requests as they were read, with what a journal says of its own quotas.",
-    (
-        *schema.REQUESTS.columns,
-        *JOURNAL,
-        schema.Column("kind", "string", "request, or bound: a limit moved"),
-    ),
+    *schema.REQUESTS.columns,
+    *JOURNAL,
+    ("kind", "string", "request, or bound: a limit moved"),
 )
 _TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES, INPUTS)}
-# Files of one batch: bounds what a kill repeats, and a batch's memory.
-FILES_PER_BATCH: Final = 64
 # So many parts become one: a stream of a year shouldn't leave a million small files.
 FOLD: Final = 16
 # Requests of one joined file, about 50 bytes each.
 _ROWS_PER_FILE: Final = 2_000_000
 _ROW_GROUP_BYTES: Final = 16 << 20
-
-
-class Round(Protocol):
-    """What a micro-batch brought, to be read as sums or as requests."""
-
-    def activity(self, *, connections: bool) -> DataFrame:
-        """Return EMITTED_ACTIVITY, in rows."""
-
-    def requests(self) -> DataFrame:
-        """Return EMITTED_REQUESTS."""
-
-    def inputs(self) -> Sequence[Input]:
-        """Return what to remember for later rounds."""
-
-
-class Source(Protocol):
-    """Where rounds come from."""
-
-    def start(
-        self,
-        spark: SparkSession,
-        parts: Parts,
-        after: Callable[[int], None],
-        *,
-        once: bool,
-        every_s: float,
-    ) -> Query:
-        """
-        Start writing what comes, batch by batch.
-
-        Args:
-            spark: the session.
-            parts: where to.
-            after: called with the batch's number when its parts are there, before it is committed.
-            once: take what is there now, then end.
-            every_s: seconds between batches.
-        """
-
-
-class _RoundOfFiles:
-    def __init__(
-        self, spark: SparkSession, found: FilesOfRound, time_zone: str, default_partitions: int
-    ) -> None:
-        self._spark = spark
-        self._found = found
-        self._time_zone = time_zone
-        self._default_partitions = default_partitions
-
-    def activity(self, *, connections: bool) -> DataFrame:
-        """Return EMITTED_ACTIVITY, in rows."""
-        splits = self._found.splits
-        plan = ReadPlan(
-            tuple(splits),
-            self._time_zone,
-            connections,
-            default_partitions=self._default_partitions,
-        )
-        frame: DataFrame = sources.spread(self._spark, splits).mapInArrow(
-            EmitActivity(plan), EMITTED_ACTIVITY.struct
-        )
-        return frame
-
-    def requests(self) -> DataFrame:
-        """Return EMITTED_REQUESTS."""
-        return sources.emit_requests(
-            self._spark,
-            self._found.splits,
-            time_zone=self._time_zone,
-            default_partitions=self._default_partitions,
-        )
-
-    def inputs(self) -> Sequence[Input]:
-        """Return the files that were read."""
-        return self._found.inputs
-
-
-class Directory:
-    """
-    Growing directories and files.
-
-    Args:
-        paths: directories, patterns, files.
-        files_per_round: at most.
-        time_zone: of logs that print none.
-        broker_id: of all logs; None = unknown.
-        broker_id_pattern: regex on a log's path whose first group is the broker's id.
-        default_partitions: the cluster's ``num.partitions``.
-
-    Raises:
-        ConfigError: a path isn't there, or isn't local.
-    """
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        files_per_round: int = FILES_PER_BATCH,
-        time_zone: str = "UTC",
-        broker_id: int | None = None,
-        broker_id_pattern: str | None = None,
-        default_partitions: int = 1,
-    ) -> None:
-        self._paths = Paths(paths)
-        self._default_partitions = default_partitions
-        self._time_zone = time_zone
-        self._rolled = RolledFiles(
-            broker_id=broker_id,
-            broker_id_pattern=broker_id_pattern,
-            files_per_round=files_per_round,
-        )
-
-    def start(
-        self,
-        spark: SparkSession,
-        parts: Parts,
-        after: Callable[[int], None],
-        *,
-        once: bool,
-        every_s: float,
-    ) -> Query:
-        """Start reading what is new of the files, round by round."""
-
-        def round_of(found: FilesOfRound) -> Round:
-            return _RoundOfFiles(spark, found, self._time_zone, self._default_partitions)
-
-        rounds = Rounds(
-            spark, self._paths, self._rolled, round_of, parts, after, once=once, every_s=every_s
-        )
-        rounds.start()
-        return rounds
 
 
 class Parts:
@@ -218,20 +82,20 @@ class Parts:
     def write(self, taken: Round, number: int) -> None:
         """Read and write what a batch brought; again after a kill, over what was begun."""
         self._remove_joined(number)
-        frames: dict[str, DataFrame] = {}
+        made: dict[str, DataFrame] = {}
         held: list[DataFrame] = []
         if ACTIVITY.name in self._names:
             emitted = _hold(taken.activity(connections=CONNECTIONS.name in self._names), held)
             for name, kind in ((ACTIVITY.name, "activity"), (CONNECTIONS.name, "connection")):
                 if name in self._names:
-                    frames[name] = sources.only(emitted, kind, _TABLES[name])
+                    made[name] = frames.only(emitted, kind, _TABLES[name])
         if REQUESTS.name in self._names:
             requests = _hold(taken.requests(), held)
-            frames[REQUESTS.name] = REQUESTS.select(requests.where("kind in ('request', 'bound')"))
-        frames[INPUTS.name] = self._spark.createDataFrame(list(taken.inputs()), INPUTS.struct)
-        frames[schema.BAD_LINES.name] = sources.only(held[0], "bad", schema.BAD_LINES)
+            made[REQUESTS.name] = REQUESTS.select(requests.where("kind in ('request', 'bound')"))
+        made[INPUTS.name] = self._spark.createDataFrame(list(taken.inputs()), INPUTS.struct)
+        made[schema.BAD_LINES.name] = frames.only(held[0], "bad", schema.BAD_LINES)
         for name in self._names:
-            rows = frames[name]
+            rows = made[name]
             if name != REQUESTS.name:
                 rows = _distinct(name, rows).coalesce(1)
             self._write(rows, self._path(name, 0, number))
@@ -268,7 +132,7 @@ class Parts:
             return self._spark.createDataFrame([], _TABLES[name].struct)
         return self._read(name, self._paths(name, upto))
 
-    def splits(self, upto: int) -> list[Split]:
+    def pieces(self, upto: int) -> list[FilePiece]:
         """
         Return the pieces of all requests written, for whatever reads tables ``requests``.
 
@@ -277,7 +141,7 @@ class Parts:
         """
         paths = self._paths(REQUESTS.name, upto) if upto >= 0 else []
         return [
-            Split(path, group, group + 1, "requests")
+            FilePiece(path, group, group + 1, "requests")
             for folder in paths
             for path, groups, _ in self._files(folder)
             for group in range(groups)
@@ -371,39 +235,28 @@ def cover(count: int) -> list[tuple[int, int]]:
     return out[::-1]
 
 
-def start_stream(
-    stream: DataFrame,
-    remember: Callable[[Iterable[Input]], None],
-    round_of: Callable[[DataFrame], Round],
-    parts: Parts,
-    after: Callable[[int], None],
-    *,
-    once: bool,
-    every_s: float,
-) -> Query:
+@dataclass(frozen=True)
+class Following:
     """
-    Start writing what a stream of Spark's brings, batch by batch.
+    How a growing input is followed.
 
     Args:
-        stream: the stream.
-        remember: takes what earlier rounds said is to be remembered.
-        round_of: makes a round of a batch.
-        parts: where to.
+        spark: the session.
+        parts: where what comes is written, batch by batch.
         after: called with the batch's number when its parts are there, before it is committed.
         once: take what is there now, then end.
         every_s: seconds between batches.
     """
-    begun: list[int] = []
 
-    def write(batch: DataFrame, number: int) -> None:
-        if not begun:  # what an earlier process read; the batch that it was killed in doesn't count
-            rows = parts.read(INPUTS.name, number - 1).collect()
-            remember(Input(*row) for row in rows)
-        begun.append(number)
-        parts.write(round_of(batch), number)
-        after(number)
+    spark: SparkSession
+    parts: Parts
+    after: Callable[[int], None]
+    once: bool
+    every_s: float
 
-    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", parts.checkpoint)
-    if once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_s} seconds").start()
+
+class Source(Protocol):
+    """Where rounds come from."""
+
+    def start(self, to: Following) -> Query:
+        """Start writing what comes, batch by batch."""

@@ -1,7 +1,7 @@
 """
 Make ready what later runs only load: bytecode, the scan's machine code, an archive of Java classes.
 
-    python -m headgate.pipeline.workers.warm
+    python -m headgate.pipeline.warm
 
 Half a minute, once; quick where both are there.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.pipeline import class_data
-from headgate.pipeline.workers import reading
+from headgate.pipeline.workers import log_reader as reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def main() -> int:
     from headgate.embedded.java import spark_env
 
     # Spark's workers are to find it also where Python is told not to write it by itself.
-    compileall.compile_dir(Path(__file__).parents[2], quiet=2)
+    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     reading.preload()
     os.environ.update(spark_env())
     path = class_data.archive()
@@ -73,22 +73,22 @@ def _write_archive(path: Path) -> None:
 
 def _small_job(spark: SparkSession, folder: str) -> None:
     """Do in small what the commands do."""
-    from headgate.pipeline import frames as sources
-    from headgate.pipeline import schema
+    from headgate.pipeline import frames, schema
     from headgate.pipeline.answers import usage
     from headgate.pipeline.bundled import bundled_log, bundled_quotas
     from headgate.pipeline.quotas import load
-    from headgate.pipeline.sources.pieces import cut, find_files
+    from headgate.pipeline.sources.files import find_files
+    from headgate.pipeline.sources.pieces import pieces_of
 
-    splits = cut(find_files([str(bundled_log())]))
-    emitted = sources.emit_activity(spark, splits).persist()
-    activity = sources.sums_of(emitted)
+    pieces = pieces_of(find_files([str(bundled_log())]))
+    emitted = frames.emit_activity(spark, pieces).persist()
+    activity = frames.sums_of(emitted)
     used = activity.transform(usage.usage(load(str(bundled_quotas()))))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")
     table.transform(usage.rollup(usage.HOUR_MS)).write.parquet(f"{folder}/hour")
     table.groupBy("quota_id").sum("bytes").orderBy("quota_id").limit(20).collect()
-    sources.only(emitted, "bad", schema.BAD_LINES).write.parquet(f"{folder}/bad")
+    frames.only(emitted, "bad", schema.BAD_LINES).write.parquet(f"{folder}/bad")
 
 
 if __name__ == "__main__":

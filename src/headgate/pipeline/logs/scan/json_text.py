@@ -21,8 +21,6 @@ from numba.extending import intrinsic
 
 from headgate.kernel.compiled import compiled
 
-# What chunks.PADDING promises.
-PADDING: Final = 64
 _WIDTH: Final = 32
 _MOST_NESTED: Final = 60
 

@@ -1,0 +1,158 @@
+"""
+What workers hand over: tables of rows of several kinds, and how rows become Arrow batches.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Final
+
+from headgate.pipeline import schema
+from headgate.pipeline.table import Column, Table, make_table
+
+LINE_CHARS: Final = 2000
+
+# Columns that every kind of row may carry beside its own.
+_EXTRA = (
+    Column("kind", "string", "request, bound, activity, connection, bad or stat"),
+    Column("offset", "long", "bad: byte offset"),
+    Column("reason", "string", "bad: why"),
+    Column("line", "string", "bad: its beginning"),
+    Column("lines", "long", "stat: lines read"),
+    Column("input_bytes", "long", "stat: bytes read, uncompressed"),
+)
+
+# What a journal says of its own quota, for an identical replay; null from logs.
+JOURNAL: Final = (
+    Column("own_user", "string", "user tag of the quota-id it was charged to, raw"),
+    Column("own_client_id", "string", "client-id tag, raw"),
+    Column("own_quota", "double", "limit in force, infinite = none"),
+    Column("op", "int", "what was done to the sensor: headgate.kernel's OP_ numbers"),
+    Column("num_samples", "int", "quota.window.num"),
+    Column("window_ms", "int", "quota.window.size.seconds x 1000"),
+    Column("rule", "string", "how the sensor decides: headgate.usage's RULES"),
+    Column("max_throttle_ms", "long", "cap of one decision; null = the type's own"),
+    Column("start_ms", "long", "when the sensors began; expiry counts from it"),
+    Column("asked", "double", "what the sensor is fed with, where it isn't the amount"),
+)
+
+EMITTED_REQUESTS: Final = make_table(
+    "emitted_requests",
+    "One row per request, move of a limit, bad line, or piece read (`kind` tells).",
+    *schema.REQUESTS.columns,
+    *JOURNAL,
+    *_EXTRA,
+)
+
+ACTIVITY: Final = make_table(
+    "activity",
+    "One row per (broker_id, listener, principal, client_id, quota_type, is_charged, second_ms, "
+    "and a journal's own quota_id); what all answers by second are made of.",
+    ("broker_id", "int", "broker"),
+    ("listener", "string", "listener name"),
+    ("principal", "string", "name part of the principal, raw"),
+    ("client_id", "string", "client-id, raw"),
+    ("quota_type", "string", "quota type the requests are charged to"),
+    ("is_charged", "bool", "counts against a client quota"),
+    ("second_ms", "long", "start of the second, epoch ms"),
+    ("requests", "long", "requests"),
+    ("bytes", "long", "bytes charged"),
+    ("bytes_estimated", "long", "of these, not exact"),
+    ("amount", "double", "charged in the quota's own unit (not for request_percentage)"),
+    ("handler_ns", "long", "handler thread time, ns"),
+    ("request_ns", "long", "thread time charged to the request quota, ns"),
+    ("throttle_time_ms", "long", "throttle time told, ms"),
+    ("throttled_requests", "long", "requests told a throttle time > 0"),
+    ("max_throttle_time_ms", "long", "largest throttle time told, ms"),
+    ("producer_ids", "long", "new producer ids"),
+    ("quota_id", "string", "a journal's own; null from logs"),
+    ("quota_user", "string", "a journal's own"),
+    ("quota_client_id", "string", "a journal's own"),
+    ("quota", "double", "a journal's own limit; null from logs, and where unlimited"),
+)
+
+EMITTED_ACTIVITY: Final = make_table(
+    "emitted_activity",
+    "One row per activity (or `packed` many), first sight of a connection, bad line, piece read.",
+    *ACTIVITY.columns,
+    ("connection", "string", "connection: its id"),
+    ("client_ip", "string", "connection: peer address"),
+    ("first_ms", "double", "connection: first request seen, epoch ms"),
+    ("file", "string", "bad, stat: file"),
+    ("part", "int", "packed: part of the answer"),
+    ("packed", "binary", "packed: sums as ``blobs`` packs them"),
+    *_EXTRA,
+)
+
+
+_CONNECTION: Final = re.compile(r".*?:\d+-(.*):\d+(?:-\d+){1,2}")
+
+
+@functools.lru_cache(maxsize=65536)
+def client_ip(connection: str) -> str:
+    """
+    Return the peer's address of a connection id, "" if it has none.
+
+    ``localIP:port-remoteIP:port-processor-index`` (3.8 and older without the processor); an IPv6
+    address holds colons, and a dash only in its interface's name (``%br-7``).
+    """
+    found = _CONNECTION.fullmatch(connection)
+    return found[1].strip("[]").partition("%")[0] if found else ""
+
+
+class Columns:
+    """Rows under way to Arrow: a list per column of one table; absent columns become null."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, **values: Any) -> None:
+        """Add a row."""
+        self._rows.append(values)
+
+    def take(self) -> Any:
+        """Return what was added as one Arrow batch, and start anew."""
+        import pyarrow as pa
+
+        arrays = [
+            pa.array([row.get(field.name) for row in self._rows], field.type)
+            for field in self._table.arrow
+        ]
+        self._rows = []
+        return pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow)
+
+    def add_bad(self, file: str, offset: int, reason: str, line: bytes) -> None:
+        """Add a line that couldn't be read."""
+        text = line[: LINE_CHARS * 4].decode("utf-8", "replace")[:LINE_CHARS]
+        self.add(kind="bad", file=file, offset=offset, reason=reason, line=text)
+
+    def add_stat(self, file: str, lines: int, input_bytes: int) -> None:
+        """Add how much was read of a file."""
+        self.add(kind="stat", file=file, lines=lines, input_bytes=input_bytes)
+
+
+def activity_batch(kind: str, n: int, columns: dict[str, Any]) -> Any:
+    """Return columns of one kind as a batch of EMITTED_ACTIVITY."""
+    import pyarrow as pa
+
+    table = EMITTED_ACTIVITY.arrow
+    columns["kind"] = [kind] * n
+    arrays = [
+        as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type)
+        for f in table
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=table)
+
+
+def as_array(values: Any, kind: Any) -> Any:
+    """Return a list, or an Arrow array of another type, as an Arrow array of a type."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array):
+        return values if values.type == kind else values.cast(kind)
+    return pa.array(values, kind)

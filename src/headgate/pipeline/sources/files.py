@@ -1,0 +1,81 @@
+"""
+Find the files behind ``--requests``, on whatever file system they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from headgate.errors import ConfigError
+
+
+def filesystem(path: str) -> tuple[Any, str]:
+    """Return (pyarrow filesystem, path on it) of a local path or a URI."""
+    from pyarrow import fs
+
+    if "://" in path:
+        # What Hadoop calls s3a is s3 to everybody else.
+        found: tuple[Any, str] = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
+        return found
+    return fs.LocalFileSystem(), str(Path(path).absolute())
+
+
+def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
+    """
+    List the files under ``paths``, each once, with their sizes in bytes, in order of name.
+
+    Directories are walked; hidden files, ``_SUCCESS`` and the like are left out, and a pattern
+    with ``*`` is expanded for local paths. A file that only links lead to has the first one's name.
+
+    Raises:
+        ConfigError: for each path that doesn't exist or holds no file, all at once.
+    """
+    from pyarrow import fs
+
+    found: dict[str, tuple[str, int]] = {}
+    wrong: list[str] = []
+    for given in paths:
+        expanded = [given]
+        if "://" not in given and any(c in given for c in "*?["):
+            anchor = Path(given).anchor or "."
+            relative = given[len(anchor) :] if Path(given).anchor else given
+            expanded = sorted(str(p) for p in Path(anchor).glob(relative)) or [given]
+        for path in expanded:
+            try:
+                system, inner = filesystem(path)
+                info = system.get_file_info(inner)
+                if info.type == fs.FileType.NotFound:
+                    what = "file or directory"
+                    if any(c in path for c in "*?["):
+                        what = "file: nothing matches the pattern"
+                    wrong.append(f"--requests {path}: there is no such {what}")
+                    continue
+                infos = [info]
+                if info.type == fs.FileType.Directory:
+                    infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
+            except (OSError, ValueError) as exc:
+                known = "; give a path, file://, s3://, gs:// or hdfs://"
+                unknown = isinstance(exc, ValueError) and "Unrecognized" in str(exc)
+                wrong.append(f"--requests {path}: {exc}{known if unknown else ''}")
+                continue
+            scheme = path.partition("://")[0] + "://" if "://" in path else ""
+            files = [i for i in infos if i.is_file and not _hidden(i.path, inner)]
+            if not files:
+                wrong.append(f"--requests {path}: holds no file; give where logs or journals are")
+            for i in files:
+                name = real = scheme + i.path
+                if scheme in ("", "file://"):
+                    name, real = os.path.normpath(i.path), str(Path(i.path).resolve())
+                if real not in found or name == real:
+                    found[real] = name, int(i.size)
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return sorted(found.values())
+
+
+def _hidden(path: str, root: str) -> bool:
+    inside = path[len(root) :] if path != root else path.rsplit("/", 1)[-1]
+    return any(part.startswith((".", "_")) for part in inside.split("/"))

@@ -1,0 +1,95 @@
+"""
+Say what a table is: a name, a grain, and columns with their types, units and meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+# Our type name -> (Spark class, Arrow factory): the few types our tables need.
+_TYPES: Final[dict[str, tuple[str, str]]] = {
+    "string": ("StringType", "string"),
+    "bool": ("BooleanType", "bool_"),
+    "int": ("IntegerType", "int32"),
+    "long": ("LongType", "int64"),
+    "double": ("DoubleType", "float64"),
+    "binary": ("BinaryType", "binary"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, one of our type names, and what it means with its unit."""
+
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """
+    One table.
+
+    ``struct`` is the Spark schema, ``arrow`` the Arrow one (for workers and for readers without
+    Spark), ``markdown()`` the reference page's section.
+
+    Args:
+        name: of the table, and of its directory.
+        grain: what a row is, in a sentence.
+        columns: in order.
+    """
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def struct(self) -> StructType:
+        """Spark schema; every column nullable, its doc as the field's comment."""
+        from pyspark.sql import types
+
+        return types.StructType(
+            [
+                types.StructField(
+                    c.name, getattr(types, _TYPES[c.type][0])(), True, {"comment": c.doc}
+                )
+                for c in self.columns
+            ]
+        )
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the same columns."""
+        import pyarrow as pa
+
+        return pa.schema([(c.name, getattr(pa, _TYPES[c.type][1])()) for c in self.columns])
+
+    def markdown(self) -> str:
+        """Return the section of docs/reference/pipeline.md that describes this table."""
+        rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
+        head = [f"### `{self.name}`", "", self.grain, "", "| column | type | meaning |"]
+        return "\n".join([*head, "|---|---|---|", *rows, ""])
+
+    def select(self, frame: Any) -> Any:
+        """Return ``frame`` with exactly this table's columns, in order and in type."""
+        from pyspark.sql import functions as F
+
+        spark = {f.name: f.dataType for f in self.struct.fields}
+        return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
+
+
+def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str]) -> Table:
+    """Return a table; a column may be given as (name, type, meaning)."""
+    return Table(name, grain, tuple(c if isinstance(c, Column) else Column(*c) for c in columns))

@@ -1,0 +1,188 @@
+"""
+Read a topic's messages in Spark's Python workers: log lines, or batches of a usage journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, Columns, client_ip
+from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.line_sums import Sums
+from headgate.pipeline.logs.time_stamps import sniff_nanos, zone_of
+from headgate.pipeline.sources.journal import requests_of_events, starts_in, sums_of_events
+from headgate.pipeline.table import make_table
+
+# An Arrow IPC stream begins with its continuation mark; no log line does.
+_ARROW: Final = b"\xff\xff\xff\xff"
+# A line's number within its message, in the low bits of what it is ordered by.
+_LINE_BITS: Final = 20
+
+STARTS: Final = make_table(
+    "starts",
+    "One row per start event of a journal.",
+    ("worker_id", "string", "whose journal it is"),
+    ("broker_id", "int", "broker"),
+    ("seq", "long", "the event's number"),
+    ("t_ms", "long", "when it was, epoch ms"),
+)
+
+
+class Start(NamedTuple):
+    """A row of STARTS."""
+
+    worker_id: str
+    broker_id: int
+    seq: int
+    t_ms: int
+
+
+@dataclass(frozen=True)
+class LineOptions:
+    """
+    How log lines in messages are read.
+
+    Args:
+        time_zone: of lines that print none.
+        broker_id: that wrote them; None = unknown.
+        default_partitions: the cluster's ``num.partitions``.
+    """
+
+    time_zone: str = "UTC"
+    broker_id: int | None = None
+    default_partitions: int = 1
+
+
+class _Message(NamedTuple):
+    """A message: where it's from, and a journal's bytes or the rows of its lines, by number."""
+
+    where: str
+    offset: int
+    journal: bytes | None
+    rows: list[tuple[int, LogRow]]
+
+
+class _MessageReader:
+    """Takes messages apart; a partition's lines are read by the same parser."""
+
+    def __init__(self, lines: LineOptions) -> None:
+        self._lines = lines
+        self._zone = zone_of(lines.time_zone)
+        self._parsers: dict[str, LineParser] = {}
+
+    def read(self, batch: Any, bad: Columns) -> Iterator[_Message]:
+        """Yield the messages of a batch (topic, partition, offset, value); ``bad`` gets lines."""
+        for topic, partition, offset, value in zip(
+            *(batch.column(i).to_pylist() for i in range(4)), strict=True
+        ):
+            where = f"{topic}-{partition}"
+            if value is None:
+                continue
+            if value.startswith(_ARROW):
+                yield _Message(where, offset, value, [])
+            else:
+                yield _Message(where, offset, None, list(self._rows(where, offset, value, bad)))
+
+    def _rows(
+        self, where: str, offset: int, value: bytes, bad: Columns
+    ) -> Iterator[tuple[int, LogRow]]:
+        parser = self._parsers.get(where)
+        if parser is None:
+            parser = self._parsers[where] = LineParser(
+                self._zone,
+                nanos=sniff_nanos(value[:65536]),
+                default_partitions=self._lines.default_partitions,
+            )
+        for number, line in enumerate(value.split(b"\n")):
+            try:
+                row = parser.parse(line)
+            except BadLine as exc:
+                bad.add_bad(where, offset, str(exc), line)
+                continue
+            if row is not None:
+                yield number, row
+
+
+@dataclass(frozen=True)
+class ActivityOfMessages:
+    """Sum messages up: a topic's messages in, EMITTED_ACTIVITY out. A ``mapInArrow`` function."""
+
+    lines: LineOptions = LineOptions()
+    connections: bool = False
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read log lines, or a journal's batches, from message values."""
+        reader = _MessageReader(self.lines)
+        sums = Sums(connections=self.connections)
+        for batch in batches:
+            side = Columns(EMITTED_ACTIVITY)
+            for message in reader.read(batch, side):
+                if message.journal is not None:
+                    yield from sums_of_events(
+                        message.journal, message.where, connections=self.connections
+                    )
+                for _, row in message.rows:
+                    sums.add(self.lines.broker_id, row)
+            yield from sums.take()
+            if len(side):
+                yield side.take()
+
+
+@dataclass(frozen=True)
+class RequestsOfMessages:
+    """
+    Hand over a row per request: a topic's messages in, EMITTED_REQUESTS out.
+
+    A ``mapInArrow`` function.
+
+    Args:
+        lines: how log lines are read.
+        starts: journals' start events, these messages' too.
+    """
+
+    lines: LineOptions = LineOptions()
+    starts: tuple[Start, ...] = ()
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read log lines, or a journal's batches, from message values."""
+        reader = _MessageReader(self.lines)
+        constant = {"kind": "request", "broker_id": self.lines.broker_id}
+        constant |= {"source": "log", "is_request": True}
+        for batch in batches:
+            rows = Columns(EMITTED_REQUESTS)
+            for message in reader.read(batch, rows):
+                if message.journal is not None:
+                    yield from requests_of_events(message.journal, message.where, self._before)
+                for number, row in message.rows:
+                    # Lines of a message stay in order.
+                    at = {"file": message.where, "seq": (message.offset << _LINE_BITS) + number}
+                    ip = client_ip(row.connection)
+                    rows.add(**row._asdict(), **constant, **at, client_ip=ip)
+            if len(rows):
+                yield rows.take()
+
+    def _before(self, worker: str, seq: int) -> dict[int, tuple[int, int]]:
+        """Return broker -> (seq, epoch ms) of the start events of a worker before a number."""
+        mine = sorted((s, b, t) for w, b, s, t in self.starts if w == worker and s < seq)
+        return {broker: (start, t_ms) for start, broker, t_ms in mine}
+
+
+@dataclass(frozen=True)
+class StartsOfMessages:
+    """Find start events in messages: a topic's messages in, STARTS out. For ``mapInArrow``."""
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Read the journals' batches among message values."""
+        import pyarrow as pa
+
+        for batch in batches:
+            values = batch.column("value").to_pylist()
+            found = [
+                dict(zip(STARTS.names, start, strict=True))
+                for value in values
+                if value is not None and value.startswith(_ARROW)
+                for start in starts_in(value)
+            ]
+            yield pa.RecordBatch.from_pylist(found, schema=STARTS.arrow)
