@@ -28,7 +28,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 @functools.cache
 def _state(room: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the name, time and size of each source whose code or constants a room compiles."""
-    sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("sizes.py")}
+    sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("charged_bytes.py")}
     # Of modules inside an archive, none is a file; Numba's own look at the archive has to do.
     stats = [(source.name, source.stat()) for source in sorted(sources) if source.is_file()]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.pipeline import class_data
-from headgate.pipeline.workers import log_reader as reading
+from headgate.pipeline.workers import log_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def main() -> int:
 
     # Spark's workers are to find it also where Python is told not to write it by itself.
     compileall.compile_dir(Path(__file__).parents[1], quiet=2)
-    reading.preload()
+    log_reader.preload()
     os.environ.update(spark_env())
     path = class_data.archive()
     if path is not None and not path.is_file() and not _refused(path).is_file():

@@ -35,10 +35,11 @@ def preload() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401 - for its imports
 
-    from headgate.pipeline.workers import log_reader as reading
+    import headgate.pipeline.workers.emit  # noqa: F401 - for its imports
+    from headgate.pipeline.workers import log_reader
 
     pa.array([0])  # imports pandas
-    reading.preload()
+    log_reader.preload()
     gc.freeze()  # workers collect after each task; what's here stays
 
 
