@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.pipeline.emitted import ACTIVITY, EMITTED_ACTIVITY, EMITTED_REQUESTS
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import Table
-from headgate.pipeline.workers import activity_blobs as blobs
+from headgate.pipeline.workers import activity_blobs
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
 
@@ -94,14 +94,16 @@ def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> Data
     Args:
         emitted: EMITTED_ACTIVITY.
         columns: what is wanted of ACTIVITY, ``second_ms`` in any case; those that are among
-            ``blobs.KEYS`` are summed by.
+            ``activity_blobs.KEYS`` are summed by.
     """
     from pyspark.sql import functions as F
 
     packed = emitted.where(F.col("kind") == "packed").select("part", "packed")
     moved = packed.repartition("part")
     names = ("second_ms", *columns)
-    frame: DataFrame = moved.mapInArrow(blobs.Unpack(names), blobs.some_of(names).struct)
+    frame: DataFrame = moved.mapInArrow(
+        activity_blobs.Unpack(names), activity_blobs.some_of(names).struct
+    )
     return frame
 
 

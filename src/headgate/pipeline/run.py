@@ -23,7 +23,7 @@ from rich.progress import (
 
 from headgate.pipeline import schema
 from headgate.pipeline.table import Table
-from headgate.pipeline.tables import worker_files as parts
+from headgate.pipeline.tables import worker_files
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
@@ -125,7 +125,7 @@ class Run:
         words: str | None = None,
     ) -> None:
         """
-        Write a table that workers make, by themselves where they can (``parts``).
+        Write a table that workers make, by themselves where they can (``worker_files``).
 
         Args:
             frame: what the function gets.
@@ -134,11 +134,11 @@ class Run:
             words: what the progress bar says.
         """
         path = self.path(table.name)
-        if self.format != "parquet" or not parts.can_write(frame, path):
+        if self.format != "parquet" or not worker_files.can_write(frame, path):
             self.write(frame.mapInArrow(make, table.struct), table, words=words)
             return
         with self.watch(words or f"writing {table.name}"):
-            parts.write(frame, make, table, path)
+            worker_files.write(frame, make, table, path)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table written before."""

@@ -250,7 +250,7 @@ class _Tables:
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
-    from headgate.pipeline.growing import parts as streaming
+    from headgate.pipeline.growing.parts import Following, Parts
     from headgate.pipeline.logs.time_stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
@@ -278,7 +278,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     run = start(answer.command, arguments, console, {})
     run.console = Console(quiet=True)  # a line per round is enough
     root = run.path(f"_stream/{answer.command}")
-    parts = streaming.Parts(run.spark, root, answer.kept)
+    parts = Parts(run.spark, root, answer.kept)
     tables = _Tables(Opened(run, [], quotas, arguments), answer, parts)
 
     def after(number: int) -> None:
@@ -289,7 +289,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
             console.print(f"round {number}: tables are made, in {took:.1f} s", highlight=False)
 
     once = not arguments.follow
-    query = source.start(streaming.Following(run.spark, parts, after, once, arguments.every))
+    query = source.start(Following(run.spark, parts, after, once, arguments.every))
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headgate.pipeline.logs import charged_bytes as sizes
+from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.json_layouts import MARK, START, BadLine, other_line, unwrap, why
 from headgate.pipeline.logs.line_json import (
     DECODERS,
@@ -205,8 +205,8 @@ class LineParser:
                 names += topic.name or ""
                 if None in records:
                     told = told and all(p.is_sized for p in topic.partitionData)
-            bytes_ = sizes.produce_bytes(version, client, request.transactionalId, topics)
-            exact = version <= sizes.NEWEST_PRODUCE and told and not _lacks(names)
+            bytes_ = charged_bytes.produce_bytes(version, client, request.transactionalId, topics)
+            exact = version <= charged_bytes.NEWEST_PRODUCE and told and not _lacks(names)
             quota_type, amount = PRODUCE, float(bytes_)
             if _is_refused(line.response):
                 quota_type, amount = REQUEST, line.localTimeMs / 10.0
@@ -294,7 +294,7 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
         return 0, False, replica >= 0  # the connection closed: nothing was answered
     if line.throttleTimeMs > 0 and not response.responses:
         return 0, False, replica >= 0  # charged and taken back, and its size isn't logged
-    bytes_ = sizes.fetch_bytes(
+    bytes_ = charged_bytes.fetch_bytes(
         version,
         [
             (
@@ -305,7 +305,7 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
                         None if p.abortedTransactions is None else len(p.abortedTransactions),
                         1
                         if p.divergingEpoch is p.currentLeader is p.snapshotId is msgspec.UNSET
-                        else sizes.fetch_tag_bytes(
+                        else charged_bytes.fetch_tag_bytes(
                             p.divergingEpoch is not msgspec.UNSET,
                             p.currentLeader is not msgspec.UNSET,
                             p.snapshotId is not msgspec.UNSET,
@@ -318,7 +318,7 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
         ],
     )
     exact = (
-        sizes.OLDEST_EXACT_FETCH <= version <= sizes.NEWEST_FETCH
+        charged_bytes.OLDEST_EXACT_FETCH <= version <= charged_bytes.NEWEST_FETCH
         and line.throttleTimeMs == 0
         and line.messageConversionsTime == 0.0
         and not any("?" in (t.topic or "") for t in response.responses)
@@ -327,12 +327,12 @@ def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:
     return bytes_, exact, replica >= 0
 
 
-_UNSENT: Final = (sizes.UNSUPPORTED_VERSION, sizes.UNSUPPORTED_COMPRESSION)
+_UNSENT: Final = (charged_bytes.UNSUPPORTED_VERSION, charged_bytes.UNSUPPORTED_COMPRESSION)
 
 
 def _is_whole(partition: FetchPartition, version: int) -> bool:
     """Say whether what was sent of a partition, and so logged, is what was charged."""
-    unsent = version < sizes.UNSENT_BELOW and partition.errorCode in _UNSENT
+    unsent = version < charged_bytes.UNSENT_BELOW and partition.errorCode in _UNSENT
     return partition.is_sized and not unsent
 
 
@@ -348,7 +348,7 @@ def _share_fetch(line: ShareLine, version: int) -> tuple[int, bool]:
         return 0, False  # not answered; or charged and taken back, and its size isn't logged
     if response.errorCode:
         return 0, True  # refused before anything was fetched
-    topics, exact = [], version in sizes.EXACT_SHARE
+    topics, exact = [], version in charged_bytes.EXACT_SHARE
     for topic in response.responses:
         fetched = [
             p for p in topic.partitions if p.recordsSizeInBytes is not None or p.acquiredRecords
@@ -358,7 +358,7 @@ def _share_fetch(line: ShareLine, version: int) -> tuple[int, bool]:
         )
         if fetched:
             topics.append([(p.recordsSizeInBytes, len(p.acquiredRecords or ())) for p in fetched])
-    return sizes.share_fetch_bytes(version, topics), exact
+    return charged_bytes.share_fetch_bytes(version, topics), exact
 
 
 def _lacks(names: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs import charged_bytes as sizes
+from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -43,9 +43,9 @@ _RESPONSES: Final = words(b"responses")
 _PARTITIONS: Final = words(b"partitions")
 _TOPIC: Final = word(b'topic":\0')
 _SEVEN: Final = word(b"\xff\xff\xff\xff\xff\xff\xff\0")
-_TAG_DIVERGING: Final = sizes.fetch_tag_bytes(True, False, False) - 1
-_TAG_LEADER: Final = sizes.fetch_tag_bytes(False, True, False) - 1
-_TAG_SNAPSHOT: Final = sizes.fetch_tag_bytes(False, False, True) - 1
+_TAG_DIVERGING: Final = charged_bytes.fetch_tag_bytes(True, False, False) - 1
+_TAG_LEADER: Final = charged_bytes.fetch_tag_bytes(False, True, False) - 1
+_TAG_SNAPSHOT: Final = charged_bytes.fetch_tag_bytes(False, False, True) - 1
 
 
 @compiled
@@ -166,8 +166,9 @@ def _fetch_partition(base, at, version):
         elif length == 9 and is_key(base, key, length, _ERROR):
             bit = 32
             at, error = read_int(base, at)
-            if version < sizes.UNSENT_BELOW and (
-                error == sizes.UNSUPPORTED_VERSION or error == sizes.UNSUPPORTED_COMPRESSION
+            if version < charged_bytes.UNSENT_BELOW and (
+                error == charged_bytes.UNSUPPORTED_VERSION
+                or error == charged_bytes.UNSUPPORTED_COMPRESSION
             ):
                 return -1, 0  # what was charged isn't what was sent
         else:

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs import charged_bytes as sizes
+from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan.columns import (
     BYTES,
     CLIENT_NAME,
@@ -228,7 +228,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
         if not seen & _SEEN_REQUEST:
             return REFUSED
         bytes_ += (10 if version <= 8 else 11) + _length(names, ints[CLIENT_NAME, n])
-        exact = version <= sizes.NEWEST_PRODUCE
+        exact = version <= charged_bytes.NEWEST_PRODUCE
     elif kind == FETCH:
         if seen & 3 != 3:
             return REFUSED
@@ -237,7 +237,7 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
             bytes_ = 0  # nothing answered; or charged and taken back, and its size isn't logged
             exact = False
         else:
-            known = sizes.OLDEST_EXACT_FETCH <= version <= sizes.NEWEST_FETCH
+            known = charged_bytes.OLDEST_EXACT_FETCH <= version <= charged_bytes.NEWEST_FETCH
             exact = known and ints[THROTTLE, n] == 0
     elif kind == MUTATION:
         if seen & 3 != 3:
