@@ -22,7 +22,11 @@ BYTES: Final = 11  # a mutation's partitions
 EXACT: Final = 12
 FOLLOWER: Final = 13
 THROTTLE: Final = 14
-INTS: Final = 15
+# While a line is read: topics that a change, or a fetch, names, and what its answer told.
+ASKED_TOPICS: Final = 15
+ANSWERED_TOPICS: Final = 16
+TOLD_INSIDE: Final = 17
+INTS: Final = 18
 # Columns of doubles.
 FRACTION: Final = 0
 LOCAL: Final = 1

@@ -1,7 +1,7 @@
 """
 Read what a fetch was charged, and whether a replica sent it, straight from its JSON bytes.
 
-Compiled; as ``scan.produce``, by the formulas of ``sizes.fetch_bytes``.
+Compiled; as ``scan.produce``, by the formulas of ``charged_bytes.fetch_bytes``.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs import charged_bytes
+from headgate.pipeline.logs.charged_bytes import (
+    UNSENT_BELOW,
+    UNSUPPORTED_COMPRESSION,
+    UNSUPPORTED_VERSION,
+    fetch_tag_bytes,
+)
 from headgate.pipeline.logs.scan.json_text import (
-    CLOSE,
-    CLOSE_LIST,
-    COMMA,
-    OPEN,
-    OPEN_LIST,
-    byte_at,
+    inlined,
     is_key,
     is_long_key,
     is_null,
@@ -27,7 +27,16 @@ from headgate.pipeline.logs.scan.json_text import (
     word_at,
     words,
 )
-from headgate.pipeline.logs.scan.produce import is_size, key_end, read_size, read_text, varint
+from headgate.pipeline.logs.scan.produce import is_size
+from headgate.pipeline.logs.scan.walk import (
+    count_elements,
+    read_size,
+    read_text,
+    topic_frame,
+    varint,
+    walk_list,
+    walk_object,
+)
 
 _REPLICA_ID: Final = words(b"replicaId")
 _STATE: Final = words(b"replicaState")
@@ -43,270 +52,154 @@ _RESPONSES: Final = words(b"responses")
 _PARTITIONS: Final = words(b"partitions")
 _TOPIC: Final = word(b'topic":\0')
 _SEVEN: Final = word(b"\xff\xff\xff\xff\xff\xff\xff\0")
-_TAG_DIVERGING: Final = charged_bytes.fetch_tag_bytes(True, False, False) - 1
-_TAG_LEADER: Final = charged_bytes.fetch_tag_bytes(False, True, False) - 1
-_TAG_SNAPSHOT: Final = charged_bytes.fetch_tag_bytes(False, False, True) - 1
+_TAG_DIVERGING: Final = fetch_tag_bytes(True, False, False) - 1
+_TAG_LEADER: Final = fetch_tag_bytes(False, True, False) - 1
+_TAG_SNAPSHOT: Final = fetch_tag_bytes(False, False, True) - 1
 
 
-@compiled
-def _is_replica_id(base, key, end):
-    return end - key == 9 and is_key(base, key, 9, _REPLICA_ID)
+@inlined
+def _replica_key(base, key, length, at, context, replica):
+    bit = 0
+    if length == 9 and is_key(base, key, 9, _REPLICA_ID):
+        bit = 1
+        at, replica = read_int(base, at)
+    else:
+        at = skip_value(base, at)
+    return at, bit, replica
 
 
 @compiled
 def _replica_state(base, at):
     """Return (position, replica id) of ``replicaState``."""
-    replica, seen = -1, False
-    if byte_at(base, at) != OPEN:
-        return -1, 0
-    if byte_at(base, at + 1) == CLOSE:
-        return at + 2, -1
-    while True:
-        end = key_end(base, at)
-        if end < 0:
-            return -1, 0
-        if _is_replica_id(base, at + 2, end):
-            if seen:
-                return -1, 0
-            seen = True
-            at, replica = read_int(base, end + 2)
+    at, _, replica = walk_object(base, at, _replica_key, 0, -1)
+    return at, replica
+
+
+@inlined
+def _request_key(base, key, length, at, context, state):
+    replica, inner = state
+    bit = 0
+    if length == 9 and is_key(base, key, 9, _REPLICA_ID):
+        bit = 1
+        at, replica = read_int(base, at)
+    elif length == 12 and is_key(base, key, 12, _STATE):
+        if is_null(base, at):
+            bit = 2
+            at += 4
         else:
-            at = skip_value(base, end + 2)
-        if at < 0:
-            return -1, 0
-        c = byte_at(base, at)
-        if c == CLOSE:
-            return at + 1, replica
-        if c != COMMA:
-            return -1, 0
+            bit = 6
+            at, inner = _replica_state(base, at)
+    else:
+        at = skip_value(base, at)
+    return at, bit, (replica, inner)
 
 
 @compiled
 def fetch_request(base, at):
     """Return (position, replica id) of a fetch request; -1 is a consumer's."""
-    replica, inner, seen = -1, -1, 0
-    if byte_at(base, at) != OPEN:
-        return -1, 0
-    if byte_at(base, at + 1) == CLOSE:
-        return at + 2, -1
-    while True:
-        end = key_end(base, at)
-        if end < 0:
-            return -1, 0
-        key = at + 2
-        at = end + 2
-        if _is_replica_id(base, key, end):
-            if seen & 1:
-                return -1, 0
-            seen |= 1
-            at, replica = read_int(base, at)
-        elif end - key == 12 and is_key(base, key, 12, _STATE):
-            if seen & 2:
-                return -1, 0
-            if is_null(base, at):
-                at += 4
-                seen |= 2
-            else:
-                seen |= 6
-                at, inner = _replica_state(base, at)
-        else:
-            at = skip_value(base, at)
-        if at < 0:
-            return -1, 0
-        c = byte_at(base, at)
-        if c == CLOSE:
-            return at + 1, inner if seen & 4 else replica
-        if c != COMMA:
-            return -1, 0
+    at, seen, state = walk_object(base, at, _request_key, 0, (-1, -1))
+    return at, state[1] if seen & 4 else state[0]
+
+
+@inlined
+def _partition_key(base, key, length, at, version, state):
+    size, aborted = state
+    bit = 0
+    if is_size(base, key, length) or (length == 20 and is_long_key(base, key, 20, _SET_SIZE)):
+        bit = 1
+        at, size = read_size(base, at)
+    elif length == 19 and is_long_key(base, key, length, _ABORTED):
+        bit = 2
+        at, aborted = count_elements(base, at)
+    elif length == 9 and is_key(base, key, length, _ERROR):
+        bit = 32
+        at, error = read_int(base, at)
+        if version < UNSENT_BELOW:  # what was charged may not be what was sent
+            if error == UNSUPPORTED_VERSION:
+                at = -1
+            if error == UNSUPPORTED_COMPRESSION:
+                at = -1
+    else:
+        at = skip_value(base, at)
+        if length == 14 and is_key(base, key, length, _DIVERGING):
+            bit = 4
+        elif length == 13 and is_key(base, key, length, _LEADER):
+            bit = 8
+        elif length == 10 and is_key(base, key, length, _SNAPSHOT):
+            bit = 16
+    return at, bit, (size, aborted)
 
 
 @compiled
-def count_elements(base, at):
-    """Return (position, elements) of a list of whatever."""
-    if byte_at(base, at) != OPEN_LIST:
-        return -1, 0
-    if byte_at(base, at + 1) == CLOSE_LIST:
-        return at + 2, 0
-    count = 0
-    while True:
-        at = skip_value(base, at + 1)
-        if at < 0:
-            return -1, 0
-        count += 1
-        c = byte_at(base, at)
-        if c == CLOSE_LIST:
-            return at + 1, count
-        if c != COMMA:
-            return -1, 0
-
-
-@compiled
-def _fetch_partition(base, at, version):
-    """Return (position, bytes) of one partition of an answer."""
-    size, aborted, tags, seen = -1, -1, 1, 0
-    if byte_at(base, at) != OPEN:
-        return -1, 0
-    while True:
-        end = key_end(base, at)
-        if end < 0:
-            return -1, 0
-        key = at + 2
-        at = end + 2
-        length = end - key
-        bit = 0
-        if is_size(base, key, end) or (length == 20 and is_long_key(base, key, 20, _SET_SIZE)):
-            bit = 1
-            at, size = read_size(base, at)
-        elif length == 19 and is_long_key(base, key, length, _ABORTED):
-            bit = 2
-            if is_null(base, at):
-                at += 4
-            else:
-                at, aborted = count_elements(base, at)
-        elif length == 9 and is_key(base, key, length, _ERROR):
-            bit = 32
-            at, error = read_int(base, at)
-            if version < charged_bytes.UNSENT_BELOW and (
-                error == charged_bytes.UNSUPPORTED_VERSION
-                or error == charged_bytes.UNSUPPORTED_COMPRESSION
-            ):
-                return -1, 0  # what was charged isn't what was sent
-        else:
-            at = skip_value(base, at)
-            if length == 14 and is_key(base, key, length, _DIVERGING):
-                bit = 4
-                tags += _TAG_DIVERGING
-            elif length == 13 and is_key(base, key, length, _LEADER):
-                bit = 8
-                tags += _TAG_LEADER
-            elif length == 10 and is_key(base, key, length, _SNAPSHOT):
-                bit = 16
-                tags += _TAG_SNAPSHOT
-        if at < 0 or seen & bit:
-            return -1, 0
-        seen |= bit
-        c = byte_at(base, at)
-        if c == CLOSE:
-            break
-        if c != COMMA:
-            return -1, 0
+def _partition(base, at, version, total):
+    """Add the bytes of one partition of an answer."""
+    at, seen, state = walk_object(base, at, _partition_key, version, (0, -1))
+    size, aborted = state
     if not seen & 1:
-        return -1, 0  # how large the records are isn't told
+        return -1, total  # how large the records are isn't told
     if version <= 11:
-        total = 18 + size
+        total += 18 + size
         if version >= 4:
             total += 12 + 16 * max(aborted, 0)
         if version >= 5:
             total += 8
         if version >= 11:
             total += 4
+        return at, total
+    total += 35 + varint(size + 1) + size
+    total += 1 if aborted < 0 else varint(aborted + 1) + 17 * aborted
+    if seen & 28:
+        total += _TAG_DIVERGING if seen & 4 else 0
+        total += _TAG_LEADER if seen & 8 else 0
+        total += _TAG_SNAPSHOT if seen & 16 else 0
+    return at, total
+
+
+@inlined
+def _topic_key(base, key, length, at, version, state):
+    total, partitions, name = state
+    bit = 0
+    if length == 5 and word_at(base, key) & _SEVEN == _TOPIC:
+        bit = 1
+        at, name = read_text(base, at)
+    elif (length == 10 and is_key(base, key, length, _PARTITIONS)) or (
+        length == 18 and is_long_key(base, key, length, _ANSWERS)
+    ):
+        bit = 2
+        at, partitions, total = walk_list(base, at, _partition, version, total)
     else:
-        total = 34 + tags + (1 if aborted < 0 else varint(aborted + 1) + 17 * aborted)
-        total += varint(size + 1) + size
-    return at + 1, total
+        at = skip_value(base, at)
+    return at, bit, (total, partitions, name)
 
 
 @compiled
-def _fetch_topic(base, at, version):
-    """Return (position, bytes) of one topic of an answer."""
-    total, parts, name = 0, -1, -2
-    if byte_at(base, at) != OPEN:
-        return -1, 0
-    while True:
-        end = key_end(base, at)
-        if end < 0:
-            return -1, 0
-        key = at + 2
-        at = end + 2
-        length = end - key
-        if length == 5 and word_at(base, key) & _SEVEN == _TOPIC:
-            if name != -2:
-                return -1, 0
-            at, name = read_text(base, at)
-        elif (length == 10 and is_key(base, key, length, _PARTITIONS)) or (
-            length == 18 and is_long_key(base, key, length, _ANSWERS)
-        ):
-            if parts >= 0 or byte_at(base, at) != OPEN_LIST:
-                return -1, 0
-            parts = 0
-            if byte_at(base, at + 1) == CLOSE_LIST:
-                at += 2
-            else:
-                while True:
-                    at, size = _fetch_partition(base, at + 1, version)
-                    if at < 0:
-                        return -1, 0
-                    parts += 1
-                    total += size
-                    c = byte_at(base, at)
-                    if c == CLOSE_LIST:
-                        at += 1
-                        break
-                    if c != COMMA:
-                        return -1, 0
-        else:
-            at = skip_value(base, at)
-        if at < 0:
-            return -1, 0
-        c = byte_at(base, at)
-        if c == CLOSE:
-            break
-        if c != COMMA:
-            return -1, 0
-    if parts < 0:
-        return -1, 0
-    if version <= 11:
-        total += 6 + max(name, 0)
+def _topic(base, at, version, total):
+    """Add the bytes of one topic of an answer."""
+    at, seen, state = walk_object(base, at, _topic_key, version, (total, 0, -1))
+    if not seen & 2:
+        return -1, total
+    return at, state[0] + topic_frame(version > 11, version >= 13, state[2], state[1])
+
+
+@inlined
+def _answer_key(base, key, length, at, version, state):
+    total, topics = state
+    bit = 0
+    if length == 9 and is_key(base, key, 9, _RESPONSES):
+        bit = 1
+        at, topics, total = walk_list(base, at, _topic, version, total)
     else:
-        total += 16 if name < 0 or version >= 13 else varint(name + 1) + name
-        total += varint(parts + 1) + 1
-    return at + 1, total
+        at = skip_value(base, at)
+    return at, bit, (total, topics)
 
 
 @compiled
 def fetch_response(base, at, version):
     """Return (position, bytes charged, topics) of a fetch answer."""
-    total, topics = 0, -1
-    if byte_at(base, at) != OPEN:
-        return -1, 0, 0
-    while True:
-        end = key_end(base, at)
-        if end < 0:
-            return -1, 0, 0
-        key = at + 2
-        at = end + 2
-        if end - key == 9 and is_key(base, key, 9, _RESPONSES):
-            if topics >= 0 or byte_at(base, at) != OPEN_LIST:
-                return -1, 0, 0
-            topics = 0
-            if byte_at(base, at + 1) == CLOSE_LIST:
-                at += 2
-            else:
-                while True:
-                    at, size = _fetch_topic(base, at + 1, version)
-                    if at < 0:
-                        return -1, 0, 0
-                    topics += 1
-                    total += size
-                    c = byte_at(base, at)
-                    if c == CLOSE_LIST:
-                        at += 1
-                        break
-                    if c != COMMA:
-                        return -1, 0, 0
-        else:
-            at = skip_value(base, at)
-        if at < 0:
-            return -1, 0, 0
-        c = byte_at(base, at)
-        if c == CLOSE:
-            break
-        if c != COMMA:
-            return -1, 0, 0
-    if topics < 0:
+    at, seen, state = walk_object(base, at, _answer_key, version, (0, 0))
+    total, topics = state
+    if not seen:
         return -1, 0, 0
     if version <= 11:
-        total += 8 + (4 if version >= 1 else 0) + (6 if version >= 7 else 0)
-    else:
-        total += 15 + varint(topics + 1)
-    return at + 1, total, topics
+        return at, total + 8 + (4 if version >= 1 else 0) + (6 if version >= 7 else 0), topics
+    return at, total + 15 + varint(topics + 1), topics

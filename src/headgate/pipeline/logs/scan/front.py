@@ -28,7 +28,6 @@ from headgate.pipeline.logs.scan.columns import (
 )
 from headgate.pipeline.logs.scan.intern import intern
 from headgate.pipeline.logs.scan.json_text import (
-    CLOSE,
     CLOSE_LIST,
     COLON,
     COMMA,
@@ -41,6 +40,7 @@ from headgate.pipeline.logs.scan.json_text import (
     ZERO,
     byte_at,
     find_brace,
+    inlined,
     is_key,
     is_long_key,
     read_int,
@@ -58,7 +58,7 @@ from headgate.pipeline.logs.scan.names import (
     PRINCIPAL,
     STAMP,
 )
-from headgate.pipeline.logs.scan.produce import key_end
+from headgate.pipeline.logs.scan.walk import walk_keys
 
 _MOST_MIDDLE: Final = 512
 _FORWARD: Final = (word(b'{"isForw'), word(b'warded":'))
@@ -74,6 +74,47 @@ _PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
 
 
 @compiled
+def read_name(base, at, role, names):
+    """Return (position, number) of a string; of no string, or without room, what went wrong."""
+    if byte_at(base, at) != QUOTE:
+        return REFUSED, 0
+    end = skip_string(base, at + 1)
+    if end < 0:
+        return REFUSED, 0
+    number = intern(base, at + 1, end - at - 2, role, names)
+    return (end, number) if number >= 0 else (FULL, 0)
+
+
+@inlined
+def _header_key(base, key, length, at, context, state):
+    names, ints, n = context
+    bit = 0
+    if length == 17 and is_long_key(base, key, length, _VERSION):
+        bit = 1
+        at, version = read_int(base, at)
+        if not 0 <= version <= 32767:
+            at = REFUSED
+        ints[VERSION, n] = version
+    elif length == 17 and is_long_key(base, key, length, _API_NAME):
+        bit = 2
+        at, number = read_name(base, at, np.int64(API), names)
+        ints[API_NAME, n] = number
+    elif length == 8 and word_at(base, key) == _CLIENT:
+        bit = 4
+        # Its length counts: a name that may have lost characters isn't taken.
+        if byte_at(base, at) != QUOTE or skip_name(base, at + 1) < 0:
+            at = REFUSED
+        else:
+            at, number = read_name(base, at, np.int64(CLIENT), names)
+            ints[CLIENT_NAME, n] = number
+    elif length == 13 and is_key(base, key, length, _API_KEY):
+        at = REFUSED
+    else:
+        at = skip_value(base, at)
+    return at, bit, state
+
+
+@compiled
 def read_header(base, at, names, ints, n):
     """
     Read a request header from the comma behind its API key.
@@ -81,51 +122,8 @@ def read_header(base, at, names, ints, n):
     Returns:
         The position behind it, or what went wrong.
     """
-    seen = 0
-    while byte_at(base, at) == COMMA:
-        end = key_end(base, at)
-        if end < 0:
-            return REFUSED
-        key = at + 2
-        at = end + 2
-        length = end - key
-        if length == 17 and is_long_key(base, key, length, _VERSION):
-            at, version = read_int(base, at)
-            if seen & 1 or not 0 <= version <= 32767:
-                return REFUSED
-            seen |= 1
-            ints[VERSION, n] = version
-        elif length == 17 and is_long_key(base, key, length, _API_NAME):
-            if seen & 2 or byte_at(base, at) != QUOTE:
-                return REFUSED
-            seen |= 2
-            start = at + 1
-            at = skip_string(base, start)
-            if at < 0:
-                return REFUSED
-            number = intern(base, start, at - start - 1, np.int64(API), names)
-            if number < 0:
-                return FULL
-            ints[API_NAME, n] = number
-        elif length == 8 and word_at(base, key) == _CLIENT:
-            if seen & 4 or byte_at(base, at) != QUOTE:
-                return REFUSED
-            seen |= 4
-            start = at + 1
-            at = skip_name(base, start)
-            if at < 0:
-                return REFUSED
-            number = intern(base, start, at - start - 1, np.int64(CLIENT), names)
-            if number < 0:
-                return FULL
-            ints[CLIENT_NAME, n] = number
-        elif length == 13 and is_key(base, key, length, _API_KEY):
-            return REFUSED
-        else:
-            at = skip_value(base, at)
-        if at < 0:
-            return REFUSED
-    return at + 1 if seen == 7 and byte_at(base, at) == CLOSE else REFUSED
+    at, seen, _ = walk_keys(base, at, _header_key, (names, ints, n), 0)
+    return at if at < 0 or seen == 7 else REFUSED
 
 
 @compiled
@@ -206,13 +204,18 @@ def read_begin(base, at, ints, n):
 
 
 @compiled
-def read_principal(base, start, end, names):
-    """Number the name behind a principal's type."""
-    at = start
-    while at < end and byte_at(base, at) != COLON:
+def read_principal(base, at, names):
+    """Return (position, number) of a principal's name, which stands behind its type."""
+    if byte_at(base, at) != QUOTE:
+        return REFUSED, 0
+    end = skip_string(base, at + 1)
+    if end < 0:
+        return REFUSED, 0
+    at += 1
+    while at < end - 1 and byte_at(base, at) != COLON:
         at += 1
     at += 1
-    if at >= end:
-        return REFUSED
-    number = intern(base, at, end - at, np.int64(PRINCIPAL), names)
-    return number if number >= 0 else FULL
+    if at >= end - 1:
+        return REFUSED, 0
+    number = intern(base, at, end - 1 - at, np.int64(PRINCIPAL), names)
+    return (end, number) if number >= 0 else (FULL, 0)

@@ -18,6 +18,8 @@ import numpy as np
 from headgate.kernel.compiled import compiled
 from headgate.pipeline.logs import charged_bytes
 from headgate.pipeline.logs.scan.columns import (
+    ANSWERED_TOPICS,
+    ASKED_TOPICS,
     BYTES,
     CLIENT_NAME,
     CONNECTION_NAME,
@@ -32,6 +34,7 @@ from headgate.pipeline.logs.scan.columns import (
     LOCAL,
     MUTATION,
     OFFSET,
+    OTHER,
     PRINCIPAL_NAME,
     PRODUCE,
     QUEUE,
@@ -40,19 +43,25 @@ from headgate.pipeline.logs.scan.columns import (
     STOPPED,
     TAKEN,
     THROTTLE,
+    TOLD_INSIDE,
     VERSION,
 )
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
-from headgate.pipeline.logs.scan.front import read_begin, read_front, read_header, read_principal
-from headgate.pipeline.logs.scan.intern import intern
+from headgate.pipeline.logs.scan.front import (
+    read_begin,
+    read_front,
+    read_header,
+    read_name,
+    read_principal,
+)
 from headgate.pipeline.logs.scan.json_text import (
-    CLOSE,
     COMMA,
     NEWLINE,
     QUOTE,
     byte_at,
     find_brace,
     find_newline,
+    inlined,
     is_key,
     is_long_key,
     read_double,
@@ -68,7 +77,8 @@ from headgate.pipeline.logs.scan.names import (
     CONNECTION,
     LISTENER,
 )
-from headgate.pipeline.logs.scan.produce import is_refused, key_end, produce_request
+from headgate.pipeline.logs.scan.produce import is_refused, produce_request
+from headgate.pipeline.logs.scan.walk import walk_keys
 
 _REQUEST: Final = word(b'request"')
 _RESPONSE: Final = word(b"response")
@@ -95,6 +105,123 @@ _SEEN_LISTENER: Final = 256
 _NEEDED: Final = 4 + 8 + 16 + 32 + 64 + 128 + 256
 
 
+@inlined
+def _in_32_bits(value):
+    return -2147483648 <= value <= 2147483647
+
+
+@compiled
+def _read_request(base, at, kind, version, ints, n):
+    """Read a request's body; return the position behind it."""
+    if kind == PRODUCE:
+        at, size = produce_request(base, at, version)
+        ints[BYTES, n] += size
+    elif kind == FETCH:
+        at, replica = fetch_request(base, at)
+        ints[FOLLOWER, n] = 1 if replica >= 0 else 0
+    elif kind == MUTATION:
+        at, size, topics, estimated = mutation_request(base, at)
+        ints[BYTES, n] = size
+        ints[ASKED_TOPICS, n] = topics
+        ints[EXACT, n] = 0 if estimated else 1
+    else:
+        at = skip_value(base, at)
+    return at
+
+
+@compiled
+def _read_response(base, at, kind, version, ints, n):
+    """Read an answer's body; return the position behind it."""
+    if kind == FETCH and byte_at(base, at) != QUOTE:
+        at, size, topics = fetch_response(base, at, version)
+        ints[BYTES, n] += size
+        ints[ANSWERED_TOPICS, n] = topics
+    elif kind == MUTATION:
+        at, told, topics = mutation_response(base, at)
+        if not _in_32_bits(told):
+            return REFUSED
+        ints[TOLD_INSIDE, n] = told
+        ints[ANSWERED_TOPICS, n] = topics
+    elif kind == PRODUCE:
+        begin = at
+        at = skip_value(base, at)
+        if is_refused(base, begin, at):
+            return REFUSED
+    else:
+        at = skip_value(base, at)
+    return at
+
+
+@inlined
+def _name_key(base, key, length, at, context):
+    """Read the names of who sent it; a bit of 0: the key is another."""
+    connections, names, ints, n = context
+    bit = 0
+    if length == 10 and is_key(base, key, length, _CONNECTION):
+        bit = _SEEN_CONNECTION
+        if connections:
+            at, number = read_name(base, at, np.int64(CONNECTION), names)
+            ints[CONNECTION_NAME, n] = number
+        else:
+            at = skip_string(base, at + 1) if byte_at(base, at) == QUOTE else REFUSED
+    elif length == 9 and is_key(base, key, length, _PRINCIPAL):
+        bit = _SEEN_PRINCIPAL
+        at, number = read_principal(base, at, names)
+        ints[PRINCIPAL_NAME, n] = number
+    elif length == 8 and word_at(base, key) == _LISTENER:
+        bit = _SEEN_LISTENER
+        at, number = read_name(base, at, np.int64(LISTENER), names)
+        ints[LISTENER_NAME, n] = number
+    return at, bit
+
+
+@inlined
+def _number_key(base, key, length, at, ints, doubles, n):
+    """Read the times; a bit of 0: the key is another."""
+    bit = 0
+    if length == 11 and is_key(base, key, length, _LOCAL):
+        bit = _SEEN_LOCAL
+        at, doubles[LOCAL, n] = read_double(base, at)
+    elif length == 14 and is_key(base, key, length, _THROTTLE):
+        bit = _SEEN_THROTTLE
+        at, told = read_int(base, at)
+        if not _in_32_bits(told):
+            at = REFUSED
+        ints[THROTTLE, n] = told
+    elif length == 19 and is_long_key(base, key, length, _QUEUE):
+        bit = _SEEN_QUEUE
+        at, doubles[QUEUE, n] = read_double(base, at)
+    elif length == 10 and is_key(base, key, length, _SEND):
+        bit = _SEEN_SEND
+        at, doubles[SEND, n] = read_double(base, at)
+    return at, bit
+
+
+@inlined
+def _line_key(base, key, length, at, context, state):
+    connections, names, ints, doubles, n = context
+    if length == 7 and word_at(base, key) == _REQUEST:
+        bit = _SEEN_REQUEST
+        at = _read_request(base, at, ints[KIND, n], ints[VERSION, n], ints, n)
+    elif length == 8 and word_at(base, key) == _RESPONSE:
+        bit = _SEEN_RESPONSE
+        at = _read_response(base, at, ints[KIND, n], ints[VERSION, n], ints, n)
+    else:
+        at, bit = _number_key(base, key, length, at, ints, doubles, n)
+        if not bit:
+            at, bit = _name_key(base, key, length, at, (connections, names, ints, n))
+        if not bit:
+            if (
+                (length == 22 and word_at(base, key) == _CONVERSIONS)
+                or (length == 13 and is_key(base, key, length, _REQUEST_HEADER))
+                or (length == 11 and is_key(base, key, length, _IS_FORWARDED))
+            ):
+                at = REFUSED
+            else:
+                at = skip_value(base, at)
+    return at, bit, state
+
+
 @compiled
 def _line(base, start, nanos, connections, names, ints, doubles, n):
     """Read one line; return where its newline is, or what went wrong."""
@@ -107,150 +234,50 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     at = read_header(base, at, names, ints, n)
     if at < 0:
         return at
-    kind = ints[KIND, n]
-    version = ints[VERSION, n]
-    seen = 0
-    bytes_ = 0
-    topics = -1
-    follower = 0
-    told_inside = 0
-    changed, answered, estimated = 0, 0, False
-    while byte_at(base, at) == COMMA:
-        end = key_end(base, at)
-        if end < 0:
-            return REFUSED
-        key = at + 2
-        at = end + 2
-        length = end - key
-        bit = 0
-        if length == 7 and word_at(base, key) == _REQUEST:
-            bit = _SEEN_REQUEST
-            if kind == PRODUCE:
-                at, size = produce_request(base, at, version)
-                bytes_ += size
-            elif kind == FETCH:
-                at, replica = fetch_request(base, at)
-                follower = 1 if replica >= 0 else 0
-            elif kind == MUTATION:
-                at, bytes_, changed, estimated = mutation_request(base, at)
-            else:
-                at = skip_value(base, at)
-        elif length == 8 and word_at(base, key) == _RESPONSE:
-            bit = _SEEN_RESPONSE
-            if kind == FETCH and byte_at(base, at) != QUOTE:
-                at, size, topics = fetch_response(base, at, version)
-                bytes_ += size
-            elif kind == MUTATION:
-                at, told_inside, answered = mutation_response(base, at)
-                if not -2147483648 <= told_inside <= 2147483647:
-                    return REFUSED
-            elif kind == PRODUCE:
-                begin = at
-                at = skip_value(base, at)
-                if is_refused(base, begin, at):
-                    return REFUSED
-            else:
-                at = skip_value(base, at)
-        elif length == 10 and is_key(base, key, length, _CONNECTION):
-            bit = _SEEN_CONNECTION
-            if byte_at(base, at) != QUOTE:
-                return REFUSED
-            at += 1
-            begin = at
-            at = skip_string(base, at)
-            if connections and at >= 0:
-                number = intern(base, begin, at - begin - 1, np.int64(CONNECTION), names)
-                if number < 0:
-                    return FULL
-                ints[CONNECTION_NAME, n] = number
-        elif length == 11 and is_key(base, key, length, _LOCAL):
-            bit = _SEEN_LOCAL
-            at, value = read_double(base, at)
-            doubles[LOCAL, n] = value
-        elif length == 14 and is_key(base, key, length, _THROTTLE):
-            bit = _SEEN_THROTTLE
-            at, told = read_int(base, at)
-            if not -2147483648 <= told <= 2147483647:
-                return REFUSED
-            ints[THROTTLE, n] = told
-        elif length == 19 and is_long_key(base, key, length, _QUEUE):
-            bit = _SEEN_QUEUE
-            at, value = read_double(base, at)
-            doubles[QUEUE, n] = value
-        elif length == 10 and is_key(base, key, length, _SEND):
-            bit = _SEEN_SEND
-            at, value = read_double(base, at)
-            doubles[SEND, n] = value
-        elif length == 9 and is_key(base, key, length, _PRINCIPAL):
-            bit = _SEEN_PRINCIPAL
-            if byte_at(base, at) != QUOTE:
-                return REFUSED
-            at += 1
-            begin = at
-            at = skip_string(base, at)
-            if at < 0:
-                return REFUSED
-            number = read_principal(base, begin, at - 1, names)
-            if number < 0:
-                return number
-            ints[PRINCIPAL_NAME, n] = number
-        elif length == 8 and word_at(base, key) == _LISTENER:
-            bit = _SEEN_LISTENER
-            if byte_at(base, at) != QUOTE:
-                return REFUSED
-            at += 1
-            begin = at
-            at = skip_string(base, at)
-            if at < 0:
-                return REFUSED
-            number = intern(base, begin, at - begin - 1, np.int64(LISTENER), names)
-            if number < 0:
-                return FULL
-            ints[LISTENER_NAME, n] = number
-        elif (
-            (length == 22 and word_at(base, key) == _CONVERSIONS)
-            or (length == 13 and is_key(base, key, length, _REQUEST_HEADER))
-            or (length == 11 and is_key(base, key, length, _IS_FORWARDED))
-        ):
-            return REFUSED
-        else:
-            at = skip_value(base, at)
-        if at < 0 or seen & bit:
-            return REFUSED
-        seen |= bit
-    if byte_at(base, at) != CLOSE or seen & _NEEDED != _NEEDED:
+    ints[OFFSET, n] = start
+    ints[BYTES, n] = 0
+    ints[EXACT, n] = 1
+    ints[FOLLOWER, n] = 0
+    ints[ANSWERED_TOPICS, n] = -1
+    if byte_at(base, at) != COMMA:
         return REFUSED
-    at = find_brace(base, at + 1)
-    if byte_at(base, at) != NEWLINE:
+    at, seen, _ = walk_keys(base, at, _line_key, (connections, names, ints, doubles, n), 0)
+    if at < 0:
+        return at
+    if seen & _NEEDED != _NEEDED:
         return REFUSED
-    exact = True
+    at = find_brace(base, at)
+    if byte_at(base, at) != NEWLINE or not _charge(names, ints, n, seen):
+        return REFUSED
+    return at
+
+
+@compiled
+def _charge(names, ints, n, seen):
+    """Work out what a line that was read whole was charged; say whether it can be told."""
+    kind, version = ints[KIND, n], ints[VERSION, n]
+    if kind == OTHER:
+        return True
     if kind == PRODUCE:
-        if not seen & _SEEN_REQUEST:
-            return REFUSED
-        bytes_ += (10 if version <= 8 else 11) + _length(names, ints[CLIENT_NAME, n])
-        exact = version <= charged_bytes.NEWEST_PRODUCE
-    elif kind == FETCH:
-        if seen & 3 != 3:
-            return REFUSED
+        ints[BYTES, n] += (10 if version <= 8 else 11) + _length(names, ints[CLIENT_NAME, n])
+        ints[EXACT, n] = 1 if version <= charged_bytes.NEWEST_PRODUCE else 0
+        return seen & _SEEN_REQUEST != 0
+    answered = ints[ANSWERED_TOPICS, n]
+    if kind == FETCH:
         throttled = ints[THROTTLE, n] > 0
-        if topics < 0 or (topics == 0 and throttled):
-            bytes_ = 0  # nothing answered; or charged and taken back, and its size isn't logged
-            exact = False
+        if answered < 0 or (answered == 0 and throttled):
+            # Nothing was answered; or it was charged and taken back, and its size isn't logged.
+            ints[BYTES, n] = 0
+            ints[EXACT, n] = 0
         else:
             known = charged_bytes.OLDEST_EXACT_FETCH <= version <= charged_bytes.NEWEST_FETCH
-            exact = known and ints[THROTTLE, n] == 0
-    elif kind == MUTATION:
-        if seen & 3 != 3:
-            return REFUSED
-        if changed != answered or not changed:
-            return REFUSED  # who knows which of them were charged
-        exact = not estimated
-        ints[THROTTLE, n] = max(ints[THROTTLE, n], told_inside)
-    ints[OFFSET, n] = start
-    ints[BYTES, n] = bytes_
-    ints[EXACT, n] = 1 if exact else 0
-    ints[FOLLOWER, n] = follower
-    return at
+            ints[EXACT, n] = 1 if known and ints[THROTTLE, n] == 0 else 0
+    else:
+        asked = ints[ASKED_TOPICS, n]
+        if asked != answered or not asked:
+            return False  # who knows which of them were charged
+        ints[THROTTLE, n] = max(ints[THROTTLE, n], ints[TOLD_INSIDE, n])
+    return seen & 3 == 3
 
 
 @compiled
