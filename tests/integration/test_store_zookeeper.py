@@ -310,23 +310,74 @@ def test_changes_made_past_headgate_enter_the_history_once_as_unknown(home: Home
         ]
 
 
+def test_a_deletion_that_one_sees_early_and_one_late_enters_the_history_once(home: Home) -> None:
+    """Nobody watches here: each looks and writes when it is told to."""
+    third = home.store
+    with home.another() as early, home.another() as late:
+        third.alter([set_key(ALICE, PRODUCER, 1.0)], who="ops", tool="console")
+        assert early.snapshot().get(ALICE, PRODUCER) == late.snapshot().get(ALICE, PRODUCER) == 1.0
+        third.alter([set_key(ALICE, PRODUCER, None)], who="ops", tool="console")
+        assert late.snapshot().get(ALICE, PRODUCER) is None
+        # Kafka writes first and announces after: what is read for the announcement before may
+        # be newer than it.
+        home.put("/config/users/alice", {"consumer_byte_rate": "8"})
+        assert early.snapshot().get(ALICE, CONSUMER) == 8.0  # by the announcement before
+        home.notify(v2("users/alice"))
+        assert late.snapshot().get(ALICE, CONSUMER) == 8.0  # by its own
+        home.bare.delete("/config/users/alice")
+        assert early.snapshot().get(ALICE, CONSUMER) is None  # by the announcement of the 8
+        early._after_delivery()
+        home.notify(v2("users/alice"))
+        assert late.snapshot().get(ALICE, CONSUMER) is None  # by its own
+        late._after_delivery()
+        assert [(h.who, h.key, h.before, h.after) for h in late.history()] == [
+            ("ops", PRODUCER, None, 1.0),
+            ("ops", PRODUCER, 1.0, None),
+            ("unknown", CONSUMER, None, 8.0),
+            ("unknown", CONSUMER, 8.0, None),
+        ]
+
+
+def test_of_two_who_find_a_change_unwritten_at_the_same_time_one_writes_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.bare.ensure_path("/headgate/history/users+alice")
+    change = ForeignChange("users/alice", 7, 0, 200, [(PRODUCER, 1.0, 2.0)])
+    with home.another() as other:
+        first, second = home.store._history, other._history
+        commit = first._client.commit
+
+        def overtaken(transactions: Any) -> Any:
+            monkeypatch.setattr(first._client, "commit", commit)
+            second.record_foreign([change._replace(t_ms=8, zxid=201)])
+            return commit(transactions)
+
+        monkeypatch.setattr(first._client, "commit", overtaken)
+        first.record_foreign([change])
+        found = [(h.t_ms, h.before, h.after) for h in other.history(entity=ALICE)]
+        assert found == [(8, 1.0, 2.0)]
+
+
 def test_a_change_made_past_headgate_is_recorded_though_others_come_between(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = home.store._history
     asked: list[str] = []
+    look = history._folder
 
-    def exists(path: str) -> bool:
+    def folder(path: str) -> Any:
         # The entity's folder is made by somebody just after it was found missing.
         asked.append(path)
+        found = look(path)
         home.bare.ensure_path(path)
-        return len(asked) > 1
+        return found
 
-    monkeypatch.setattr(history, "_exists", exists)
+    monkeypatch.setattr(history, "_folder", folder)
     change = ForeignChange("users/alice", 7, 0, 12345, [(PRODUCER, 1.0, 2.0)])
     history.record_foreign([change])
     history.record_foreign([change])
-    assert asked == ["/headgate/history/users+alice"] * 2
+    # Twice to write it, once to find it written.
+    assert asked == ["/headgate/history/users+alice"] * 3
     entries = [(h.t_ms, h.who, h.before, h.after) for h in home.store.history(entity=ALICE)]
     assert entries == [(7, "unknown", 1.0, 2.0)]
 

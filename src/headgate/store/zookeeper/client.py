@@ -65,6 +65,7 @@ class Node(NamedTuple):
     children: int
     czxid: int
     mzxid: int
+    pzxid: int
     mtime_ms: int
 
 
@@ -297,7 +298,9 @@ def _answer(answer: Any) -> Any:
 
 
 def _node(data: bytes | None, stat: Any) -> Node:
-    return Node(data, stat.version, stat.numChildren, stat.czxid, stat.mzxid, stat.mtime)
+    return Node(
+        data, stat.version, stat.numChildren, stat.czxid, stat.mzxid, stat.pzxid, stat.mtime
+    )
 
 
 def _outcome(results: list[Any]) -> BaseException | None:

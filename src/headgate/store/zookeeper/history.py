@@ -46,8 +46,8 @@ class ForeignChange(NamedTuple):
         path: the entity's.
         t_ms: when it was announced.
         since: transaction as of which the values before it were read.
-        zxid: transaction that made the values after it; that of the notification where the znode
-            has gone.
+        zxid: transaction that made the values after it; where the znode is gone, one by which it
+            had been deleted.
         changed: keys, before and after.
     """
 
@@ -102,6 +102,9 @@ class ZkHistory:
     def _record(self, change: ForeignChange) -> bool:
         """Write what of a change isn't accounted for; False when somebody came between."""
         folder = history_node(change.path)
+        # Its version is counted with each entry written here: of two who find at the same time
+        # that an entry is missing, only one can write.
+        known = self._folder(folder)
         names = self._client.children([folder])[folder]
         # Named by what made it: of several who watch, one writes it down and the others find it.
         name = f"x_{change.zxid}"
@@ -119,11 +122,15 @@ class ZkHistory:
         if not changed:
             return True
         entry = encode_history(change.t_ms, FOREIGN, changed)
-        steps = [] if names or self._exists(folder) else [Step("create", folder)]
-        return self._client.commit([[*steps, Step("create", f"{folder}/{name}", entry)]])[0] is None
+        first = (
+            Step("create", folder)
+            if known is None
+            else Step("set", folder, known.data, known.version)
+        )
+        return self._client.commit([[first, Step("create", f"{folder}/{name}", entry)]])[0] is None
 
-    def _exists(self, path: str) -> bool:
-        return self._client.nodes([path])[path] is not None
+    def _folder(self, path: str) -> Node | None:
+        return self._client.nodes([path])[path]
 
     def prune(self, nodes: Mapping[str, Node | None]) -> None:
         """Cut histories, among znodes that were read, to their latest entries."""

@@ -63,6 +63,26 @@ def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:
         return {}
 
 
+def gone_by(client: ZkClient, home: str, path: str) -> int:
+    """
+    Return a transaction by which a znode that was found missing had been deleted.
+
+    A notification may be older than the deletion, so it doesn't tell. The parent does: it knows the
+    last transaction that made or deleted one of its children.
+
+    Args:
+        client: a connection.
+        home: the home whose znode it is.
+        path: the entity's.
+    """
+    *above, own = [f"{home}/{path.partition('/')[0]}", *chain(home, path)]
+    nodes = client.nodes([*above, own])
+    again = nodes[own]
+    if again is not None:
+        return again.czxid - 1
+    return next(parent.pzxid for link in reversed(above) if (parent := nodes[link]) is not None)
+
+
 def values_of(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[QuotaKey, float]:
     """Return an entity's quotas from the znodes of :func:`sources`."""
     values: dict[QuotaKey, float] = {}

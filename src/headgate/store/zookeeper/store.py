@@ -51,7 +51,7 @@ from headgate.store.zookeeper.layout import (
     sequence,
 )
 from headgate.store.zookeeper.lease import ZkLease, take
-from headgate.store.zookeeper.read import TYPES, config_at, read_tree, sources, values_of
+from headgate.store.zookeeper.read import TYPES, config_at, gone_by, read_tree, sources, values_of
 
 #: A look without any notification, in case a watch was lost: cheap, one exists() per home.
 IDLE_POLL_S = 10.0
@@ -304,7 +304,7 @@ class ZooKeeperStore(WatchedStore):
         """Queue a change for the history unless its own transaction shows that it was ours."""
         entity = alteration.entity
         node = nodes[f"{KAFKA_HOME}/{entity.path}"]
-        zxid = notice.czxid if node is None else node.mzxid
+        zxid = gone_by(self._client, KAFKA_HOME, entity.path) if node is None else node.mzxid
         since = self._read_zxids.get(entity.path, self._all_read_zxid)
         self._read_zxids[entity.path] = max(zxid, notice.czxid)
         if zxid == notice.czxid and node is not None:
