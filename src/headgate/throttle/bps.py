@@ -14,14 +14,14 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager, PacedSensor
+from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 PERIOD_MS: Final = 2000
 """How often splits are computed, unless told otherwise."""
 
 
-class BpsQuotaManager(AssignedQuotaManager):
+class BpsQuotaManager(PacedQuotaManager):
     """
     One broker's part in cluster-wide byte quotas (unit ``bps``).
 

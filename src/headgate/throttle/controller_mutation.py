@@ -5,7 +5,7 @@ Strict (newer API versions): the check comes first, so a mutation is accepted wh
 bucket isn't below zero, whatever its size, and refused with THROTTLING_QUOTA_EXCEEDED and not
 charged while it is. Permissive (older versions): charged always, refused never, told to wait.
 
-Source: kafka.server.ControllerMutationQuotaManager; ``spec/token-bucket.md``.
+Source: kafka.server.ControllerMutationQuotaManager.
 """
 
 from __future__ import annotations
@@ -115,27 +115,50 @@ class _BoundedQuota(MutationQuota):
         """Return what is left of the last throttle at now."""
         return max(0, self._last_throttle_ms - (now_ms - self._last_ms))
 
-
-class StrictMutationQuota(_BoundedQuota):
-    """Check, then charge: refuses while tokens are below zero."""
-
-    def record(self, permits: float, now_ms: int) -> None:
-        """Charge mutations, or refuse with THROTTLING_QUOTA_EXCEEDED."""
+    def _check(self, now_ms: int) -> int | None:
+        """Remember and return the throttle time, ms; None while tokens aren't below zero."""
         violation_ms = self._sensor.violation_ms(now_ms)
         self._decided_ms = violation_ms or 0
         if violation_ms is not None:
             self._last_throttle_ms = violation_ms
             self._last_ms = now_ms
+        return violation_ms
+
+
+class StrictMutationQuota(_BoundedQuota):
+    """
+    Check, then charge: refuses while tokens are below zero.
+
+    Args:
+        sensor: of the quota-id.
+        observes: refuse nothing (``headgate.enforce=observe``). What would have been refused is not
+            charged, so that no client owes for it when the quota comes into force; metrics show its
+            rate all the same.
+    """
+
+    def __init__(self, sensor: MutationSensor, *, observes: bool = False) -> None:
+        super().__init__(sensor)
+        self._observes = observes
+        self._was_charged = True
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """Charge mutations, or refuse with THROTTLING_QUOTA_EXCEEDED."""
+        violation_ms = self._check(now_ms)
+        self._was_charged = violation_ms is None
+        if violation_ms is None:
+            self._sensor.charge(permits, now_ms)
+        elif self._observes:
+            self._sensor.rate.record(permits, now_ms)
+        else:
             raise ApiError(
                 KafkaError.THROTTLING_QUOTA_EXCEEDED,
                 KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message,
                 throttle_time_ms=violation_ms,
             )
-        self._sensor.charge(permits, now_ms)
 
     @property
     def is_strict(self) -> bool:
-        """It does."""
+        """It does, or would."""
         return True
 
     @property
@@ -143,31 +166,9 @@ class StrictMutationQuota(_BoundedQuota):
         """Whether a mutation was refused with a throttle time above 0."""
         return self._last_throttle_ms > 0
 
-
-class ObservedMutationQuota(StrictMutationQuota):
-    """
-    Decide as the strict one does, and refuse nothing (``headgate.enforce=observe``).
-
-    What would have been refused is not charged, so that nobody owes for it when the quota comes
-    into force; metrics show its rate all the same.
-    """
-
-    def __init__(self, sensor: MutationSensor) -> None:
-        super().__init__(sensor)
-        self._was_charged = True
-
-    def record(self, permits: float, now_ms: int) -> None:
-        """Charge mutations if they wouldn't have been refused."""
-        self._was_charged = True
-        try:
-            super().record(permits, now_ms)
-        except ApiError:
-            self._was_charged = False
-            self._sensor.rate.record(permits, now_ms)
-
     @property
     def was_charged(self) -> bool:
-        """Not if it would have been refused."""
+        """Not if it was refused, or would have been."""
         return self._was_charged
 
 
@@ -177,11 +178,7 @@ class PermissiveMutationQuota(_BoundedQuota):
     def record(self, permits: float, now_ms: int) -> None:
         """Charge mutations; a violation is only remembered."""
         self._sensor.charge(permits, now_ms)
-        violation_ms = self._sensor.violation_ms(now_ms)
-        self._decided_ms = violation_ms or 0
-        if violation_ms is not None:
-            self._last_throttle_ms = violation_ms
-            self._last_ms = now_ms
+        self._check(now_ms)
 
 
 class ControllerMutationQuotaManager(SensorRegistry):
@@ -232,7 +229,7 @@ class ControllerMutationQuotaManager(SensorRegistry):
     def observed(self, user: str, client_id: str, now_ms: int) -> MutationQuota:
         """Return a quota for one request that only watches; unbounded while no quota exists."""
         sensor = self._find(user, client_id, now_ms)
-        return MutationQuota() if sensor is None else ObservedMutationQuota(sensor)
+        return MutationQuota() if sensor is None else StrictMutationQuota(sensor, observes=True)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """

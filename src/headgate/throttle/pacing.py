@@ -30,8 +30,8 @@ BURST_MS: Final = 1000
 _FOREVER: Final = float("inf")
 _BELOW_ROUNDING: Final = 1 - 2**-20
 _MOST_SPARE: Final = 2.0**33
-"""Far more than a request: told at once, so much is spent by less than 2^30 charges, and they lose
-less to rounding than the part that is left out."""
+"""Far more than a request takes. Fewer than 2^30 charges spend it, and they lose less to rounding
+than the part that is left out."""
 _new = tuple.__new__
 
 Moved = Callable[[Tags, float, int], None]
@@ -52,8 +52,8 @@ class PacedSensor:
         throttled: whether one of them was told to wait.
         waited_ms: for how long the bucket was overdrawn.
         valid_until_ms: when an assigned bound lapses.
-        moved: told of every change of the bound, with now; a replay must know the moment.
-        rate: units per second over a sampled window, for who watches; never checked.
+        moved: called at every change of the bound, with now; a replay must know the moment.
+        rate: units per second over a sampled window, for metrics; never checked.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class PacedSensor:
 
     def take(self, seconds: float, now_ms: int) -> Observation:
         """
-        Return what the time since the last call showed (seconds long), and begin anew.
+        Return what the time since the last call showed (seconds long), and begin again.
 
         The bucket itself isn't touched: observing it never changes a decision.
         """
@@ -167,12 +167,17 @@ class PacedQuotaManager(SensorRegistry):
     """
     A byte quota kept by token buckets; used like :class:`ClientQuotaManager`.
 
+    A bucket's bound is the quota itself. Or it is assigned, period by period, from what the buckets
+    observed: where the quota is a cluster-wide rate (``bps``), of which this broker gets a split,
+    or a weight (``shares``).
+
     Args:
         type: the quota type.
         burst_ms: credit a bucket holds, as time at its quota; at least 1.
         bursts: seconds for single entities, instead of ``burst_ms``.
-        max_throttle_ms: cap of one throttle; what is owed beyond it waits for the next request.
-            None: uncapped.
+        period_ms: how often bounds are assigned; None: never. One throttle is at most two periods,
+            by when the bound it was told by has been replaced. What is owed beyond that waits for
+            the next request.
         rules, static_default, start_ms, expiry_period_ms: as for every manager.
     """
 
@@ -181,7 +186,7 @@ class PacedQuotaManager(SensorRegistry):
         type: QuotaType,
         *,
         burst_ms: int = BURST_MS,
-        max_throttle_ms: int | None = None,
+        period_ms: int | None = None,
         bursts: Mapping[QuotaEntity, float] | None = None,
         rules: Rules = KAFKA_4,
         static_default: float | None = None,
@@ -198,26 +203,34 @@ class PacedQuotaManager(SensorRegistry):
         )
         self.type = type
         self.moved: Moved | None = None
-        """Told of every change of a live bucket's bound; set it before the first charge."""
+        """Called at every change of a live bucket's bound; set it before the first charge."""
         self.rate_windows: tuple[int, int] | None = None
         """Number of samples and ms of each that buckets' rates are shown over; None: no rates."""
         self.burst_s = burst_ms / 1000.0
         self._bursts = Overrides()
         for entity, seconds in (bursts or {}).items():
             self._bursts.update(entity, seconds)
-        self.max_throttle_ms = max_throttle_ms
-        self._cap_ms = LONG_MAX if max_throttle_ms is None else max_throttle_ms
+        self.period_ms = period_ms
+        self.max_throttle_ms = None if period_ms is None else 2 * period_ms
+        self._cap_ms = LONG_MAX if period_ms is None else 2 * period_ms
+        self.moving: Callable[[int], None] | None = None
+        """Called with now before bounds move: what was claimed by the old ones is charged first."""
+        self._assigned: dict[Tags, tuple[float, int]] = {}
+        self._observed_ms: int | None = None
 
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
-        return PacedSensor(tags, bound, now_ms, self.burst_of(tags), self.moved, self._make_rate())
+        bound, valid_until_ms = self._assigned.get(tags, (bound, -1))
+        if valid_until_ms < now_ms:
+            bound, valid_until_ms = self.fallback(tags), LONG_MAX
+        rate = None if self.rate_windows is None else SampledRate(*self.rate_windows)
+        sensor = PacedSensor(tags, bound, now_ms, self.burst_of(tags), self.moved, rate)
+        sensor.valid_until_ms = valid_until_ms
+        return sensor
 
     def burst_of(self, tags: Tags) -> float:
         """Return how much of its quota a quota-id's bucket holds, seconds."""
         seconds = self._bursts.bound(tags)
         return seconds if seconds < UNLIMITED else self.burst_s
-
-    def _make_rate(self) -> SampledRate | None:
-        return None if self.rate_windows is None else SampledRate(*self.rate_windows)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> Throttle:
         """
@@ -299,8 +312,13 @@ class PacedQuotaManager(SensorRegistry):
         return float(int(max(min(tokens * _BELOW_ROUNDING, _MOST_SPARE), 0.0)))
 
     def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
-        """Return what a bucket surely holds when it is full; None: the one that will be made."""
-        return (self.bound(tags) if sensor is None else sensor.bound) * self.burst_of(tags)
+        """Return the burst of the smaller of the bound in force and the one it lapses to."""
+        least = self.fallback(tags)
+        if sensor is not None:
+            least = min(least, sensor.bound)
+        elif (assigned := self._assigned.get(tags)) is not None:
+            least = min(least, assigned[0])
+        return least * self.burst_of(tags)
 
     def owed_ms(self, tags: Tags, now_ms: int) -> int:
         """Return how long it takes until what a quota-id owes is repaid, uncapped; 0: nothing."""
@@ -324,45 +342,7 @@ class PacedQuotaManager(SensorRegistry):
         """Return the bound of tags to which nothing is assigned."""
         return self._overrides.bound(tags)
 
-
-class AssignedQuotaManager(PacedQuotaManager):
-    """
-    Buckets whose bounds are assigned, period by period, from what they observed.
-
-    The quota of an entity is not itself the bound: a cluster-wide rate (``bps``), of which this
-    broker gets a split, or a weight (``shares``).
-
-    Args:
-        type: the quota type.
-        period_ms: how often bounds are assigned. One throttle is at most two periods: by then the
-            bound it was told by has been replaced.
-        burst_ms: credit a bucket holds.
-        rules, start_ms, expiry_period_ms: as for every manager.
-    """
-
-    def __init__(
-        self,
-        type: QuotaType,
-        *,
-        period_ms: int,
-        burst_ms: int = BURST_MS,
-        rules: Rules = KAFKA_4,
-        start_ms: int = 0,
-        expiry_period_ms: int = EXPIRY_PERIOD_MS,
-    ) -> None:
-        super().__init__(
-            type,
-            burst_ms=burst_ms,
-            max_throttle_ms=2 * period_ms,
-            rules=rules,
-            start_ms=start_ms,
-            expiry_period_ms=expiry_period_ms,
-        )
-        self.period_ms = period_ms
-        self.moving: Callable[[int], None] | None = None
-        """Told, with now, before bounds move: what was claimed by the old ones is charged first."""
-        self._assigned: dict[Tags, tuple[float, int]] = {}
-        self._observed_ms: int | None = None
+    # -- bounds that are assigned
 
     def assign(self, bounds: Mapping[Tags, float], now_ms: int, valid_until_ms: int) -> None:
         """
@@ -375,7 +355,7 @@ class AssignedQuotaManager(PacedQuotaManager):
         """
         if self.moving is not None:
             self.moving(now_ms)
-        # Bounds nobody charges to are dropped once they lapse.
+        # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
         for tags, bound in bounds.items():
             self._assigned[tags] = (bound, valid_until_ms)
@@ -386,27 +366,10 @@ class AssignedQuotaManager(PacedQuotaManager):
 
     def observe(self, now_ms: int) -> dict[Tags, Observation]:
         """Return what the period since the last call showed, by tags, and begin the next."""
-        since = now_ms - self.period_ms if self._observed_ms is None else self._observed_ms
+        since = now_ms - (self.period_ms or 0) if self._observed_ms is None else self._observed_ms
         seconds = max(now_ms - since, 1) / 1000.0
         self._observed_ms = now_ms
         observed = {}
         for sensor in self.sensors():
             observed[sensor.user_tag, sensor.client_tag] = sensor.take(seconds, now_ms)
         return observed
-
-    def _least_burst(self, tags: Tags, sensor: PacedSensor | None) -> float:
-        """Return the burst of the smaller of the bound in force and the one it lapses to."""
-        least = self.fallback(tags)
-        if sensor is not None:
-            least = min(least, sensor.bound)
-        elif (assigned := self._assigned.get(tags)) is not None:
-            least = min(least, assigned[0])
-        return least * self.burst_s
-
-    def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> PacedSensor:
-        assigned = self._assigned.get(tags)
-        if assigned is not None and assigned[1] >= now_ms:
-            sensor = super()._make_sensor(tags, assigned[0], now_ms)
-            sensor.valid_until_ms = assigned[1]
-            return sensor
-        return super()._make_sensor(tags, self.fallback(tags), now_ms)

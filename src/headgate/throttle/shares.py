@@ -19,7 +19,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
-from headgate.throttle.pacing import BURST_MS, AssignedQuotaManager, Observation
+from headgate.throttle.pacing import BURST_MS, Observation, PacedQuotaManager
 from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
 
 K = TypeVar("K")
@@ -108,7 +108,7 @@ def allocate(
     return fair_shares(room, grown, sharing)
 
 
-class SharesQuotaManager(AssignedQuotaManager):
+class SharesQuotaManager(PacedQuotaManager):
     """
     Shares of one broker's bandwidth.
 
@@ -142,6 +142,7 @@ class SharesQuotaManager(AssignedQuotaManager):
             start_ms=start_ms,
             expiry_period_ms=expiry_period_ms,
         )
+        self._valid_ms = 3 * period_ms
         self.capacity_bps = capacity_bps
         self.divided_until_ms = 0
         """Until when somebody else divides (`headgate splits`, for a fleet), epoch ms."""
@@ -191,6 +192,6 @@ class SharesQuotaManager(AssignedQuotaManager):
                 if weight is not None
             },
             now_ms,
-            now_ms + 3 * self.period_ms,
+            now_ms + self._valid_ms,
         )
         return allocation

@@ -10,7 +10,7 @@ import pytest
 from headgate.kernel import OP_BOUND, OP_RECORD, OP_TOUCH, OP_UNRECORD, PacedState, replay_paced
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.throttle.pacing import AssignedQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
 
 T0 = 1_700_000_000_000
 USERS = ("a", "b", "c")
@@ -22,7 +22,7 @@ def test_replayed_events_of_moving_bounds_give_the_managers_throttles(
     seed: int, pieces: int
 ) -> None:
     rng = random.Random(seed)
-    manager = AssignedQuotaManager(
+    manager = PacedQuotaManager(
         QuotaType.PRODUCER_BYTE_RATE, period_ms=2000, burst_ms=750, start_ms=T0
     )
     rows: list[tuple[int, int, float, int, float]] = []

@@ -9,7 +9,7 @@ import pytest
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
-from headgate.throttle.pacing import AssignedQuotaManager, PacedQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.shares import SharesQuotaManager, fair_shares
 
@@ -47,7 +47,7 @@ def test_a_burst_is_forgiven_as_fast_as_the_quota_refills() -> None:
 
 
 def test_a_throttle_is_capped_and_the_rest_stays_owed() -> None:
-    m = paced(max_throttle_ms=4000)
+    m = paced(period_ms=2000)
     assert m.record("u", "c", 11_000, T0).throttle_time_ms == 4000
     assert m.record("u", "c", 0, T0 + 4000).throttle_time_ms == 4000
     assert m.record("u", "c", 0, T0 + 8000).throttle_time_ms == 2000
@@ -109,8 +109,8 @@ def test_a_rounding_to_nothing_isnt_a_throttle() -> None:
     assert m.peek(TAGS, T0) == -1.0
 
 
-def assigned() -> AssignedQuotaManager:
-    made = AssignedQuotaManager(PRODUCE, period_ms=2000, start_ms=T0)
+def assigned() -> PacedQuotaManager:
+    made = PacedQuotaManager(PRODUCE, period_ms=2000, start_ms=T0)
     made.update_quota(USER, 9000.0, T0)
     return made
 

@@ -24,7 +24,7 @@ from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
 from headgate.metrics.meters import Meters
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.throttle.pacing import AssignedQuotaManager, PacedQuotaManager
+from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
 from headgate.wire.messages import fetch as fetch_message
@@ -119,7 +119,6 @@ class Enforcement:
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):
                 manager.moved = partial(journal.bound, broker_id, key)
-            if isinstance(manager, AssignedQuotaManager):
                 manager.moving = self.contexts.settle
         self.managers.set_exempt(self.contexts.exempt)
 
