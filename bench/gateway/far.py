@@ -127,7 +127,7 @@ async def run_gateway(port: int, target: int, case: str) -> None:
 
 
 def load(port: int, size: int, total: int, depth: int, connections: int) -> float:
-    """Send requests with so many in flight on each connection; return seconds."""
+    """Send requests, ``depth`` of them in flight on each connection; return seconds."""
     each = total // connections
     answer = 8 + len(PRODUCE_ANSWER)
 

@@ -220,7 +220,7 @@ START: dict[str, Callable[[Path, int], Neighbour]] = {
 
 def start_all(folder: Path, target: int, *names: str) -> dict[str, Neighbour]:
     """
-    Start those that are to be had before a broker's port.
+    Start those that are installed, in front of a broker's port.
 
     Args:
         folder: for their files.

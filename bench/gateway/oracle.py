@@ -160,9 +160,9 @@ def long_run(sums: list[int]) -> float:
     """
     Return the bytes per second of a saw-tooth: the slope of what came, by least squares.
 
-    The first two windows are left out, for all begin with ten seconds' worth. A mean from one
-    moment to another is wrong by up to ten seconds' worth more, as the two fall in the teeth; the
-    slope over 140 s by less than 0.5 %.
+    The first two windows are left out, since every client begins with a burst of ten seconds'
+    worth. A mean between two moments would be wrong by up to one such burst more; the slope over
+    140 s is wrong by less than 0.5 %.
     """
     came = list(itertools.accumulate(sums))[2 * WINDOW_S :]
     return statistics.linear_regression(range(len(came)), came).slope

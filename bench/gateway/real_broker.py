@@ -219,7 +219,7 @@ def main() -> None:
                 number += 1
             turns = list(ways.items())
             for _ in range(LONE_TURNS):
-                random.shuffle(turns)  # who comes after whom matters too
+                random.shuffle(turns)  # a way's place in the order matters too
                 for way, (port, _) in turns:
                     lone = small_requests(port, 600, 1)[100:]
                     each = found.setdefault(way, {}).setdefault("lone request p50 µs", [])

@@ -97,12 +97,12 @@ def busy_us(pid: int) -> float:
 
 class Whole:
     """
-    Lone produce requests of so many client ids, each a quota-id, over so many connections.
+    Send lone produce requests of ``count`` client ids, each a quota-id, over some connections.
 
     Args:
         role: ``pipe`` or ``gateway``.
         count: client ids.
-        connections: at most so many; both ends are here, so descriptors bound them.
+        connections: the most; both ends are in this process, so descriptors bound them.
     """
 
     def __init__(self, role: str, count: int, connections: int) -> None:
@@ -204,7 +204,7 @@ def memory_alone(groups: int, each: int = 25) -> dict[str, float]:
 
 
 def quota_ids(count: int, connections: int) -> dict[str, float]:
-    """Produce requests of so many users under quotas of their own, without sockets."""
+    """Send produce requests of ``count`` users with a quota each, without sockets."""
     from headgate.config import Settings
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.charging.plans import build_plans

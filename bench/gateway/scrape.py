@@ -1,7 +1,7 @@
 """
 What a scrape of /metrics and a batch of changed quotas cost a lone client, at many quota-ids.
 
-One process has the gateway before a sink that answers at once; clients of so many client ids, each
+One process has the gateway before a sink that answers at once; clients of many client ids, each
 a quota-id, have been charged there. A lone client then sends small produce requests one after
 another: left alone, with a scrape a second, and while the quotas of 5,000 of them change. By
 turns, in one run; printed are ratios to being left alone, and the scrape's size.

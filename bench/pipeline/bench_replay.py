@@ -78,7 +78,7 @@ def headgate(folder: str, plans: int, apart: bool, stages: bool) -> dict[str, fl
     from headgate.quota.key import PRODUCER
     from headgate.quota.table import QuotaTable
 
-    # Plans that agree on who shares a quota; or, apart, that don't: by user, by both, by client-id.
+    # Plans that agree on which clients share a quota; with --apart by user, both, or client-id.
     levels = [{"user": DEFAULT}, {"user": DEFAULT, "client_id": DEFAULT}, {"client_id": DEFAULT}]
     shapes = [QuotaEntity.of(**levels[n % 3 if apart else 0]) for n in range(plans)]
     tables = [QuotaTable.of({s: {PRODUCER: QUOTA * (1 + n / 7)}}) for n, s in enumerate(shapes)]
@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", help="of make_events.py; 12 million by default")
     parser.add_argument("--plans", type=int, default=1)
-    parser.add_argument("--apart", action="store_true", help="plans that disagree on who shares")
+    parser.add_argument("--apart", action="store_true", help="plans that disagree on sharers")
     parser.add_argument("--stages", action="store_true", help="also time packing alone")
     parser.add_argument("--one", choices=("polars", "headgate"))
     parser.add_argument("--only", choices=("polars", "headgate"), help="leave the other out")

@@ -45,8 +45,8 @@ def shared_phases(capacity: float, seconds: float) -> list[Phase]:
     everywhere = dict.fromkeys((1, 2, 3), 1.5 * c)
     return [
         Phase(seconds, everywhere, {"bob": everywhere}, due(3 * 0.75, 3 * 0.25)),
-        # Contended for on 1; on 2 alice wants little, bob has the rest; bob is alone on 3, and held
-        # by nothing: he gets what he wants.
+        # On 1 both want more than there is. On 2 alice wants little, and bob gets the rest. On 3
+        # bob is alone, without a limit.
         Phase(seconds, {1: 1.5 * c, 2: 0.2 * c}, {"bob": {**everywhere, 3: 0.6 * c}},
               due(0.75 + 0.2, 0.25 + 0.8 + 0.6)),
         Phase(seconds, {3: 1.5 * c}, {"bob": {3: 1.5 * c}}, due(0.75, 0.25)),

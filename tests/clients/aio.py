@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from clients.face import HEARTBEAT_MS, Client, Member, Polling
+from clients.interface import HEARTBEAT_MS, Client, Member, Polling
 
 WAIT_S = 120
 

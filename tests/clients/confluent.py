@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clients.face import HEARTBEAT_MS, Client, Member, Polling
+from clients.interface import HEARTBEAT_MS, Client, Member, Polling
 
 WAIT_S = 120
 

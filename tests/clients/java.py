@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import TypeVar
 
-from clients.face import HEARTBEAT_MS, Client, Member
+from clients.interface import HEARTBEAT_MS, Client, Member
 from headgate.embedded import tools
 from headgate.embedded.tools import run_tool, tool_command
 

@@ -6,7 +6,7 @@ import re
 
 from clients.aio import Aiokafka
 from clients.confluent import Confluent
-from clients.face import Client
+from clients.interface import Client
 from clients.java import PerformanceTools, Tools
 from clients.pure import KafkaPython
 

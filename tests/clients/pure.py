@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from clients.face import HEARTBEAT_MS, Client, Member, Polling
+from clients.interface import HEARTBEAT_MS, Client, Member, Polling
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its schemas

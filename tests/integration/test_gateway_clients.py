@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from clients import matrix
 from clients.confluent import Confluent
-from clients.face import Client
+from clients.interface import Client
 from clients.java import PerformanceTools
 from clients.kinds import client as client_of
 from headgate.config import Settings

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from .scripted_upstream import Start, connect, start, upstream
-from .test_gateway_garbage import closed, ends
+from .test_gateway_bad_peers import closed, ends
 
 __all__ = ["start", "upstream"]
 
