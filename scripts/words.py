@@ -44,7 +44,9 @@ LEFT: tuple[str, ...] = (
     "src/headgate/throttle",
     "src/headgate/usage",
     "src/headgate/wire",
-    "tests",
+    "tests/contract/suite.py",
+    "tests/integration/test_store_zookeeper.py",
+    "tests/unit",
 )
 
 

@@ -47,8 +47,8 @@ if settings.get_current_profile_name() == "ci":
     # loaded: another module, or another order of tests, and every property test gets others.
     providers._get_local_constants = lambda: providers._local_constants  # none, as at its start
 
-# What a machine says of its terminal and its proxy: rich draws by the one whatever it is told, and
-# urllib asks the other even for what listens on loopback. Children see the same.
+# A machine's settings for its terminal and its proxy: rich obeys the terminal's whatever its caller
+# says, and urllib uses the proxy even for loopback. Child processes inherit what is set here.
 for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(_name, None)
 os.environ["TERM"] = "xterm"

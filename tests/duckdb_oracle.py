@@ -103,7 +103,7 @@ flags as (
          bool_or(u is null and c is not null) as by_client,
          bool_or(u is not null and c is not null) as by_pair
   from mine),
-who as (select distinct principal, client_id from sized),
+clients as (select distinct principal, client_id from sized),
 ranked as (
   select w.principal, w.client_id, m.u is not null as has_user, m.c is not null as has_client,
     case when not m.u_default and m.c is not null and not m.c_default then 1
@@ -111,7 +111,7 @@ ranked as (
          when not m.u_default and m.c is null then 3
          when m.u_default and m.c is not null and not m.c_default then 4
          when m.u_default and m.c_default then 5 else 6 end as level
-  from who w join mine m
+  from clients w join mine m
     on m.u is not null and (m.u_default or m.u = w.principal)
     and (m.c is null or m.c_default or m.c = w.client_id)),
 best as (
@@ -126,7 +126,7 @@ tags as (
     case when by_user and not by_client and not by_pair then ''
          when b.principal is not null and not b.with_client then '' else w.client_id end
       as client_tag
-  from who w cross join (select coalesce(by_user, false) as by_user,
+  from clients w cross join (select coalesce(by_user, false) as by_user,
     coalesce(by_client, false) as by_client, coalesce(by_pair, false) as by_pair from flags)
   left join best b on b.principal = w.principal and b.client_id = w.client_id)
 select *, (

@@ -303,7 +303,7 @@ def conversation(data: bytes) -> None:
             elif number & 1:
                 session.forward(ask, ask.frame)
             else:
-                # An answer of ours is never malformed.
+                # Our own answers are never malformed.
                 raw = header.build_response(
                     ask.plan.key, ask.plan.version, ask.correlation_id, bytes(64)
                 )

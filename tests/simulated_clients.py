@@ -120,7 +120,7 @@ class World:
         heapq.heappush(self._events, (t_ms, next(self._order), do))
 
     def run(self, ms: int) -> None:
-        """Let so much time pass."""
+        """Let time pass."""
         end = self.now_ms + ms
         while self._events and self._events[0][0] <= end:
             t_ms, _, do = heapq.heappop(self._events)
@@ -181,7 +181,7 @@ class Client:
         self.say(fetch_request(self.correlation, client, wait_ms))
 
     def produce(self, size: int, client: str = "app", acks: int = -1, cut: int = 0) -> None:
-        """Produce so many bytes; ``cut`` of them at once, and the rest five milliseconds later."""
+        """Produce some bytes; ``cut`` of them at once, and the rest five milliseconds later."""
         self.correlation += 1
         self.asked[self.correlation] = (PRODUCE, self.world.now_ms)
         request = produce_request(self.correlation, size, client, acks)

@@ -15,8 +15,8 @@ from headgate.wire.header import parse_request_header
 
 class Upstream:
     """
-    Answers Metadata v8 with so many brokers, all of them this peer, and ApiVersions v0 with itself
-    alone; anything else is hung up on.
+    Answers Metadata v8 with some brokers, all of them at its own address, and ApiVersions v0 with
+    these two APIs. Any other request closes the connection.
 
     Args:
         brokers: their ids; may be changed while it runs.

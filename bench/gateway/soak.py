@@ -2,12 +2,12 @@
 An hour of everyday load through ``headgate serve`` before a real broker: does its memory stay flat?
 
 ``python bench/gateway/soak.py [--minutes 60] [--csv FILE]`` samples every 15 s, prints a verdict
-and ends with 1 if memory, descriptors or threads grew; SIGINT ends it early, with a verdict on
-the samples so far; ``--verdict CSV --plot PNG`` draws a run. Some 200 requests a second:
-producers and consumers, of which some are throttled; five connections a second that come with a client-id of
-their own and end well or badly; admin questions, quota changes, metrics read. The gateway runs as
-shipped (journal on, a SQLite store), with one difference: sensors expire after ``--expiry-minutes``
-(5) instead of Kafka's hour, so that they come and go twelve times. A thread of the bench inside the
+and ends with 1 if memory, descriptors or threads grew; SIGINT ends it early, with a verdict on the
+samples so far; ``--verdict CSV --plot PNG`` draws a run. Some 200 requests a second: producers and
+consumers, of which some are throttled; five connections a second that come with a client-id of
+their own and end well or badly; admin requests, quota changes, metrics. The gateway runs as shipped
+(journal on, a SQLite store), with one difference: sensors expire after ``--expiry-minutes`` (5)
+instead of Kafka's hour, so that they come and go twelve times. A thread of the bench inside the
 gateway's process counts objects.
 """
 

@@ -1,1 +1,1 @@
-"""Clients people use, each behind one face, and which of them are tried at what."""
+"""Clients people use, each behind one interface, and which operations each is tried at."""

@@ -1,4 +1,4 @@
-"""What the tests of every client ask of it: a face that each kind wears in its own way."""
+"""The interface that the tests use for every client; each kind of client implements it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Self
 
 HEARTBEAT_MS: Final = 500
-"""How often members of a group ask whether they must share anew; 3 s by default."""
+"""How often members of a group ask whether partitions must be shared out again; 3 s by default."""
 
 
 class Member(AbstractContextManager["Member"]):
@@ -64,7 +64,7 @@ class Client(ABC):
 
     @abstractmethod
     def consume(self, bootstrap: str, topic: str, group: str, count: int) -> list[str]:
-        """Read so many values from where the group stands, else the beginning; commit; leave."""
+        """Read ``count`` values from the group's offset, else the beginning; commit; leave."""
 
     @abstractmethod
     def member(self, bootstrap: str, topic: str, group: str) -> Member:

@@ -102,7 +102,7 @@ class PerformanceTools(Tools):
     """kafka-producer-perf-test and kafka-consumer-perf-test: they count, they don't show values."""
 
     def transact_many(self, bootstrap: str, topic: str, name: str, count: int) -> None:
-        """Send so many records in transactions."""
+        """Send ``count`` records in transactions."""
         newer = [f"--command-property=bootstrap.servers={bootstrap}"]
         said = self.run(
             tools.PRODUCER_PERF,
@@ -114,7 +114,7 @@ class PerformanceTools(Tools):
         assert f"{count} records sent" in said
 
     def count(self, bootstrap: str, topic: str, group: str, count: int) -> int:
-        """Read so many records; return how many it says it has read."""
+        """Read ``count`` records; return how many the tool reports."""
         said = self.run(
             _since(self.release, (3, 6), tools.CONSUMER_PERF,
                    "kafka.tools.ConsumerPerformance"),

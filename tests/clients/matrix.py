@@ -1,7 +1,7 @@
 """
 Which client is tried at what, before which broker, by which test: tests and docs are made of this.
 
-``python -m clients.matrix ../docs/reference/clients.md`` in ``tests`` writes the docs' page anew.
+``python -m clients.matrix ../docs/reference/clients.md`` in ``tests`` writes the docs' page.
 """
 
 from __future__ import annotations

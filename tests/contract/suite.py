@@ -554,7 +554,7 @@ class StoreContract:
     def test_broker_settings_that_cannot_be_are_refused_whole(self, store: QuotaStore) -> None:
         for broker, name, value, says in (
             ("1", "max.connections", "-1", "Value must be at least 0"),
-            # 0 would lock everybody out, whoever wants to take it back included.
+            # 0 would lock every client out, also one that wants to change it back.
             ("1", "max.connections", "0", "Invalid max.connections 0"),
             ("", "max.connection.creation.rate", "0", "Invalid max.connection.creation.rate 0"),
             ("1", "listener.name.x.max.connections", "0", "Invalid max.connections 0"),

@@ -78,7 +78,7 @@ def page() -> str:
     for room, title in ROOMS.items():
         if room in rooms:
             parts.append(f"## {title}\n\n" + "\n".join(rooms.pop(room)) + "\n")
-    assert not rooms, f"rooms without a title: {sorted(rooms)}"
+    assert not rooms, f"packages without a title: {sorted(rooms)}"
     return "\n".join(parts)
 
 

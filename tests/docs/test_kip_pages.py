@@ -1,4 +1,4 @@
-"""What the seeds leave to be said is said on the pages (SEEDS.md: "People")."""
+"""The KIPs' pages say how Headgate decides what the KIPs leave open."""
 
 from __future__ import annotations
 

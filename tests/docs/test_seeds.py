@@ -1,4 +1,4 @@
-"""Every clause of the seeds is held by at least one test that bears its id."""
+"""Every clause of the KIPs (tests/data/seeds.json) has a test whose name holds its id."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def answered(url: str, transcript: tuple[str, str], capsys: pytest.CaptureFixtur
     assert main(typed(url, line)) == 0
     printed = capsys.readouterr()
     assert printed.out == output
-    # SEEDS 546-9: describe says of shares, beside the transcript, when they hold.
+    # Beyond the KIP's transcript: describe says when shares are enforced.
     said = r"^kafka-quotas: note: (\S+) is enforced only where"
     notes = re.findall(said, printed.err, re.MULTILINE)
     assert len(notes) == len(printed.err.splitlines())

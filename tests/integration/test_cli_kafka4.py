@@ -1,8 +1,8 @@
 """
 The admin client and both tools against a real Kafka 4.3.1.
 
-Every captured command is replayed against the broker itself, SCRAM credentials included; and some
-that the captures lack are asked of Kafka's own tool beside ours.
+Every captured command is replayed against the broker itself, SCRAM credentials included. Some
+commands that the captures lack are run with Kafka's own tool and with ours.
 """
 
 from __future__ import annotations
@@ -485,7 +485,7 @@ def test_apply_splits_entities_whose_keys_live_in_kafka_and_in_headgates_topic(
         for key, value in values.items()
     }
     assert quotas_as_code.main_plan([*place, str(file)]) == 0
-    # A reviewed plan goes by the store's revision, which its own first half moves on.
+    # A reviewed plan needs the store's revision, which the plan's own first half changes.
     assert quotas_as_code.main_plan([*place, write(2000, 6000), "--out", plan]) == 3
     assert quotas_as_code.main_apply([*place, plan]) == 0
     assert kept() == expected(2000, 6000)

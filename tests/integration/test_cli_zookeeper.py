@@ -1,5 +1,5 @@
 """
-kafka-configs --zookeeper: the seeds' own lines, verbatim, on a real ZooKeeper.
+kafka-configs --zookeeper: the KIPs' own command lines, verbatim, on a real ZooKeeper.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def test_55d_1_doctor_reports_the_older_layout(
 CAPTURE = Path(__file__).parents[1] / "data/captures/kafka-configs-3.9.2-zk.json"
 # Captured commands that are answered otherwise on purpose, each with the reason.
 EXEMPT = {
-    "zk: add quota",  # KIP-55's rules hold with --zookeeper (SEEDS 55-8)
+    "zk: add quota",  # KIP-55's rules hold with --zookeeper
     "err: missing value",  # worded as 4.3.1 words it
 }
 

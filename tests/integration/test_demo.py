@@ -69,7 +69,7 @@ def test_every_quota_id_of_the_kips_sample_has_its_row(told: dict[str, Any]) -> 
 def test_saturated_clients_get_their_quota_over_whole_cycles(told: dict[str, Any]) -> None:
     saturated = [row for row in told["rows"] if row["saturating"]]
     assert all(row["cycles"] >= 4 for row in saturated)
-    # That each is within 5 % the demo says itself, by its exit status.
+    # The demo's exit status says that each is within 5 %.
     assert all(row["rate"] / row["quota"] <= 1.05 for row in saturated)
 
 

@@ -1,4 +1,4 @@
-"""Attackers of a quota beside real clients and a real broker: all is charged, nobody waits."""
+"""Clients that try to exceed their quota: all their bytes are charged, and others don't wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECORD_BYTES = 1_000
 def produce(
     name: str, client: str, acks: int, records: int, correlation: int = 1, transaction: str = ""
 ) -> bytes:
-    """A Produce v7 of one batch with so many records of RECORD_BYTES for partition 0."""
+    """A Produce v7 of one batch of records of RECORD_BYTES for partition 0."""
     builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 24)
     for number in range(records):
         builder.append(timestamp=number, key=None, value=bytes(RECORD_BYTES), headers=[])

@@ -1,4 +1,4 @@
-"""What quotas do to real clients, before a 4.3 and a 3.9 broker both: time, topic creation."""
+"""Request-time and topic-creation quotas with real clients, each on a 4.3 and a 3.9 broker."""
 
 from __future__ import annotations
 

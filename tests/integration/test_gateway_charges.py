@@ -1,4 +1,4 @@
-"""On real sockets before a scripted upstream: who goes is charged, the deaf claim nothing."""
+"""On real sockets: a client that leaves is charged, one that reads no answers takes no headroom."""
 
 from __future__ import annotations
 

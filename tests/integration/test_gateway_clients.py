@@ -1,7 +1,7 @@
 """
 Every client people use works unchanged through the gateway, before 4.3 and 3.9.
 
-What is tried with whom stands in tests/clients/matrix.py, of which docs/reference/clients.md is
+Which client is tried at what is in tests/clients/matrix.py, of which docs/reference/clients.md is
 made. What one client does another watches: confluent-kafka's admin client, through the gateway too.
 """
 
@@ -146,7 +146,7 @@ def test_a_client_commits_and_aborts_transactions(
     name = topic(through, unique("transaction"), 1)
     client.transact(through, name, unique("tx"), [("v1", True), ("v2", False), ("v3", True)])
     assert client.consume(through, name, unique("g"), 2) == ["v1", "v3"]
-    # The aborted one is there, and only who reads what is committed is spared it.
+    # The aborted record is there; only a consumer with read_committed doesn't see it.
     assert offsets(through, name) >= 6  # three records, three markers
 
 

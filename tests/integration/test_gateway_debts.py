@@ -1,4 +1,4 @@
-"""Debts and turns on real sockets: clients that reconnect, answers that are held, drains."""
+"""Clients that reconnect while they owe a wait, fetches that are held in turn, and draining."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients hear when a broker or the gateway dies is what they hear of a broker alone."""
+"""When a broker or the gateway dies, clients get the errors that a broker alone would give."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Clients:
 
 @contextmanager
 def serving(tmp_path: Path, kafka: EmbeddedKafka, port: int) -> Iterator[Callable[[], None]]:
-    """``headgate serve`` on a port, and a way to kill it; called again, to start it anew."""
+    """``headgate serve`` on a port, and a way to kill it; called again, to start it again."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:

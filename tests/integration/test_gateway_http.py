@@ -1,4 +1,4 @@
-"""The HTTP listener under bad input: answered or closed, and whoever asks properly is served."""
+"""The HTTP listener under bad input: answered or closed, and proper requests are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on connections: who may change them, what can't be, whom they spare."""
+"""Limits on connections: who may change them, which are refused, which listener is exempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbled questions to the gateway itself: malformed, counted so, and said sparingly."""
+"""Malformed requests that the gateway answers itself: refused, counted, and logged sparingly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["start", "upstream"]
 def test_a_garbled_question_is_malformed_and_said_ten_times_a_minute(
     start: Start, caplog: pytest.LogCaptureFixture, key_version: tuple[int, int]
 ) -> None:
-    # Who may not ask is refused before his question is read.
+    # A principal without permission is refused before its request is read.
     gateway = start(**{"super.users": "User:ANONYMOUS"})
     body = struct.pack(">hhih", *key_version, 1, -1) + b"\0" + b"\x7f" * 20
     with caplog.at_level(logging.WARNING, "headgate.gateway"):

@@ -1,4 +1,4 @@
-"""Resident memory of a real gateway under peers that send much and end nothing."""
+"""Resident memory of a real gateway whose peers send much and finish no request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka as the live oracle: one broker enforces itself, the gateway enforces before it."""
+"""One real broker enforces some clients' quotas, the gateway the others': both do the same."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ class Fetcher:
 
 
 def sessions_held(kafka: EmbeddedKafka, name: str) -> int:
-    """Return how many of the broker's fetch sessions are in use: so many it can't give to us."""
+    """Return how many of the broker's fetch sessions are in use."""
     with contextlib.ExitStack() as stack:
         probes = [
             stack.enter_context(Fetcher(kafka.bootstrap(), name, "probe")) for _ in range(SLOTS)

@@ -1,4 +1,4 @@
-"""Ports beside the brokers' own, and limits on those who come: bootstrap, standby, hosts, slots."""
+"""Other ports than the brokers', and connection limits: bootstrap, standby, hosts, slots."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_546_9_shares_that_nothing_divides_are_said_once(
     weigh("alice", None)
     weigh("bob", None)
     weigh("alice", 3.0)
-    # A table is in force a moment before it is spoken of; the last line comes after all others.
+    # A table is in force a moment before it is logged; the last line comes after all others.
     wait_for(lambda: len(said()) >= 2, "it to be said again")
     gateway.stop(0)
     store.close()

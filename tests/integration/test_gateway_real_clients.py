@@ -1,4 +1,4 @@
-"""Real clients, a real Kafka, the gateway between: nothing breaks, and quotas hold."""
+"""Real clients through the gateway to a real Kafka: they work, and quotas hold."""
 
 from __future__ import annotations
 

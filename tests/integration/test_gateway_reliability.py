@@ -1,4 +1,4 @@
-"""What holds when things take long or go away: mutes, drained gateways, stores, idle clients."""
+"""Long mutes, drained gateways, lost stores, and clients that stay idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGHUP's work on a running gateway: what new connections meet, and that old ones go on."""
+"""SIGHUP on a running gateway: new connections get the new settings, old ones continue."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def bare_login(connection: Connection, mechanism: str, exchange: Exchange) -> No
 
 
 def principals(gateway: GatewayThread) -> list[str]:
-    """Whom the open connections belong to, as far as that is known."""
+    """The principals of the open connections, as far as they are known."""
     return gateway.call(
         lambda: [
             link.session.identity.principal

@@ -1,4 +1,4 @@
-"""The gateway's shell on real sockets before a scripted upstream: TLS, mutes, bounds, leases."""
+"""The gateway on real sockets, with a scripted upstream: TLS, mutes, bounds, leases."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
     def produce_some() -> None:
         with connect(gateway) as client:
             for number in range(40):
-                # The last is too much by itself, however long the others took.
+                # The last alone is too much, however long the others took.
                 client.sendall(produce(900_000 if number == 39 else 16_384, number))
                 told.append(int.from_bytes(read_answer(client)[-4:], "big"))
 

@@ -1,4 +1,4 @@
-"""A gateway whose store is gone, another one, older or locked: what was in force stays."""
+"""A gateway whose store is gone, another one, older or locked: its quotas stay in force."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
         with host.store() as other:
             set_bob(other)
             identity = other.identify()
-        wait_for(lambda: identity.id in not_ready(gateway), "told of the other store")
+        wait_for(lambda: identity.id in not_ready(gateway), "/readyz names the other store")
         assert identity.id in refusal(gateway)
         assert told_ms(gateway) >= 40_000
         assert store_command(["accept", identity.id, "--config", str(host.config)]) == 0

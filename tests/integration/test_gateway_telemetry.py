@@ -1,4 +1,4 @@
-"""Client telemetry (KIP-714): what a client tells of itself reaches its broker as it was told."""
+"""Client telemetry (KIP-714): a client's metrics reach its broker unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch run that fails or is killed, whatever of: an error in plain words, and older tables."""
+"""A batch run that fails or is killed: a plain error, and the older tables stay."""
 
 from __future__ import annotations
 

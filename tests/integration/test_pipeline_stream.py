@@ -153,7 +153,7 @@ def killed_and_finished(folder: Path, kills: int, pieces: int, seed: int) -> Non
     for n in range(kills):
         stream.killed(flags(logs, out), (stream.batches, stream.versions)[n % 2], rng)
         if (out / "usage").exists():
-            # Whoever reads finds the tables of a whole round, whatever was under way.
+            # A reader finds the tables of one whole round, whatever was under way.
             assert usage(out) in whole
     assert stream.batches() < pieces, "there was nothing left to kill in"
     # The rest in this process, with the session that the other tests use.

@@ -53,7 +53,7 @@ def cluster(free_ports: Callable[..., list[int]], tmp_path: Path) -> Iterator[tu
     def workers() -> int:
         try:
             with urlopen(f"http://127.0.0.1:{page}/json/", timeout=60) as answer:
-                return answer.read().count(b'"ALIVE"') - 1  # the master says so of itself
+                return answer.read().count(b'"ALIVE"') - 1  # the master's own status
         except HTTPError as early:  # its pages aren't all there yet
             early.close()
         except (OSError, HTTPException):  # it doesn't listen, or hangs up

@@ -1,7 +1,7 @@
 """
 The commands on real logs: against SQL on DuckDB to the byte, against golden tables, in any order.
 
-Golden tables are written anew with ``HEADGATE_GOLDEN=write``; look at the difference.
+``HEADGATE_GOLDEN=write`` writes the golden tables again; look at the difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Kafka home beside a real KRaft cluster's clients and its own tool."""
+"""The Kafka store beside a real KRaft cluster's clients and its own tool."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""The ZooKeeper home: layout, older layouts, lost sessions, restarts, access control."""
+"""The ZooKeeper store: layout, older layouts, lost sessions, restarts, access control."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The ZooKeeper home beside a real Kafka 3.9.2 in ZooKeeper mode and its own tool."""
+"""The ZooKeeper store beside a real Kafka 3.9.2 in ZooKeeper mode and its own tool."""
 
 import itertools
 import time

@@ -6,7 +6,7 @@ prints. It takes files of kind ``client_quota`` and ``stat``.
 
 A file's events become arrays: names become codes, ``resolve_codes`` finds quota-ids and bounds
 between quota changes, ops become op codes, and everything between two changes of a stat's settings
-is one batch, cut into uneven pieces so that carried-over state is exercised too. Answers are taken
+is one batch, split into uneven pieces so that carried-over state is tried too. Answers are taken
 apart again and compared as :mod:`headgate.testing.golden` does.
 """
 
@@ -54,7 +54,7 @@ from headgate.throttle.overrides import Overrides
 from headgate.throttle.request import PERCENT_PER_NS
 
 _PIECES = (1, 7, 64, 1000, 3)
-"""Lengths of the pieces a batch is cut into, in turn."""
+"""Lengths of the pieces a batch is split into, in turn."""
 _OPS = {"rec": OP_RECORD, "norec": OP_NO_CHECK, "unrec": OP_UNRECORD, "max": OP_TOUCH}
 
 

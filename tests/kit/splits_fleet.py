@@ -49,7 +49,7 @@ _FILLED: Final = 8_000_000
 @dataclass(frozen=True)
 class Phase:
     """
-    So many seconds of one load.
+    Some seconds of one load.
 
     Attributes:
         seconds: how long.
@@ -77,7 +77,7 @@ class Measured:
         acknowledged: (epoch ms, broker, bytes of messages), from the clients.
         due: bytes per second that were its own, by phase.
         splits: (epoch ms of arrival, split).
-        rounds: what `headgate splits` said of its rounds.
+        rounds: what `headgate splits` printed about its rounds.
         logs: what each process wrote, by name.
     """
 
@@ -325,7 +325,7 @@ class Fleet:
 
     def wait_for(self, name: str, text: str, times: int = 1) -> None:
         """
-        Wait until a process has written a text so many times.
+        Wait until a process has written a text ``times`` times.
 
         Raises:
             RuntimeError: it ended, or didn't within three minutes.

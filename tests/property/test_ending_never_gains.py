@@ -1,11 +1,11 @@
 """
-Law 1: ending a connection never gains, whatever is done in whatever order.
+Ending a connection never gains a client anything, whatever clients do, in any order.
 
-The oracle knows nothing of lanes and gates. For what is produced it looks at the journal alone: a
-charge takes a connection of Kafka's from its time until its throttle is over, so there must never
-be more of these at once than connections were open at once: as many, none of which closed, could
-have done the same. For what is delivered it adds up bytes: over any time T the quota of T and of a
-window (or the burst), and two answers, however many connections there are.
+The check doesn't use the gateway's lanes and gates. For produced bytes it reads the journal. In
+Kafka a charge occupies its connection until the throttle is over. So at no time may more charges be
+in their throttle than connections were open at once: that many connections, none of which closed,
+could have done the same. For delivered bytes it adds up: over any time T at most the quota of T and
+of a window (or the burst), and two answers, however many connections there are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Laws of the gateway over whatever its clients do: all that is passed is charged once, nobody waits.
+Laws of charging: all bytes passed on are charged once, and no client waits for another.
 
-Clients connect, send requests cut anywhere, hang up, switch client ids, take no answers; brokers
-answer in their time; quotas and splits change. The oracle is the upstream's end: it counts the
-bytes that were handed to it with code of its own, and knows nothing of headrooms and charges.
+Clients connect, send requests in arbitrary pieces, disconnect, change client ids, and leave answers
+unread. Brokers answer at any time. Quotas and splits change. The upstream's end checks the result:
+it counts the bytes sent to it with code of its own, without headrooms and charges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TABLES: list[dict[QuotaEntity, dict[Any, float]]] = [
 def produce(
     correlation: int, acks: int, client: str, transaction: str, producer_id: int, filler: int
 ) -> bytes:
-    """A Produce v7 with one batch and so many bytes of no sense in it."""
+    """A Produce v7 with one batch of meaningless bytes."""
     batch = struct.pack(
         ">qiibihiqqqhii", 0, 49 + filler, 0, 2, 0, 0, 0, 0, 0, producer_id, 0, 0, 0
     ) + bytes(filler)
@@ -78,7 +78,7 @@ def answer_to(key: int, correlation: int) -> bytes:
 
 
 class Upstream:
-    """What one connection's broker has been handed: its bytes, cut into requests."""
+    """The bytes that one connection's broker was sent, split into requests."""
 
     def __init__(self) -> None:
         self.bytes = b""
@@ -142,7 +142,7 @@ class Client:
 
 
 class Book(Journal):
-    """A journal that keeps sums, decides again by itself, and looks at who is throttled."""
+    """A journal that keeps sums, decides every charge again, and checks the throttled clients."""
 
     def __init__(self, machine: Gateway) -> None:
         self.machine = machine

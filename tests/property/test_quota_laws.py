@@ -1,4 +1,4 @@
-"""Laws of the quota room (STYLE.md section 5)."""
+"""Laws of quotas: round trips, resolution, plans."""
 
 from __future__ import annotations
 

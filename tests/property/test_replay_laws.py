@@ -18,7 +18,7 @@ from headgate.quota.table import QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
 from replay_kit import WORLDS, overlapping, replayed, small
 
-# Each level of quotas, so that plans of several disagree on who shares.
+# Each level of quotas, so that plans disagree about which clients share a quota.
 SHAPES = {
     "users": QuotaEntity.of(user=DEFAULT),
     "hot": QuotaEntity.of(user="hot"),

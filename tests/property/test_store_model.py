@@ -1,4 +1,4 @@
-"""The SQLite home does what the table's own ``apply`` does, whatever is asked of it."""
+"""The SQLite store does what the table's own ``apply`` does, for any alterations."""
 
 import tempfile
 from pathlib import Path

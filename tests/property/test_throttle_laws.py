@@ -141,7 +141,7 @@ charges = st.lists(
 )
 
 
-# Bounds from 100 on keep every wait below an hour, after which an idle sensor starts anew.
+# Bounds from 100 on keep every wait below an hour, after which an idle sensor starts empty.
 @given(charges, st.floats(100, 1e6), st.integers(1, 5000))
 def test_a_client_that_obeys_gets_at_most_its_quota_and_a_burst(
     steps: list[tuple[int, int]], bound: float, burst_ms: int
