@@ -19,7 +19,7 @@ from headgate.wire.messages.metadata import (
     build_metadata_request,
     read_metadata_response,
 )
-from wire_oracles import FEW, kio_response, kio_schema, kio_values
+from wire_oracles import FEW, kio_response, kio_schema, kio_values, random_kio
 
 VERSIONS = range(8, 14)
 NO_ID = uuid.UUID(int=0)
@@ -69,3 +69,11 @@ def test_a_request_is_read_by_kio(version: int, asked: tuple[AskedTopic, ...] | 
     assert names == (None if asked is None else [topic.name for topic in asked])
     assert not read.allow_auto_topic_creation
     assert not read.include_topic_authorized_operations
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_ends_inside_its_last_topic_is_refused(version: int) -> None:
+    frame = kio_response(random_kio(3, version, True, 4890))
+    for cut in range(8, len(frame) - 5):
+        with pytest.raises(RemoteProtocolError):
+            read_metadata_response(version, frame[:cut])

@@ -147,6 +147,8 @@ def read_metadata_response(version: int, frame: Buffer) -> Metadata:
         at = _skip_partitions(frame, at, partitions, flexible=flexible) + 4  # operations
         if flexible:
             at = skip_tags(frame, at)
+        if at > len(frame):
+            raise RemoteProtocolError("the answer ends inside a topic")
         topics.append(Topic(code, name, topic_id, partitions))
     return Metadata(brokers, cluster_id, controller_id, topics)
 
