@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli.joptsimple import Option, parse
-from headgate.cli.kafka_configs.values import to_double
-from headgate.cli.output import java_double, printable
+from headgate.cli.output import printable
 from headgate.cli.quotas.kafka_quotas import OPTIONS, read_pairs, split_list
+from headgate.config.java_text import java_double, to_double
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -5,16 +5,40 @@ From flags to an admin client, and from a plain Kafka's refusals to a way out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.admin.client_settings import strangers
-from headgate.cli.kafka_configs.values import load_properties
 from headgate.cli.output import complain, printable
-from headgate.errors import ApiError
+from headgate.config.properties import parse_properties
+from headgate.errors import ApiError, ConfigError
 from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
+
+
+class MalformedProperties(ConfigError):
+    """A properties file that Java wouldn't read; has Java's text."""
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """
+    Read a properties file as Java does; UTF-8, or else Latin-1, which Java takes them for.
+
+    Raises:
+        MalformedProperties: an escape that is none.
+        OSError: it can't be read.
+    """
+    raw = Path(path).read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    found, bad = parse_properties(text)
+    if bad:
+        raise MalformedProperties("Malformed \\uxxxx encoding.")
+    return {entry.key: entry.value for entry in found}
 
 
 def open_client(

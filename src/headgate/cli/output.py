@@ -1,11 +1,10 @@
 """
-Text for terminals: names made harmless, numbers as Java prints them.
+What commands print: names made harmless, output that outlives its reader.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import os
 import sys
 import unicodedata
@@ -89,41 +88,3 @@ def say(text: str = "", *, file: TextIO | None = None) -> None:
 def complain(text: str) -> None:
     """Print one line to stderr."""
     say(text, file=sys.stderr)
-
-
-def java_double(value: float) -> str:
-    """
-    Return a number as ``Double.toString`` prints it: ``1024.0``, ``1.048576E7``, ``1.0E-4``.
-
-    Args:
-        value: any double.
-
-    Source: java.lang.Double.toString (JDK 19 and later: the shortest decimal that reads back).
-    """
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    sign = "-" if math.copysign(1.0, value) < 0 else ""
-    magnitude = abs(value)
-    if magnitude == 0:
-        return sign + "0.0"
-    shortest = repr(magnitude)
-    if len(shortest.partition("e")[0].replace(".", "").strip("0")) == 1:
-        # Java prints two digits at least, and of those the nearest: 4.9E-324, not 5.0E-324.
-        two_digits = f"{magnitude:.1e}"
-        shortest = two_digits if float(two_digits) == magnitude else shortest
-    mantissa, _, exponent = shortest.partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    # value = 0.DIGITS * 10**point
-    point = int(exponent or 0) + len(whole)
-    if whole == "0":
-        point -= len(fraction) - len(fraction.lstrip("0")) + 1
-    digits = digits.rstrip("0") or "0"
-    if 1e-3 <= magnitude < 1e7:
-        if point <= 0:
-            return f"{sign}0.{'0' * -point}{digits}"
-        padded = digits.ljust(point, "0")
-        return f"{sign}{padded[:point]}.{padded[point:] or '0'}"
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"

@@ -2,6 +2,7 @@
 One settings file, `headgate.properties`, read into frozen `Settings`.
 
 - `properties`: the syntax of Java's properties files, with line numbers.
+- `java_text`: numbers, hashes and orders as Java has them.
 - `kinds`: the kinds of value: text in, value out, and what is wrong in words.
 - `listeners`: what a listener is; addresses and security protocols.
 - `setting`: how a dataclass of settings is a table, a row for each field.

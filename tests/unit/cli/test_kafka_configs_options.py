@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headgate.cli.connecting import MalformedProperties, load_properties
 from headgate.cli.kafka_configs.describe import components_of, quota_lines
 from headgate.cli.kafka_configs.kafka_configs import entity_of, main
 from headgate.cli.kafka_configs.options import (
@@ -16,10 +17,10 @@ from headgate.cli.kafka_configs.options import (
 )
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
-    load_properties,
     parse_pairs,
-    to_double,
 )
+from headgate.cli.main import load
+from headgate.config.java_text import to_double
 from headgate.quota.alteration import is_ip_literal
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -260,8 +261,22 @@ def test_a_properties_file_that_is_no_utf_8_is_latin_1(tmp_path: Path) -> None:
     file.write_bytes(b"sasl.username=\xfcrs\xfcla\n")
     assert load_properties(str(file)) == {"sasl.username": "\u00fcrs\u00fcla"}
     file.write_bytes(b"a=\\u12\n")
-    with pytest.raises(IllegalArgument):
+    with pytest.raises(MalformedProperties, match="Malformed"):
         load_properties(str(file))
+
+
+@pytest.mark.parametrize("tool", ["kafka-configs", "export"])
+def test_a_file_that_is_no_properties_file_is_told_without_a_traceback(
+    tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("a=\\u12\n")
+    words = ["--store", f"sqlite:{tmp_path / 'q.db'}", "--command-config", str(file)]
+    if tool == "kafka-configs":
+        words += ["--entity-type", "users", "--describe"]
+    assert load(tool)(words) == 1
+    told = {"kafka-configs": "", "export": "headgate export: "}[tool]
+    assert capsys.readouterr().err == f"{told}Malformed \\uxxxx encoding.\n"
 
 
 @pytest.mark.parametrize(("text", "taken"), [("+1", True), ("2147483648", False), ("1 ", False)])

@@ -19,9 +19,9 @@ from headgate.cli.quotas.as_code import (
     main_apply,
     main_export,
     main_plan,
-    read_clients,
     schema_text,
 )
+from headgate.cli.quotas.flags import read_clients
 from headgate.cli.quotas.plan_output import human, known_clients
 from headgate.errors import ApiError, InvalidQuota, KafkaError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config.java_text import java_double, properties_order
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import (
@@ -27,10 +28,8 @@ from headgate.store.zookeeper.layout import (
     encode_notice,
     encode_value,
     home_of,
-    java_double,
     node_name_error,
     noticed_entity,
-    properties_order,
 )
 
 # Recorded from Kafka 3.9.2 in ZooKeeper mode after a series of kafka-configs commands.

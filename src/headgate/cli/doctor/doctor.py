@@ -15,9 +15,11 @@ from typing import Final
 from headgate.cli import exit_codes
 from headgate.cli.doctor.findings import Report
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.as_code import connect, entities, run, table_of
+from headgate.cli.quotas.as_code import entities
+from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.plan_output import entity_path
-from headgate.cli.quotas.quota_home import add_connection, add_place_flags
+from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.running import run
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
@@ -47,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
         if arguments.config is not None:
             look_at_setup(Path(arguments.config), report)
         else:
-            with connect(arguments, "doctor") as client:
-                table = table_of(client)
+            with QuotaHome(arguments, "doctor") as home:
+                table = home.table()
             look_at_quotas(arguments.store, table, report)
         for line in report.found:
             say(printable(line))
@@ -61,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         say(f"{', '.join(report.seen)} looked at; nothing found.")
         return exit_codes.DONE
 
-    return run("doctor", action)
+    return run("headgate doctor", action)
 
 
 def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None:

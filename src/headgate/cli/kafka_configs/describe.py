@@ -15,17 +15,18 @@ from headgate.cli.kafka_configs.options import (
     BROKERS,
     CLIENTS,
     GROUPS,
-    IPS,
     LOGGERS,
     METRICS,
     TOPICS,
     USERS,
+    WIRE_TYPES,
     ConfigsOptions,
     IllegalArgument,
     is_java_int,
 )
-from headgate.cli.output import complain, java_double, printable, say
+from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.quota_output import conditions
+from headgate.config.java_text import java_double
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from headgate.admin import AdminClient
     from headgate.admin.api import ConfigEntry
 
-WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 TIMEOUT_S: Final = 60.0
 
 

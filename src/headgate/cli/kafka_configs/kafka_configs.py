@@ -1,8 +1,7 @@
 """
 kafka-configs: Kafka's tool for users, clients, ips and brokers, on any home of quotas.
 
-``kafka_configs_options`` is its command line, ``kafka_configs_values`` its values,
-``kafka_configs_zookeeper`` what ``--zookeeper`` does. Output and exit status are the real tool's.
+Output and exit status are the real tool's.
 
 Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
 """
@@ -16,11 +15,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
-from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.connecting import MalformedProperties, open_client, with_way_out
 from headgate.cli.joptsimple import OptionError, words_of
 from headgate.cli.kafka_configs.describe import (
     TIMEOUT_S,
-    WIRE_TYPES,
     check_resource_name,
     components_of,
     describe,
@@ -37,6 +35,7 @@ from headgate.cli.kafka_configs.options import (
     QUOTA_NAMES,
     SCRAM_NAMES,
     USERS,
+    WIRE_TYPES,
     BadUsage,
     ConfigsOptions,
     IllegalArgument,
@@ -69,6 +68,16 @@ class InvalidConfiguration(Exception):
     """A refusal whose text is all that is printed (InvalidConfigurationException)."""
 
 
+_TOLD_ALONE: Final = (
+    IllegalArgument,
+    InvalidConfiguration,
+    InvalidQuota,
+    MalformedProperties,
+    OptionError,
+)
+"""What is printed without the line that names the arguments."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """
     Run kafka-configs.
@@ -87,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadUsage as exc:
         complain(printable(str(exc)))
         complain(usage())
-    except (IllegalArgument, InvalidConfiguration, InvalidQuota, OptionError) as exc:
+    except _TOLD_ALONE as exc:
         for line in exc.args:
             complain(printable(str(line)))
     except (HeadgateError, OSError) as exc:
@@ -198,16 +207,13 @@ def _alter_client(
 
 def _quota_names(types: Collection[str]) -> Callable[[str], bool]:
     """Return the test of which keys are quotas here: Kafka's, and those only Headgate has."""
-    shape = "+".join(t for t in ("user", "client-id") if _TYPE_OF[t] in types)
+    shape = "+".join(WIRE_TYPES[kind] for kind in (USERS, CLIENTS) if kind in types)
     known = {key.name for key in keys_for(shape)} | set(QUOTA_NAMES)
 
     def is_quota(name: str) -> bool:
         return name in known or (":" in name and QuotaKey.parse(name).name in known)
 
     return is_quota
-
-
-_TYPE_OF: Final = {"user": USERS, "client-id": CLIENTS}
 
 
 def _refuse_unexpected(kind: str, done: str, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ Source: ConfigCommand.ConfigCommandOptions in Apache Kafka (spec kafka-configs.m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.cli.joptsimple import Option, OptionSet, parse
@@ -24,6 +24,8 @@ LOGGERS: Final = "broker-loggers"
 METRICS: Final = "client-metrics"
 GROUPS: Final = "groups"
 
+WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+"""Types of quota entities, as Kafka's protocol calls them."""
 ALL_TYPES: Final = (TOPICS, CLIENTS, USERS, BROKERS, IPS, LOGGERS, METRICS, GROUPS)
 # Differs: with --zookeeper KIP-55's rules hold, so clients and ips may be named beside the users
 # and brokers that Kafka 3.9 allows.

@@ -2,17 +2,17 @@
 kafka-configs: what stands in --add-config, --add-config-file and --delete-config.
 
 Source: ConfigCommand.parseConfigsToBeAdded and parseConfigsToBeDeleted (spec kafka-configs.md
-section 3); java.lang.Double.parseDouble.
+section 3).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
+from headgate.cli.connecting import load_properties
 from headgate.cli.kafka_configs.options import ConfigsOptions, IllegalArgument
-from headgate.config.properties import parse_properties
+from headgate.config.java_text import JAVA_BLANK, java_hash, properties_order, to_double
 from headgate.quota.key import KEYS, QuotaKey
 
 # ConfigCommand splits at commas and equals signs that aren't inside [...].
@@ -21,9 +21,6 @@ _COMMA = re.compile("," + _OUTSIDE_BRACKETS)
 _EQUALS = re.compile(r"[ \t\n\x0b\f\r]*=[ \t\n\x0b\f\r]*" + _OUTSIDE_BRACKETS)
 _BRACKETS = re.compile(r"\[?\]?")
 _KEY = re.compile(r"[a-zA-Z0-9._-]*")
-
-# Java's String.trim drops every character up to the blank.
-_JAVA_BLANK = "".join(map(chr, range(33)))
 
 _FORMAT_4 = (
     "requirement failed: Invalid entity config: all configs to be added must be in the format "
@@ -63,15 +60,6 @@ def configs_to_add(options: ConfigsOptions, *, kafka3: bool = False) -> dict[str
     return {key: added[key] for key in (names if kafka3 else scala_order(names))}
 
 
-def properties_order(names: Iterable[str]) -> list[str]:
-    """
-    Return names in the order in which java.util.Properties lists them.
-
-    Source: ConcurrentHashMap of 16 bins, which Properties starts with; it has room for 11 names.
-    """
-    return sorted(names, key=lambda name: (java_hash(name) ^ (java_hash(name) >> 16)) & 15)
-
-
 def scala_order(names: Sequence[str], depth: int = 0) -> list[str]:
     """
     Return names in the order in which Scala's immutable maps list them.
@@ -98,14 +86,6 @@ def _improved(code: int) -> int:
     return code ^ (code >> 10)
 
 
-def java_hash(text: str) -> int:
-    """Return String.hashCode, unsigned."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return value
-
-
 def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:
     """
     Read ``k1=v1,k2=[v2,v3]``; of a repeated key the last counts.
@@ -121,69 +101,13 @@ def parse_pairs(text: str, *, kafka3: bool = False) -> dict[str, str]:
     if any(len(pair) != 2 for pair in pairs):
         raise IllegalArgument(_FORMAT_3 if kafka3 else _FORMAT_4)
     return {
-        key.strip(_JAVA_BLANK): _BRACKETS.sub("", value).strip(_JAVA_BLANK) for key, value in pairs
+        key.strip(JAVA_BLANK): _BRACKETS.sub("", value).strip(JAVA_BLANK) for key, value in pairs
     }
 
 
 def configs_to_delete(options: ConfigsOptions) -> list[str]:
     """Return the keys to be removed, in order."""
-    return [key.strip(_JAVA_BLANK) for key in options.options.values("delete-config")]
-
-
-def load_properties(path: str) -> dict[str, str]:
-    """
-    Read a properties file as Java does; UTF-8, or else Latin-1, which Java takes them for.
-
-    Raises:
-        IllegalArgument: an escape that is none.
-        OSError: it can't be read.
-    """
-    raw = Path(path).read_bytes()
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    found, bad = parse_properties(text)
-    if bad:
-        raise IllegalArgument("Malformed \\uxxxx encoding.")
-    return {entry.key: entry.value for entry in found}
-
-
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?", re.ASCII)
-_HEX = re.compile(
-    r"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?|([0-9a-fA-F]*)\.([0-9a-fA-F]+))[pP]([+-]?\d+)[fFdD]?",
-    re.ASCII,
-)
-_WORDS: Mapping[str, float] = {
-    f"{sign}{word}": float(f"{sign or '+'}{value}")
-    for sign in ("", "+", "-")
-    for word, value in (("NaN", "nan"), ("Infinity", "inf"))
-}
-
-
-def to_double(text: str) -> float:
-    """
-    Read a number as Java does: ``1e3``, ``0x1p3``, ``NaN``, ``Infinity``, ``5d``, blanks around.
-
-    Raises:
-        ValueError: Java would throw NumberFormatException.
-
-    Source: java.lang.Double.valueOf(String).
-    """
-    body = text.strip(_JAVA_BLANK)
-    if body in _WORDS:
-        return _WORDS[body]
-    if _DECIMAL.fullmatch(body):
-        return float(body.rstrip("fFdD"))
-    match = _HEX.fullmatch(body)
-    if match:
-        sign, whole, left, right, exponent = match.groups()
-        digits = f"{whole}." if whole is not None else f"{left or '0'}.{right}"
-        try:
-            return float.fromhex(f"{sign}0x{digits}p{exponent}")
-        except OverflowError:
-            return float("-inf" if sign == "-" else "inf")
-    raise ValueError(text)
+    return [key.strip(JAVA_BLANK) for key in options.options.values("delete-config")]
 
 
 def quota_value(key: str, text: str) -> float:

@@ -13,27 +13,26 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from headgate.cli.connecting import load_properties
 from headgate.cli.kafka_configs.options import (
     BROKERS,
     CLIENTS,
-    IPS,
     SCRAM_NAMES,
-    USERS,
+    WIRE_TYPES,
     ConfigsOptions,
     IllegalArgument,
 )
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
     configs_to_delete,
-    load_properties,
-    properties_order,
-    to_double,
 )
-from headgate.cli.output import java_double, printable, say
+from headgate.cli.output import printable, say
+from headgate.config.java_text import properties_order, to_double
 from headgate.errors import ApiError, KafkaError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
-from headgate.quota.key import KEYS, QuotaKey, format_value, keys_for
+from headgate.quota.key import KEYS, QuotaKey, keys_for
+from headgate.store.zookeeper.layout import encode_value
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
@@ -45,7 +44,6 @@ WARNING: Final = (
 )
 TOOL: Final = "kafka-configs"
 _SCRAM: Final = re.compile(r"(?:iterations=([0-9]*),)?password=(.*)")
-_WIRE_TYPES: Final[Mapping[str, str]] = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 _WORDS: Final[Mapping[str, str]] = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 
 
@@ -92,7 +90,7 @@ def pair(options: ConfigsOptions) -> list[tuple[str, str | None]]:
         if len(names) == 2:
             names = names[::-1]
     padded: list[str | None] = [*names, *[None] * len(types)]
-    return [(_WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
+    return [(WIRE_TYPES[kind], name) for kind, name in zip(types, padded, strict=False)]
 
 
 def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
@@ -172,7 +170,7 @@ def _value(key: str, text: str) -> float:
 def _describe(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> None:
     wanted = pair(options)
     found = {
-        entity: {key.name: value_text(key, value) for key, value in values.items()}
+        entity: {key.name: encode_value(key, value) for key, value in values.items()}
         for entity, values in _all(client).items()
     }
     if [kind for kind, _ in wanted] == ["user"]:
@@ -210,13 +208,6 @@ def entity_text(entity: QuotaEntity) -> str:
         f"default {_WORDS[kind]}" if isinstance(name, Default) else f"{_WORDS[kind]} '{name}'"
         for kind, name in entity
     )
-
-
-def value_text(key: QuotaKey, value: float) -> str:
-    """Return a value as the znode holds it: whole numbers as such, rates as Java's doubles."""
-    if KEYS[key].value_type == "DOUBLE":
-        return java_double(value)
-    return "9223372036854775807" if value >= 2**63 else format_value(value)
 
 
 def _brokers(client: AdminClient, options: ConfigsOptions) -> None:

@@ -11,67 +11,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.cli import exit_codes
-from headgate.cli.connecting import open_client
 from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.flags import add_apply, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
-from headgate.cli.quotas.quota_home import Place, Refused, add_place
-from headgate.errors import ApiError, ConfigError, HeadgateError, InvalidQuota
-from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
-from headgate.quota.file import as_yaml, dump_quotas, read_quotas_file
+from headgate.cli.quotas.plan_output import plan_json, print_plan
+from headgate.cli.quotas.quota_home import QuotaHome, Refused
+from headgate.cli.quotas.quota_output import entity_json
+from headgate.cli.running import run
+from headgate.errors import ConfigError
+from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.plan import Plan, diff
-from headgate.quota.table import QuotaTable
 
-if TYPE_CHECKING:
-    from headgate.admin import AdminClient
-
-_TIMEOUT_MS: Final = 60_000
 _MOST_MESSAGE_BYTES: Final = 1_000
 """A message stands in every entry of its change; stores keep 20,000 of them in memory."""
-
-
-def run(command: str, action: Callable[[], int]) -> int:
-    """Run an action and turn what it raises into a line on stderr and an exit status."""
-    try:
-        return action()
-    except (HeadgateError, OSError) as exc:
-        name = f"{exc.name}: " if isinstance(exc, ApiError) else ""
-        for line in f"headgate {command}: {name}{exc}".splitlines():
-            complain(printable(line))
-        return exit_codes.FAILED
-
-
-def parser(command: str, about: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags that say where the quotas are."""
-    made = argparse.ArgumentParser(
-        prog=f"headgate {command}", description=about, allow_abbrev=False
-    )
-    add_place(made)
-    return made
-
-
-def connect(arguments: argparse.Namespace, command: str) -> AdminClient:
-    """Open the admin client that the flags ask for."""
-    return open_client(
-        servers=arguments.bootstrap_server,
-        store=arguments.store,
-        config_file=arguments.command_config,
-        tool=f"headgate {command}",
-    )
-
-
-def place_of(arguments: argparse.Namespace) -> str:
-    """Return where the quotas are, in words for people."""
-    return str(arguments.store or arguments.bootstrap_server)
-
-
-def table_of(client: AdminClient) -> QuotaTable:
-    """Return every quota there is."""
-    return QuotaTable(client.describe_quotas().entities().result(_TIMEOUT_MS / 1000))
 
 
 # --- export
@@ -79,7 +36,7 @@ def table_of(client: AdminClient) -> QuotaTable:
 
 def main_export(argv: Sequence[str]) -> int:
     """`headgate export`: write all quotas as a quotas file."""
-    made = parser(
+    made = quotas_parser(
         "export",
         "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
         "`headgate apply` read back.",
@@ -95,7 +52,7 @@ def main_export(argv: Sequence[str]) -> int:
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        with Place(arguments, "export") as place:
+        with QuotaHome(arguments, "export") as place:
             table = place.table()
         text = dump_quotas(table)
         if arguments.format == "json":
@@ -109,7 +66,7 @@ def main_export(argv: Sequence[str]) -> int:
             complain(f"{len(table)} entities written to {printable(str(arguments.out))}")
         return exit_codes.DONE
 
-    return run("export", action)
+    return run("headgate export", action)
 
 
 def schema_text() -> str:
@@ -123,7 +80,7 @@ def schema_text() -> str:
 
 
 def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
-    made = parser(command, about)
+    made = quotas_parser(command, about)
     made.add_argument(
         "--prune",
         action="store_true",
@@ -131,28 +88,6 @@ def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
     )
     add_shown(made)
     return made
-
-
-def add_shown(made: argparse.ArgumentParser) -> None:
-    """Add the flags that say how a plan is shown."""
-    made.add_argument(
-        "--client",
-        metavar="user=U,client-id=C",
-        action="append",
-        default=[],
-        help="a client to show the effective change for (repeatable); by default those that "
-        "quotas name",
-    )
-    made.add_argument(
-        "--clients",
-        metavar="FILE",
-        type=Path,
-        help="clients to show the effective change for: YAML, a list of {user: U, client-id: C}",
-    )
-    made.add_argument("--json", action="store_true", help="print the plan as JSON")
-    made.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
-    )
 
 
 def main_plan(argv: Sequence[str]) -> int:
@@ -174,11 +109,11 @@ def main_plan(argv: Sequence[str]) -> int:
 
     def action() -> int:
         desired = read_quotas_file(arguments.file)
-        with Place(arguments, "plan", planned=True) as place:
+        with QuotaHome(arguments, "plan", planned=True) as place:
             identity = place.identity()  # before the quotas: what comes after makes it old
             plan = diff(place.table(), desired, prune=arguments.prune)
             refused = _refusals(place, plan)
-        _show(plan, arguments, refused)
+        _show(place, plan, arguments, refused)
         _complain(refused)
         if refused:
             return exit_codes.FAILED
@@ -187,7 +122,7 @@ def main_plan(argv: Sequence[str]) -> int:
             complain(f"Plan written to {printable(str(arguments.out))}")
         return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
 
-    return run("plan", action)
+    return run("headgate plan", action)
 
 
 def main_apply(argv: Sequence[str]) -> int:
@@ -208,7 +143,7 @@ def main_apply(argv: Sequence[str]) -> int:
             raise ConfigError("a plan says already what goes; --prune is for quotas files")
         desired = None if kept is not None else read_quotas_file(arguments.file)
         create = not arguments.validate_only and kept is None
-        with Place(arguments, "apply", create=create, planned=not create) as place:
+        with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
             identity = place.identity()
             if kept is not None:
                 plan = kept.check(place.name, place.table(), identity)
@@ -219,28 +154,11 @@ def main_apply(argv: Sequence[str]) -> int:
             at_revision = identity.revision if identity is not None and kept is not None else None
             return carry_out(place, plan, arguments, at_revision, reviewed=kept is not None)
 
-    return run("apply", action)
-
-
-def add_apply(made: argparse.ArgumentParser) -> None:
-    """Add the flags of a command that changes quotas by a plan."""
-    made.add_argument(
-        "--validate-only", action="store_true", help="stop after validating; change nothing"
-    )
-    made.add_argument(
-        "--message", default="", help="why, for the history of a store (--store), up to 1,000 bytes"
-    )
-    made.add_argument(
-        "--max-removals",
-        metavar="N",
-        type=int,
-        help="change nothing if more than N values would go; without it, pruning more than half of "
-        "all values must be confirmed",
-    )
+    return run("headgate apply", action)
 
 
 def carry_out(
-    place: Place,
+    place: QuotaHome,
     plan: Plan,
     arguments: argparse.Namespace,
     at_revision: int | None,
@@ -260,7 +178,7 @@ def carry_out(
     if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:
         raise ConfigError(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
     refused = _refusals(place, plan)
-    _show(plan, arguments, refused)
+    _show(place, plan, arguments, refused)
     if refused:
         complain(f"{place.command}: nothing was changed, because of:")
     elif arguments.validate_only:
@@ -319,7 +237,7 @@ def _tell(arguments: argparse.Namespace, text: str) -> None:
     say(text, file=sys.stderr if arguments.json else sys.stdout)
 
 
-def _refusals(place: Place, plan: Plan) -> Refused:
+def _refusals(place: QuotaHome, plan: Plan) -> Refused:
     return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
 
 
@@ -328,10 +246,7 @@ def _complain(refused: Refused) -> None:
         complain(printable(f"{entity}: {error}"))
 
 
-def _show(plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
-    from headgate.cli.quotas.plan_output import plan_json, print_plan
-    from headgate.cli.quotas.quota_output import entity_json
-
+def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
     clients = read_clients(arguments.client, arguments.clients)
     if arguments.json:
         told = plan_json(plan, clients)
@@ -340,39 +255,4 @@ def _show(plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
         ]
         say(json.dumps(told, indent=2))
         return
-    print_plan(plan, clients, place=place_of(arguments), color=arguments.color)
-
-
-def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
-    """
-    Return the clients that were named; a part that wasn't is any name no quota names.
-
-    Raises:
-        InvalidQuota: one that makes no sense, with its place.
-    """
-    from headgate.cli.quotas.kafka_quotas import split_list
-
-    found = []
-    for flag in flags:
-        entries: dict[str, EntityName] = {"user": DEFAULT, "client-id": DEFAULT}
-        try:
-            parts = split_list(flag)
-        except ValueError as exc:
-            raise InvalidQuota(f"--client {flag}: {exc}") from None
-        for part in parts:
-            kind, equals, name = part.partition("=")
-            entries[kind] = name
-            if not equals or kind not in ("user", "client-id") or not name:
-                raise InvalidQuota(f"--client {flag}: expected user=U,client-id=C")
-        found.append(QuotaEntity(entries))
-    if file is not None:
-        import yaml
-
-        rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
-        for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
-            if not isinstance(row, dict) or not set(row) <= {"user", "client-id"} or not row:
-                raise InvalidQuota(
-                    f"{file}: entry {number} isn't of the form {{user: U, client-id: C}}"
-                )
-            found.append(QuotaEntity({"user": DEFAULT, "client-id": DEFAULT, **row}))
-    return found
+    print_plan(plan, clients, place=place.name, color=arguments.color)

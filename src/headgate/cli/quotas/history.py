@@ -14,12 +14,13 @@ from typing import Any
 
 from headgate.cli import exit_codes
 from headgate.cli.output import printable, say
-from headgate.cli.quotas.as_code import run
+from headgate.cli.quotas.flags import add_place, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path
-from headgate.cli.quotas.quota_home import Place, add_place
+from headgate.cli.quotas.quota_home import QuotaHome
 from headgate.cli.quotas.quota_output import entity_json, number, value_text
+from headgate.cli.running import run
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import dump_quotas
 from headgate.quota.table import QuotaTable
 from headgate.store import AuditEvent, HistoryEntry, QuotaStore
@@ -50,15 +51,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = made.parse_args(argv)
 
     def action() -> int:
-        text = arguments.entity
-        entity = None
-        if text is not None:
-            entity = parse_entity(text) if text.startswith("{") else entity_from_path(text)
-        with Place(arguments, "history") as place:
+        entity = read_entity_flag(arguments.entity)
+        with QuotaHome(arguments, "history") as place:
             _print(place.history(), entity, arguments.limit, arguments.format)
         return exit_codes.DONE
 
-    return run("history", action)
+    return run("headgate history", action)
 
 
 def _print(store: QuotaStore, entity: QuotaEntity | None, limit: int | None, form: str) -> None:
@@ -107,8 +105,8 @@ def _json(row: HistoryEntry | AuditEvent) -> dict[str, Any]:
         **common,
         "entity": entity_json(row.entity),
         "key": str(row.key),
-        "before": None if row.before is None else number(row.before),
-        "after": None if row.after is None else number(row.after),
+        "before": number(row.before),
+        "after": number(row.after),
         "change": row.change,
         "message": row.message,
     }
@@ -134,7 +132,7 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
             "t_ms": change.t_ms,
             "entity": entity_json(change.entity),
             "key": str(change.key),
-            "value": None if change.after is None else number(change.after),
+            "value": number(change.after),
         }
         for change in changes
     ]

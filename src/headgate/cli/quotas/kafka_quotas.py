@@ -7,7 +7,6 @@ Source: KIP-546 "kafka-quotas.sh/QuotasCommand"; SEEDS 546-20 to 546-27.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -18,8 +17,8 @@ from headgate.admin.client import AdminClient
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
-from headgate.cli.kafka_configs.values import to_double
 from headgate.cli.output import complain, printable, say
+from headgate.cli.quotas.flags import BadUsage, split_list
 from headgate.cli.quotas.quota_output import (
     conditions,
     effective_lines,
@@ -29,7 +28,9 @@ from headgate.cli.quotas.quota_output import (
     value_json,
     value_text,
 )
-from headgate.errors import ApiError, HeadgateError
+from headgate.cli.running import run
+from headgate.config.java_text import to_double
+from headgate.errors import ApiError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
 from headgate.quota.filter import QuotaFilter
@@ -109,10 +110,6 @@ _EXCLUSIVE: Final[Mapping[str, str]] = {
 }
 
 
-class BadUsage(ValueError):
-    """The command line makes no sense."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """
     Run kafka-quotas.
@@ -133,18 +130,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.has("version"):
             say(__version__)
             return exit_codes.DONE
-        action = check(options)
-        _ACTIONS_BY_NAME[action](options)
+        action = _ACTIONS_BY_NAME[check(options)]
+        return run(TOOL, lambda: action(options))
     except (BadUsage, OptionError) as exc:
         complain(printable(f"kafka-quotas: {exc}"))
         complain("`kafka-quotas --help` lists the flags.")
         return exit_codes.USAGE
-    except (HeadgateError, OSError) as exc:
-        name = f"{exc.name}: " if isinstance(exc, ApiError) else ""
-        for line in f"kafka-quotas: {name}{exc}".splitlines():
-            complain(printable(line))
-        return exit_codes.FAILED
-    return exit_codes.DONE
 
 
 def check(options: OptionSet) -> str:
@@ -174,24 +165,6 @@ def check(options: OptionSet) -> str:
 
 
 # --- reading flags
-
-
-def split_list(text: str) -> list[str]:
-    r"""
-    Split at commas; ``\,`` is a comma that doesn't.
-
-    Raises:
-        BadUsage: a part is empty, as where a script's variable was.
-    """
-    parts = [""]
-    for piece in re.findall(r"\\,|.", text, re.DOTALL):
-        if piece == ",":
-            parts.append("")
-        else:
-            parts[-1] += "," if piece == "\\," else piece
-    if not all(part.strip() for part in parts):
-        raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
-    return parts
 
 
 def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
@@ -288,7 +261,7 @@ def _connect(options: OptionSet) -> AdminClient:
 # --- actions
 
 
-def list_quotas(options: OptionSet) -> None:
+def list_quotas(options: OptionSet) -> int:
     """Print the quotas of every entity that matches."""
     filters = [
         QuotaFilter(entity_type, QuotaFilter.Rule.EXACT, name)
@@ -309,7 +282,7 @@ def list_quotas(options: OptionSet) -> None:
             for entity in list_order(found)
         ]
         say(json.dumps(rows, indent=2))
-        return
+        return exit_codes.DONE
     blocks = [
         "\n".join(
             [
@@ -324,9 +297,10 @@ def list_quotas(options: OptionSet) -> None:
     ]
     if blocks:
         say("\n\n".join(blocks))
+    return exit_codes.DONE
 
 
-def describe(options: OptionSet) -> None:
+def describe(options: OptionSet) -> int:
     """Print what applies to an entity, and with --include-overrides what that hides."""
     entity = read_entity(options, "describe")
     overrides = options.has("include-overrides")
@@ -336,15 +310,16 @@ def describe(options: OptionSet) -> None:
         values = result.config()[entity].result(_TIMEOUT_S)
     if options.has("json"):
         say(json.dumps([value_json(key, values[key]) for key in sorted(values, key=str)], indent=2))
-        return
+        return exit_codes.DONE
     for line in effective_lines(values):
         say(line)
     notes = sorted({value.note for value in values.values() if value.note})
     for note in (*notes, *conditions(values)):
         complain(printable(f"kafka-quotas: note: {note}"))
+    return exit_codes.DONE
 
 
-def alter(options: OptionSet) -> None:
+def alter(options: OptionSet) -> int:
     """Change one entity; prints nothing on success."""
     entity = read_entity(options, "alter")
     ops = read_ops(options)
@@ -358,12 +333,13 @@ def alter(options: OptionSet) -> None:
         except ApiError as exc:
             raise with_way_out(exc, [op.key for op in ops]) from exc
     if options.has("json"):
-        ops_json = {str(op.key): None if op.value is None else number(op.value) for op in ops}
+        ops_json = {str(op.key): number(op.value) for op in ops}
         row = {"entity": entity_json(entity), "ops": ops_json, "validate_only": validate_only}
         say(json.dumps(row, indent=2))
+    return exit_codes.DONE
 
 
-_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], None]]] = {
+_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], int]]] = {
     "list": list_quotas,
     "describe": describe,
     "alter": alter,

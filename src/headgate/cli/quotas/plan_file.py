@@ -91,8 +91,8 @@ def write_plan(path: Path, plan: Plan, identity: StoreIdentity | None, message: 
             {
                 "entity": entity_json(change.entity),
                 "key": change.key.name,
-                "before": None if change.old is None else number(change.old),
-                "after": None if change.new is None else number(change.new),
+                "before": number(change.old),
+                "after": number(change.new),
             }
             for change in plan.changes
         ],

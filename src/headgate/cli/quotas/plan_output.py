@@ -205,15 +205,14 @@ def plan_json(plan: Plan, clients: Sequence[QuotaEntity]) -> dict[str, Any]:
         return {
             "entity": entity_json(change.entity),
             "key": str(change.key),
-            "before": None if change.old is None else number(change.old),
-            "after": None if change.new is None else number(change.new),
+            "before": number(change.old),
+            "after": number(change.new),
         }
 
     def side(effective: EffectiveQuota) -> dict[str, Any]:
         source = effective.source
         told = entity_json(source) if isinstance(source, QuotaEntity) else source and str(source)
-        value = effective.value
-        return {"value": None if value is None else number(value), "source": told}
+        return {"value": number(effective.value), "source": told}
 
     return {
         "changes": [row(change) for change in plan.changes],

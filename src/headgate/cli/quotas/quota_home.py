@@ -1,5 +1,5 @@
 """
-Where quotas are, for the commands of quotas as code: a store opened here, or servers.
+The home of quotas that flags name: a store that is opened here, or servers that are asked.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from headgate.cli.connecting import open_client, with_way_out
-from headgate.cli.kafka_configs.values import load_properties
+from headgate.cli.connecting import load_properties, open_client, with_way_out
 from headgate.cli.output import complain, printable
 from headgate.errors import ApiError, ConfigError, StoreError
 from headgate.quota.alteration import QuotaAlteration, validate
@@ -25,31 +24,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS: Final = 60_000
 Refused = list[tuple[QuotaEntity, Exception]]
-
-
-def add_place(made: argparse.ArgumentParser) -> None:
-    """Add the flags that say where the quotas are."""
-    add_place_flags(made.add_mutually_exclusive_group(required=True))
-    add_connection(made)
-
-
-def add_place_flags(place: argparse._MutuallyExclusiveGroup) -> None:
-    """Add the two flags themselves."""
-    place.add_argument(
-        "--store",
-        metavar="URL",
-        help="a Headgate store: sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT",
-    )
-    place.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT", help="a gateway, or a Kafka 2.6 or later"
-    )
-
-
-def add_connection(made: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flag for credentials."""
-    made.add_argument(
-        "--command-config", metavar="FILE", help="properties for the connection, as Kafka's tools"
-    )
 
 
 def open_quota_store(url: str, config_file: str | None, *, create: bool = False) -> QuotaStore:
@@ -73,12 +47,12 @@ def open_quota_store(url: str, config_file: str | None, *, create: bool = False)
     return open_store(url, store_settings(config), create=create)
 
 
-class Place:
+class QuotaHome:
     """
-    A store or servers; a context manager.
+    A store or servers; a context manager that lets go of them.
 
     Args:
-        arguments: with the flags of ``add_place``.
+        arguments: with the flags of ``flags.add_place``.
         command: which command it is, for the history.
         create: make a store that is missing.
         planned: a file that is missing is a store to be, and empty.

@@ -56,9 +56,9 @@ def value_text(value: float) -> str:
     return "Infinity" if plain == float("inf") else str(plain)
 
 
-def number(value: float) -> int | float:
+def number(value: float | None) -> int | float | None:
     """Return a whole number as int; Kafka's "unlimited" as 2^63 - 1, which it stands for."""
-    if not value.is_integer():
+    if value is None or not value.is_integer():
         return value
     return 2**63 - 1 if value == 2.0**63 else int(value)
 

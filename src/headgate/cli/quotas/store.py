@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.as_code import run
-from headgate.cli.quotas.quota_home import add_connection, open_quota_store
+from headgate.cli.quotas.flags import add_connection
+from headgate.cli.quotas.quota_home import open_quota_store
+from headgate.cli.running import run
 from headgate.errors import ConfigError, StoreError
 
 
@@ -19,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
     """Run `headgate store`."""
     arguments = parser().parse_args(argv)
     actions = {"show": _show, "accept": _accept, "copy": _copy}
-    return run(f"store {arguments.action}", lambda: actions[arguments.action](arguments))
+    return run(f"headgate store {arguments.action}", lambda: actions[arguments.action](arguments))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.cli import exit_codes
 from headgate.cli.output import complain, printable
-from headgate.cli.quotas.as_code import add_apply, add_shown, carry_out, run
+from headgate.cli.quotas.as_code import carry_out
+from headgate.cli.quotas.flags import (
+    add_apply,
+    add_entity,
+    add_place,
+    add_shown,
+    moment,
+    read_entity_flag,
+)
 from headgate.cli.quotas.plan_file import write_plan
 from headgate.cli.quotas.plan_output import entity_path
-from headgate.cli.quotas.quota_home import Place, add_place
+from headgate.cli.quotas.quota_home import QuotaHome
+from headgate.cli.running import run
 from headgate.errors import ConfigError, StoreMovedOn
-from headgate.quota.entity import QuotaEntity, entity_from_path, parse_entity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
@@ -28,7 +36,7 @@ from headgate.store.base import HistoryEntry
 def main(argv: Sequence[str]) -> int:
     """Run `headgate undo`."""
     arguments = parser().parse_args(argv)
-    return run("undo", lambda: _undo(arguments))
+    return run("headgate undo", lambda: _undo(arguments))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,11 +55,7 @@ def parser() -> argparse.ArgumentParser:
         help="go back to what held then: 2026-11-22T10:00:00Z, or epoch milliseconds",
     )
     add_place(made)
-    made.add_argument(
-        "--entity",
-        metavar="ENTITY",
-        help="only this entity: users/alice/clients/etl or {user=alice, client-id=etl}",
-    )
+    add_entity(made)
     made.add_argument(
         "--out",
         metavar="PLAN",
@@ -65,11 +69,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _undo(arguments: argparse.Namespace) -> int:
     since_ms = None if arguments.since is None else moment(arguments.since)
-    about = None
-    if arguments.entity is not None:
-        text = arguments.entity
-        about = parse_entity(text) if text.startswith("{") else entity_from_path(text)
-    with Place(arguments, "undo") as place:
+    about = read_entity_flag(arguments.entity)
+    with QuotaHome(arguments, "undo") as place:
         store = place.history()
         identity = store.identity()
         chosen = [
@@ -125,21 +126,3 @@ def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
         Change(*at, after[at], value) for at, value in sorted(before.items()) if value != after[at]
     ]
     return plan_of(table, changes)
-
-
-def moment(text: str) -> int:
-    """
-    Return a time as epoch milliseconds; without a zone it is UTC.
-
-    Raises:
-        ConfigError: it can't be read.
-    """
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"--since {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
-        ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from headgate.config.java_text import java_double, properties_order
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import KEYS, QuotaKey
@@ -104,29 +105,6 @@ def decode_config(data: bytes | None) -> dict[str, str]:
     return {str(key): str(value) for key, value in config.items()}
 
 
-def properties_order(keys: Iterable[str]) -> list[str]:
-    """
-    Return keys in the order in which Java's Properties yields them.
-
-    A ConcurrentHashMap of capacity 8 has 16 bins, and doubles when three quarters are used; within
-    a bin the earlier stays first.
-
-    Source: java.util.Properties; ConcurrentHashMap.spread, tableSizeFor.
-    """
-    listed = list(dict.fromkeys(keys))
-    bins = 16
-    while len(listed) >= bins * 3 // 4:
-        bins *= 2
-    return sorted(listed, key=lambda key: _spread(key) & (bins - 1))
-
-
-def _spread(text: str) -> int:
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return value ^ (value >> 16)
-
-
 def encode_value(key: QuotaKey, value: float) -> str:
     """
     Return a value's text: whole types as integers, others as Java's Double.toString.
@@ -136,28 +114,6 @@ def encode_value(key: QuotaKey, value: float) -> str:
     if KEYS[key].value_type == "DOUBLE":
         return java_double(value)
     return str(min(int(value + 1e-6), _LONG_MAX))
-
-
-def java_double(value: float) -> str:
-    """Return a double as Double.toString prints it: ``33.0``, ``1.0E-4``, ``1.048576E7``."""
-    if not math.isfinite(value):
-        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
-    sign = "-" if math.copysign(1.0, value) < 0 else ""
-    digits_text, _, exponent_text = f"{abs(value)!r}".partition("e")
-    whole, _, fraction = digits_text.partition(".")
-    digits = (whole + fraction).lstrip("0") or "0"
-    # The number is 0.DIGITS times ten to the power of `point`.
-    leading = len(whole + fraction) - len((whole + fraction).lstrip("0"))
-    point = len(whole) - leading + int(exponent_text or 0)
-    digits = digits.rstrip("0") or "0"
-    if value == 0:
-        return f"{sign}0.0"
-    if 1e-3 <= abs(value) < 1e7:
-        if point <= 0:
-            return f"{sign}0.{'0' * -point}{digits}"
-        padded = digits.ljust(point, "0")
-        return f"{sign}{padded[:point]}.{padded[point:] or '0'}"
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
 def decode_values(home: str, config: Mapping[str, str]) -> tuple[dict[QuotaKey, float], list[str]]:

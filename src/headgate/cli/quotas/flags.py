@@ -1,0 +1,183 @@
+"""
+Flags that several commands have: where quotas are, how a plan is shown and applied, which clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headgate.errors import ConfigError, InvalidQuota
+from headgate.quota.entity import (
+    DEFAULT,
+    EntityName,
+    QuotaEntity,
+    entity_from_path,
+    parse_entity,
+)
+from headgate.quota.file import as_yaml
+
+
+class BadUsage(ValueError):
+    """The command line makes no sense."""
+
+
+def quotas_parser(command: str, about: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags that say where the quotas are."""
+    made = argparse.ArgumentParser(
+        prog=f"headgate {command}", description=about, allow_abbrev=False
+    )
+    add_place(made)
+    return made
+
+
+def add_place(made: argparse.ArgumentParser) -> None:
+    """Add the flags that say where the quotas are."""
+    add_place_flags(made.add_mutually_exclusive_group(required=True))
+    add_connection(made)
+
+
+def add_place_flags(place: argparse._MutuallyExclusiveGroup) -> None:
+    """Add the two flags themselves."""
+    place.add_argument(
+        "--store",
+        metavar="URL",
+        help="a Headgate store: sqlite:PATH, zookeeper://HOST:PORT/CHROOT, kafka://HOST:PORT",
+    )
+    place.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT", help="a gateway, or a Kafka 2.6 or later"
+    )
+
+
+def add_connection(made: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag for credentials."""
+    made.add_argument(
+        "--command-config", metavar="FILE", help="properties for the connection, as Kafka's tools"
+    )
+
+
+def add_shown(made: argparse.ArgumentParser) -> None:
+    """Add the flags that say how a plan is shown."""
+    made.add_argument(
+        "--client",
+        metavar="user=U,client-id=C",
+        action="append",
+        default=[],
+        help="a client to show the effective change for (repeatable); by default those that "
+        "quotas name",
+    )
+    made.add_argument(
+        "--clients",
+        metavar="FILE",
+        type=Path,
+        help="clients to show the effective change for: YAML, a list of {user: U, client-id: C}",
+    )
+    made.add_argument("--json", action="store_true", help="print the plan as JSON")
+    made.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
+    )
+
+
+def add_apply(made: argparse.ArgumentParser) -> None:
+    """Add the flags of a command that changes quotas by a plan."""
+    made.add_argument(
+        "--validate-only", action="store_true", help="stop after validating; change nothing"
+    )
+    made.add_argument(
+        "--message", default="", help="why, for the history of a store (--store), up to 1,000 bytes"
+    )
+    made.add_argument(
+        "--max-removals",
+        metavar="N",
+        type=int,
+        help="change nothing if more than N values would go; without it, pruning more than half of "
+        "all values must be confirmed",
+    )
+
+
+def add_entity(made: argparse.ArgumentParser) -> None:
+    """Add the flag that names one entity."""
+    made.add_argument(
+        "--entity",
+        metavar="ENTITY",
+        help="only this entity: users/alice/clients/etl or {user=alice, client-id=etl}",
+    )
+
+
+def read_entity_flag(text: str | None) -> QuotaEntity | None:
+    """Return the entity that ``--entity`` names; None where the flag isn't given."""
+    if text is None:
+        return None
+    return parse_entity(text) if text.startswith("{") else entity_from_path(text)
+
+
+def moment(text: str) -> int:
+    """
+    Return a time as epoch milliseconds; without a zone it is UTC.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--since {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
+        ) from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def split_list(text: str) -> list[str]:
+    r"""
+    Split at commas; ``\,`` is a comma that doesn't.
+
+    Raises:
+        BadUsage: a part is empty, as where a script's variable was.
+    """
+    parts = [""]
+    for piece in re.findall(r"\\,|.", text, re.DOTALL):
+        if piece == ",":
+            parts.append("")
+        else:
+            parts[-1] += "," if piece == "\\," else piece
+    if not all(part.strip() for part in parts):
+        raise BadUsage(f"an empty part in the list {text!r}: a comma too many?")
+    return parts
+
+
+def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
+    """
+    Return the clients that were named; a part that wasn't is any name no quota names.
+
+    Raises:
+        InvalidQuota: one that makes no sense, with its place.
+    """
+    found = []
+    for flag in flags:
+        entries: dict[str, EntityName] = {"user": DEFAULT, "client-id": DEFAULT}
+        try:
+            parts = split_list(flag)
+        except ValueError as exc:
+            raise InvalidQuota(f"--client {flag}: {exc}") from None
+        for part in parts:
+            kind, equals, name = part.partition("=")
+            entries[kind] = name
+            if not equals or kind not in ("user", "client-id") or not name:
+                raise InvalidQuota(f"--client {flag}: expected user=U,client-id=C")
+        found.append(QuotaEntity(entries))
+    if file is not None:
+        import yaml
+
+        rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
+        for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
+            if not isinstance(row, dict) or not set(row) <= {"user", "client-id"} or not row:
+                raise InvalidQuota(
+                    f"{file}: entry {number} isn't of the form {{user: U, client-id: C}}"
+                )
+            found.append(QuotaEntity({"user": DEFAULT, "client-id": DEFAULT, **row}))
+    return found
