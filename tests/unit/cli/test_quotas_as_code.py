@@ -23,7 +23,7 @@ from headgate.cli.quotas.as_code import (
 )
 from headgate.cli.quotas.flags import read_clients
 from headgate.cli.quotas.plan_output import human, known_clients
-from headgate.errors import ApiError, InvalidQuota, KafkaError
+from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
@@ -401,6 +401,56 @@ def test_where_the_first_half_of_a_split_entity_is_refused_the_second_is_left(
     assert "not today" in printed.err
     bob = QuotaEntity.of(user="bob")
     assert place.table().entities == {bob: {PRODUCER: 5, PRODUCER_BPS: 9}}
+
+
+class SecondHomeFails(TwoHomes):
+    """Takes what Kafka keeps itself; of alice refuses the rest, or is gone by then."""
+
+    def __init__(self, path: Path, failure: ApiError | StoreError) -> None:
+        super().__init__(path)
+        self.failure = failure
+
+    def alter(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False, **more: Any
+    ) -> list[AlterResult]:
+        second = [a for a in alterations if [op.key for op in a.ops] == [PRODUCER_BPS]]
+        if not second or validate_only:
+            return super().alter(alterations, validate_only=validate_only, **more)
+        if isinstance(self.failure, StoreError):
+            raise self.failure
+        return [AlterResult(a.entity, self.failure) for a in second]
+
+
+@pytest.mark.parametrize(
+    "failure", [ApiError(KafkaError.POLICY_VIOLATION, "not today"), StoreError("not today")]
+)
+def test_where_the_second_half_of_a_split_entity_fails_it_is_said_what_was_done(
+    failure: ApiError | StoreError,
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        "headgate.cli.quotas.quota_home.open_quota_store",
+        lambda *_, **__: SecondHomeFails(place.path, failure),
+    )
+    file = place.write({"entity": {"user": "bob"}, PRODUCER.name: 6, str(PRODUCER_BPS): 9})
+    assert main_apply(["--store", place.url, file]) == 1
+    printed = capsys.readouterr()
+    assert "Applied: 0 entities changed." in printed.out
+    assert printed.err == (
+        "{user=bob}: producer_byte_rate:broker_bps was changed in Kafka itself and stays so; "
+        "producer_byte_rate:bps was not changed: not today. Mend that and apply the quotas file "
+        "again; `headgate plan` shows what is left to do\n"
+    )
+    bob = QuotaEntity.of(user="bob")
+    assert place.table().entities == {bob: {PRODUCER: 6}}
+    # What is left to do is done once the home takes it.
+    monkeypatch.setattr(
+        "headgate.cli.quotas.quota_home.open_quota_store", lambda *_, **__: TwoHomes(place.path)
+    )
+    assert main_apply(["--store", place.url, file]) == 0
+    assert place.table().entities == {bob: {PRODUCER: 6, PRODUCER_BPS: 9}}
 
 
 # --- history

@@ -1,5 +1,5 @@
 """
-Commands about quotas: `kafka-quotas`, and `headgate export | plan | apply | history | undo | store`.
+Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, undo and store.
 
 - `flags`: flags that several of these commands have.
 - `quota_home`: the home of quotas that flags name: a store opened here, or servers.

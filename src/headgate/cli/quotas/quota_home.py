@@ -5,14 +5,14 @@ The home of quotas that flags name: a store that is opened here, or servers that
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from headgate.cli.connecting import load_properties, open_client, with_way_out
 from headgate.cli.output import complain, printable
-from headgate.errors import ApiError, ConfigError, StoreError
+from headgate.errors import ApiError, ConfigError, HeadgateError, StoreError
 from headgate.quota.alteration import QuotaAlteration, validate
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable
@@ -158,9 +158,28 @@ class QuotaHome:
         )
         failed = {entity for entity, _ in done}
         second = [alteration for alteration in second if alteration.entity not in failed]
-        if second:
-            done += self._send(second, validate_only=validate_only, message=message)
-        return done
+        if second and validate_only:
+            return done + self._send(second, validate_only=True)
+        return done + self._send_rest(second, {a.entity: a for a in first}, message)
+
+    def _send_rest(
+        self,
+        rest: Sequence[QuotaAlteration],
+        changed: Mapping[QuotaEntity, QuotaAlteration],
+        message: str,
+    ) -> Refused:
+        """Change the second half of entities that were split; what fails says what was changed."""
+        if not rest:
+            return []
+        try:
+            refused = dict(self._send(rest, validate_only=False, message=message))
+        except (HeadgateError, OSError) as failure:
+            refused = dict.fromkeys((half.entity for half in rest), failure)
+        return [
+            (half.entity, _half_done(changed[half.entity], half, refused[half.entity]))
+            for half in rest
+            if half.entity in refused
+        ]
 
     def _send(
         self,
@@ -230,3 +249,11 @@ class QuotaHome:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _half_done(changed: QuotaAlteration, rest: QuotaAlteration, error: Exception) -> StoreError:
+    done, left = (", ".join(str(op.key) for op in half.ops) for half in (changed, rest))
+    return StoreError(
+        f"{done} was changed in Kafka itself and stays so; {left} was not changed: {error}. Mend "
+        "that and apply the quotas file again; `headgate plan` shows what is left to do"
+    )
