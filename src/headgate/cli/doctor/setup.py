@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import secrets
 import time
 import urllib.error
 import urllib.request
@@ -27,6 +28,7 @@ from headgate.wire import apis
 
 if TYPE_CHECKING:
     from headgate.cli.doctor.findings import Report
+    from headgate.client.connection import Connection
     from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
     from headgate.quota.table import QuotaTable
@@ -84,24 +86,38 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: R
                 connection = await up.connect(where, security, tls, timeout_ms)
                 try:
                     async with asyncio.timeout(timeout_ms / 1000):
+                        asked_before = bool(versions)
                         versions[broker] = await up.api_versions(connection)
-                        partitions = await up.broker_config(connection, broker, "num.partitions")
+                        await _look_at_acls(connection, broker, report, topics=not asked_before)
                 finally:
                     await connection.close()
             except (HeadgateError, OSError, EOFError, TimeoutError) as error:
                 report.found.append(f"broker {broker} at {where} ({name}): {error}")
-                continue
-            if partitions is None:
-                report.found.append(
-                    f"broker {broker} doesn't tell the gateway's own user its settings: it needs "
-                    "DescribeConfigs on the cluster, for controller_mutation_rate to be charged "
-                    "for topics of num.partitions"
-                )
         _look_at_versions(name, versions, report)
         if not own_quotas and table is not None and settings.enforce == "all":
             own_quotas = True
             servers = ",".join(map(str, cluster.brokers.values()))
             await asyncio.to_thread(_look_at_quotas, servers, security, table, report)
+
+
+async def _look_at_acls(
+    connection: Connection, broker: int, report: Report, *, topics: bool
+) -> None:
+    """Look whether the gateway's own user may see settings, and (``topics``) topics."""
+    if await up.broker_config(connection, broker, "num.partitions") is None:
+        report.found.append(
+            f"broker {broker} doesn't tell the gateway's own user its settings: it needs "
+            "DescribeConfigs on the cluster, for controller_mutation_rate to be charged "
+            "for topics of num.partitions"
+        )
+    # A broker that lets its user see all topics says of this one that it doesn't exist.
+    nobodys = f"headgate-doctor-{secrets.token_hex(8)}"
+    if topics and nobodys not in await up.topic_partitions(connection, [nobodys]):
+        report.found.append(
+            f"broker {broker} doesn't show the gateway's own user every topic: it needs Describe "
+            "on Topic '*', for controller_mutation_rate to be charged for all partitions of the "
+            "topics that requests name"
+        )
 
 
 async def _look_at_port(gateway: Gateway, listener: str, broker: int, report: Report) -> None:

@@ -1,0 +1,64 @@
+"""`headgate doctor --config` before a real broker with an authorizer: what its user may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.doctor import doctor
+from headgate.embedded import EmbeddedKafka
+from headgate.store import open_store
+
+pytestmark = pytest.mark.kafka4
+ACLS = "org.apache.kafka.tools.AclCommand"
+TOPICS = "needs Describe on Topic '*'"
+SETTINGS = "needs DescribeConfigs on the cluster"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedKafka]:
+    """A broker where nobody may do anything but admin and whoever comes in without a name."""
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
+    with EmbeddedKafka(extra_properties=properties) as kafka:
+        yield kafka
+
+
+def looked_at(
+    kafka: EmbeddedKafka, folder: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> str:
+    lines = {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        "headgate.upstream": kafka.bootstrap("SASL_PLAINTEXT"),
+        "headgate.upstream.admin.sasl.username": "alice",
+        "headgate.upstream.admin.sasl.password": kafka.users["alice"],
+        "headgate.broker.id.min": "1",
+        "headgate.broker.id.max": "1",
+        "headgate.data.dir": str(folder),
+        "headgate.store": f"sqlite:{folder / 'quotas.db'}",
+    }
+    file = folder / "headgate.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    open_store(lines["headgate.store"]).close()
+    assert doctor.main(["--config", str(file)]) == 3  # nothing accepts at the gateway's port
+    return capsys.readouterr().out
+
+
+def test_acls_that_the_gateways_own_user_lacks_are_named_until_it_has_them(
+    guarded: EmbeddedKafka, tmp_path: Path, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = looked_at(guarded, tmp_path, free_port, capsys)
+    assert TOPICS in found
+    assert SETTINGS in found
+    allow = ["--add", "--allow-principal", "User:alice", "--operation"]
+    guarded.tool(ACLS, *allow, "Describe", "--topic", "*")
+    found = looked_at(guarded, tmp_path, free_port, capsys)
+    assert TOPICS not in found
+    assert SETTINGS in found
+    guarded.tool(ACLS, *allow, "DescribeConfigs", "--cluster")
+    found = looked_at(guarded, tmp_path, free_port, capsys)
+    assert SETTINGS not in found
