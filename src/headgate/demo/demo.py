@@ -105,7 +105,7 @@ class Demo:
         self.gateway: Any = None
         self.servers: dict[str, str] = {}
         self.lines: list[Line] = []
-        self.late_ms = 0.0
+        self.waited_share = 0.0
 
     def run(self) -> list[str]:
         """Go through the five steps; returns which figures aren't what they have to be."""
@@ -274,7 +274,7 @@ class Demo:
             report = json.loads(text)
             passed = min(report["s"], self.seconds)
             take(report, by_key)
-            self.late_ms = report["late_ms"]
+            self.waited_share = report["waited_share"]
             self.view.update(self.lines, passed, self.seconds)
         if process.wait() != 0:
             raise HeadgateError(f"the clients failed; see {self.place / 'clients.log'}")
@@ -357,7 +357,7 @@ class Demo:
             self.log_tables, self.place / "broker-log.html", generated_ms=now,
             title="Headgate demo: a real broker's request log",
         )  # fmt: skip
-        out = close(self.view, self.tables, self.log_tables, self.lines, self.late_ms,
+        out = close(self.view, self.tables, self.log_tables, self.lines, self.waited_share,
                     self.place / "demo.json")  # fmt: skip
         took = time.monotonic() - self.began
         self.view.console.print()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from headgate.demo import load as demo_load
 from headgate.demo import sample as demo_plan
 from headgate.demo.progress import Line
 from headgate.demo.quota_ids import attained, take
+from headgate.demo.result import BUSY_SHARE
 
 MESSAGES = 20
 
@@ -66,3 +69,26 @@ def test_the_share_is_of_what_was_due() -> None:
     rows = [[place, "produce", 10_000, 0, 0, 0, 0, 40, 39, 17.5]]
     take({"s": 9.0, "rows": rows}, lines)
     assert attained(list(lines.values())) == (39 / 40, 17.5)
+
+
+def test_threads_that_share_one_processor_have_waited_for_it() -> None:
+    """In a process of its own: three threads of work at one processor each run a third of it."""
+    program = """
+import os, threading, zlib
+from headgate.demo.load import Processor
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+processor, data = Processor(), bytes(1 << 20)
+def work():
+    for _ in range(300):
+        zlib.crc32(data)  # lets go of Python's own lock
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads[:1]:
+    thread.join()
+print(processor.waited_share())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert BUSY_SHARE < float(done.stdout) < 1

@@ -440,7 +440,7 @@ def test_where_the_second_half_of_a_split_entity_fails_it_is_said_what_was_done(
     assert "Applied: 0 entities changed." in printed.out
     assert printed.err == (
         "{user=bob}: producer_byte_rate:broker_bps was changed in Kafka itself and stays so; "
-        "producer_byte_rate:bps was not changed: not today. Mend that and apply the quotas file "
+        "producer_byte_rate:bps was not changed: not today. Repair that and apply the quotas file "
         "again; `headgate plan` shows what is left to do\n"
     )
     bob = QuotaEntity.of(user="bob")

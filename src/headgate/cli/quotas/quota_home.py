@@ -254,6 +254,6 @@ class QuotaHome:
 def _half_done(changed: QuotaAlteration, rest: QuotaAlteration, error: Exception) -> StoreError:
     done, left = (", ".join(str(op.key) for op in half.ops) for half in (changed, rest))
     return StoreError(
-        f"{done} was changed in Kafka itself and stays so; {left} was not changed: {error}. Mend "
+        f"{done} was changed in Kafka itself and stays so; {left} was not changed: {error}. Repair "
         "that and apply the quotas file again; `headgate plan` shows what is left to do"
     )
