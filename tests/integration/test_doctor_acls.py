@@ -19,7 +19,7 @@ SETTINGS = "needs DescribeConfigs on the cluster"
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """A broker where nobody may do anything but admin and whoever comes in without a name."""
+    """A broker that allows everything to admin and to clients without a user, and nothing to others."""
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",

@@ -1,17 +1,17 @@
 """
 The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 
-- `main`: the table of `headgate` commands; imports only the one that runs.
-- `environment`: environment variables that stand for the flags that say where quotas are.
-- `extras`: the line that a command says where the package of an extra is missing.
-- `running`: runs a command's action; what it raises becomes lines and an exit status.
-- `exit_codes`: what an exit status says.
-- `output`: text made harmless for terminals; output that outlives its reader.
-- `joptsimple`: reads a command line as Kafka's Java tools do.
-- `connecting`: from flags and a file of properties to an admin client.
-- `quotas`: a room: `kafka-quotas`, and quotas as code.
-- `kafka_configs`: a room: Kafka's own tool.
-- `serve`: a room: the gateway as a process.
-- `doctor`: a room: looks for what is wrong with quotas or a set-up.
-- `pipeline`: a room: the commands that run on Spark.
+- ``main``: the table of `headgate` commands; imports only the one that runs.
+- ``environment``: environment variables that stand for the flags that say where quotas are.
+- ``extras``: the line that a command says where the package of an extra is missing.
+- ``running``: runs a command's action; what it raises becomes lines and an exit status.
+- ``exit_codes``: what an exit status says.
+- ``output``: text made harmless for terminals; output that outlives its reader.
+- ``joptsimple``: reads a command line as Kafka's Java tools do.
+- ``connecting``: from flags and a file of properties to an admin client.
+- ``quotas``: a room: `kafka-quotas`, and quotas as code.
+- ``kafka_configs``: a room: Kafka's own tool.
+- ``serve``: a room: the gateway as a process.
+- ``doctor``: a room: looks for what is wrong with quotas or a set-up.
+- ``pipeline``: a room: the commands that run on Spark.
 """

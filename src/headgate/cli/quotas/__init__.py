@@ -1,14 +1,14 @@
 """
 Commands about quotas: `kafka-quotas`; `headgate` export, plan, apply, history, undo and store.
 
-- `flags`: flags that several of these commands have.
-- `quota_home`: the home of quotas that flags name: a store opened here, or servers.
-- `quota_output`: entities, values and effective quotas as text and JSON.
-- `plan_output`: a plan for people and for programs.
-- `plan_file`: a plan kept as a file, to be applied later.
-- `as_code`: export, plan and apply.
-- `undo`: takes changes back, by a plan.
-- `history`: lists who changed what.
-- `store`: shows, accepts and copies stores.
-- `kafka_quotas`: KIP-546's tool.
+- ``flags``: flags that several of these commands have.
+- ``quota_home``: the home of quotas that flags name: a store opened here, or servers.
+- ``quota_output``: entities, values and effective quotas as text and JSON.
+- ``plan_output``: a plan for people and for programs.
+- ``plan_file``: a plan kept as a file, to be applied later.
+- ``as_code``: export, plan and apply.
+- ``undo``: takes changes back, by a plan.
+- ``history``: lists who changed what.
+- ``store``: shows, accepts and copies stores.
+- ``kafka_quotas``: KIP-546's tool.
 """
