@@ -19,7 +19,7 @@ SETTINGS = "needs DescribeConfigs on the cluster"
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """A broker that allows everything to admin and to clients without a user, and nothing to others."""
+    """A broker that allows all to admin and to clients without a user, and nothing to others."""
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
