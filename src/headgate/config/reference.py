@@ -55,13 +55,13 @@ _HEADINGS: Final[Mapping[str, tuple[str, str]]] = {
     "ssl": ("TLS for clients",
         "The gateway's side of encrypted listeners."),
     "store": ("Store",
-        "Where quotas live."),
+        "Where quotas are kept."),
     "lease_ttl_ms": ("Leases",
         "Each broker is fronted by exactly one live worker."),
     "log_format": ("Logs",
-        "What the gateway says while it runs. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line tells how many were left out, and metrics count all."),
+        "The gateway's log. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line says how many weren't logged, and metrics count all."),
     "usage": ("Usage journal",
-        "What was charged to whom, for the pipeline."),
+        "Every charge, for the pipeline."),
 }  # fmt: skip
 """Title and introduction of each group of the reference, by the field that it begins with."""
 

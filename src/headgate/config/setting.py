@@ -66,10 +66,10 @@ class Part:
     Args:
         kind: its class.
         prefix: what the names of its rows begin with.
-        whose: what ``{whose}`` in their docs stands for.
-        source: theirs, where they name none.
-        per_listener: whether they may be written for one listener.
-        without: its fields that have no row here, and keep their class's default.
+        whose: the text that replaces ``{whose}`` in the rows' docs.
+        source: the source of the rows that name none.
+        per_listener: whether the rows may be set for a single listener.
+        without: fields that have no row here, and keep their class's default.
     """
 
     kind: type[Any]

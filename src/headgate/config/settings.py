@@ -134,8 +134,8 @@ class Settings:
         "id again each second.", "Headgate (KIP-936 leaves it open)", shown="all samples together")
     # Quota defaults
     quota_producer_default: int = row("quota.producer.default", k.long(1), k.LONG_MAX,
-        "Deprecated, use clients/<default>. Bytes per second and broker for producers whom no other quota "
-        "reaches.", "KIP-55", shown="9223372036854775807 (none)")
+        "Deprecated, use clients/<default>. Bytes per second and broker for producers that no other quota "
+        "applies to.", "KIP-55", shown="9223372036854775807 (none)")
     quota_consumer_default: int = row("quota.consumer.default", k.long(1), k.LONG_MAX,
         "Deprecated, use clients/<default>. The same for consumers.", "KIP-55", shown="9223372036854775807 (none)")
     # Enforcement
@@ -172,11 +172,11 @@ class Settings:
     capacity_consumer_byte_rate: float | None = row("headgate.capacity.consumer_byte_rate", k.double(0, above=True), None,
         "The same for consuming.")
     splits: str = row("headgate.splits", k.one_of("local", "stream"), "local",
-        "Who divides cluster-wide quotas among brokers: this gateway, or `headgate splits` for a fleet.")
+        "What divides cluster-wide quotas among brokers: this gateway, or `headgate splits` for a fleet.")
     splits_period_ms: int = row("headgate.splits.period.ms", k.integer(100), 5000,
-        "How often a cluster-wide quota is divided anew; a throttle by it lasts two periods at most.")
+        "How often a cluster-wide quota is divided again; a throttle by it lasts two periods at most.")
     splits_topic: str = row("headgate.splits.topic", k.TEXT, "__headgate_splits",
-        "Topic the divisions travel in.")
+        "Topic of the splits.")
     # Connections
     max_connections: int = row("max.connections", k.integer(0), k.INT_MAX,
         "Connections per broker, and with a listener's prefix per listener.", "Kafka", True)
@@ -234,8 +234,8 @@ class Settings:
         "added to it.", shown="host name and what `headgate.data.dir`/workers keeps over restarts")
     worker_hang_timeout_ms: int = row("headgate.worker.hang.timeout.ms", k.integer(0), 30000,
         "A worker process that says nothing to its supervisor for this long is killed and started again "
-        "(`--process-per-broker`), and a gateway that was told to end and takes so much longer than "
-        "`headgate.drain.timeout.ms` ends at once; 0: never.")
+        "(`--process-per-broker`). A gateway that was told to end, and takes longer than "
+        "`headgate.drain.timeout.ms` by this time, ends at once. 0: never.")
     drain_timeout_ms: int = row("headgate.drain.timeout.ms", k.integer(0), 30000,
         "On SIGTERM, how long requests in flight may take to finish.")
     # Logs

@@ -1,8 +1,9 @@
 """
-What to say where a port speaks another security protocol than it is spoken to in.
+The error to report when a port uses another security protocol than the client.
 
 Neither side names the mistake: a plaintext port cuts a TLS handshake off, a TLS port answers
-plaintext with an alert, a SASL port closes on who asks before logging in (tried on 4.3.1).
+plaintext with an alert, and a SASL port closes the connection of a client that sends a request
+before it logs in (tried on 4.3.1).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Fetch and verify the jars of every Kafka, or pin them anew: ``python -m headgate.embedded``.
+Fetch and verify the jars of every Kafka, or pin them again: ``python -m headgate.embedded``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError
 
 def main(argv: list[str] | None = None) -> int:
     """
-    Fetch and verify, or with ``--pin`` resolve anew and rewrite the pins.
+    Fetch and verify, or with ``--pin`` resolve again and rewrite the pins.
 
     Args:
         argv: the command line without the program's name.
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m headgate.embedded", description=__doc__)
     parser.add_argument("versions", nargs="*", metavar="VERSION")
-    parser.add_argument("--pin", action="store_true", help="resolve anew and rewrite the pins")
+    parser.add_argument("--pin", action="store_true", help="resolve again and rewrite the pins")
     options = parser.parse_args(argv)
     versions = options.versions or (*VERSIONS, *(CLIENTS if options.pin else ()))
     try:

@@ -128,7 +128,7 @@ class Broker:
 
     def wait(self, knows: Collection[int], progress: Callable[[str], None]) -> None:
         """
-        Wait until it serves, and tells clients of itself and of the brokers in ``knows``.
+        Wait until it serves, and tells clients its address and those of the brokers in ``knows``.
 
         Raises:
             EmbeddedError: it ended, or isn't ready in three minutes; holds its last log lines.

@@ -2,8 +2,8 @@
 Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kept in the package.
 
 ``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Ivy gets
-exactly these, each for itself, so nothing is resolved anew; where they come from is Ivy's own
-default (or ``HEADGATE_IVY_SETTINGS``), so no host stands in any file of ours. ``python -m
+exactly these, one by one, so nothing is resolved again. Ivy's own default (or
+``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files names a host. ``python -m
 headgate.embedded`` fetches, ``--pin`` resolves again and rewrites the pins (``make pins``).
 """
 
@@ -359,7 +359,7 @@ def _proxy_options() -> list[str]:
 
 def write_pins(version: str) -> Path:
     """
-    Resolve a Kafka's jars anew and write their pins.
+    Resolve a Kafka's jars again and write their pins.
 
     Args:
         version: one of `VERSIONS` or `CLIENTS`.

@@ -258,10 +258,10 @@ def free_ports(count: int = 1, *, consecutive: bool = False) -> list[int]:
 
 def _claim(port: int) -> int | None:
     """
-    Claim a port before whoever it's for can listen, which for a broker is seconds later.
+    Claim a port for a process that can't listen on it yet; a broker does so seconds later.
 
-    The claim is a name in Linux's abstract namespace, which is all processes' and goes with its
-    socket; this process keeps its latest ones.
+    The claim is a name in Linux's abstract namespace. All processes see it, and it ends with its
+    socket. This process keeps its latest claims.
 
     Returns:
         Descriptor of what holds the claim; None if somebody has it already.

@@ -1,4 +1,4 @@
-"""The admin client's public names, as KIP-546 gives them (SEEDS 546-13 to 546-18)."""
+"""The admin client's public names, as KIP-546 gives them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Quotas as code. The peers' failures (PEERS section 4) are named in the tests that rule them out.
+Quotas as code. Tests name the faults of other tools that they rule out.
 """
 
 from __future__ import annotations

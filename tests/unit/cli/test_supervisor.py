@@ -54,7 +54,7 @@ class Supervised:
         self._queue.put(None)
 
     def wait_for(self, event: str, count: int = 1) -> list[dict[str, Any]]:
-        """Return so many lines of an event, with what came before them in ``lines``."""
+        """Return ``count`` lines of an event; lines that came before are in ``lines``."""
         found = []
         while len(found) < count:
             line = self._queue.get(timeout=240)

@@ -1,4 +1,4 @@
-"""Key and trust stores of every kind, and what is said of those that can't be used."""
+"""Key and trust stores of every kind, and the errors for those that can't be used."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ OPENSSLS = {
     "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
 }
-"""What `openssl ciphers -stdname` says of the two names."""
+"""The two names as `openssl ciphers -stdname` prints them."""
 
 
 @pytest.mark.parametrize("suite", OPENSSLS)
@@ -272,7 +272,7 @@ def test_versions_and_suites_hold_for_every_connection_that_the_gateway_opens(
     relayed = gateway._upstream_tls("TLS", SecurityProtocol.SSL)
     assert relayed.maximum_version is ssl.TLSVersion.TLSv1_2
     assert kept(relayed) == [NAMED]
-    # Without stores of their own, our own questions trust whom the clients' connections trust.
+    # Without trust stores of their own, our own requests trust what the clients' connections trust.
     own = gateway._admin_tls("TLS", SecurityProtocol.SSL)
     assert own.maximum_version is ssl.TLSVersion.TLSv1_3
     assert kept(own) == ["ECDHE-RSA-AES256-GCM-SHA384"]

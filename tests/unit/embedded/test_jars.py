@@ -147,7 +147,7 @@ def test_a_folder_that_was_changed_later_is_fetched_anew(ivy: FakeIvy, damage: s
     else:
         jar.write_bytes(b"first jaR, longer")
     if damage == "added":
-        (folder / ".verified").unlink()  # a stranger alone isn't looked for on every start
+        (folder / ".verified").unlink()  # a file that isn't pinned isn't looked for on every start
     told: list[str] = []
     ensure_jars("4.3.1", progress=told.append)
     assert ivy.asked[1:] == ([] if damage == "added" else [["a-1.jar"]])

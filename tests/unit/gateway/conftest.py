@@ -68,7 +68,7 @@ def fetch(correlation: int = 1, max_bytes: int = 52_428_800, min_bytes: int = 1)
 
 
 def fetched(records: int, correlation: int = 1, throttle_ms: int = 0) -> bytes:
-    """A Fetch v11 answer with so many bytes of records."""
+    """A Fetch v11 answer with some bytes of records."""
     body = struct.pack(">ihi", throttle_ms, 0, 0) + struct.pack(">i", 1) + string("t")
     body += struct.pack(">i", 1) + struct.pack(">ihqqqii", 0, 0, 0, 0, 0, -1, -1)
     body += struct.pack(">i", records) + bytes(records)
@@ -124,7 +124,7 @@ class Nobody:
 
 @dataclass
 class StillFace:
-    """A listener's face with fixed addresses."""
+    """A listener with fixed addresses."""
 
     addresses: AddressBook = field(default_factory=lambda: {1: ("gate", 19092)})
 

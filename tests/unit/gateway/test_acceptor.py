@@ -35,7 +35,7 @@ def buffers(sock: socket.socket) -> tuple[int, int]:
 
 
 def asked_for(size: int) -> tuple[int, int]:
-    """What the system says of a size set: that, or on Linux twice that (for its own books)."""
+    """The sizes that the system may report for a size set: that, or on Linux twice that."""
     return size, 2 * size
 
 

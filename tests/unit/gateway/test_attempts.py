@@ -1,4 +1,4 @@
-"""What an audit line says of a refused attempt, and what it never says."""
+"""What an audit line says about a refused attempt, and what it never says."""
 
 from __future__ import annotations
 

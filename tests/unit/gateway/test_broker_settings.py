@@ -231,7 +231,7 @@ async def test_who_may_not_changes_neither_side_of_a_mixed_alteration(
     assert await talk.ask(INCREMENTAL_ALTER_CONFIGS, ("1", MIXED)) is None
     assert talk.told()["1"][0] == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert talk.store.audit_log()[-1].outcome == "refused"
-    # The broker says what it thinks of the rest; ours is left alone.
+    # The broker refuses its own part; the gateway's setting isn't changed.
     assert await talk.ask(ALTER_CONFIGS, ("1", MIXED[1:])) == {"1": {"log.cleaner.threads": "2"}}
     await talk.reply()
     assert talk.told() == {"1": (0, None)}

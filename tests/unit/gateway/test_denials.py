@@ -1,4 +1,4 @@
-"""Who may not ask is told so before what he asks is read; who may is read in slices."""
+"""Requests without permission are refused before they are read; others are read in slices."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ async def test_large_refusals_are_made_one_at_a_time_and_few_wait(
 
 @pytest.mark.parametrize("drafted", [False, True])
 async def test_an_administrators_large_request_is_done_in_slices(desk: Desk, drafted: bool) -> None:
-    # Each look at the clock is a nanosecond, and a slice takes a hundred: so many steps.
+    # Each look at the clock is a nanosecond, and a slice takes a hundred, thus as many steps.
     ticks = itertools.count()
     desk.answers.slices = Slices(100, lambda: next(ticks))
     turns = 0

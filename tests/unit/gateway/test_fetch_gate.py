@@ -61,7 +61,7 @@ def test_one_goes_and_the_others_after_it_was_charged() -> None:
     assert not queue.gate.admit(turns["a2"], 1_000)
     queue.gate.done(turns["a1"], 1_001)  # it closed nothing
     assert queue.gate.admit(turns["a2"], 1_001)
-    # The second was told to come back by itself, then let go; and the third one to come back.
+    # The second was told to come back alone, then let go; then the third to come back.
     assert queue.woken == ["a2", "a2", "a3"]
     queue.gate.charged(300, 100.0, 1_002)
     assert not queue.gate.admit(turns["a3"], 1_100)

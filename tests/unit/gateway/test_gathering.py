@@ -44,7 +44,7 @@ class Broker:
 
 
 async def connected(gateway: Callable[..., Any], due: int) -> tuple[BrokerSide, Session, Broker]:
-    """A link's broker side, with so many heartbeats unanswered."""
+    """A link's broker side, with some heartbeats unanswered."""
     session: Session = gateway().session
     session.upstream_ready(START_MS)
     nobody: Any = Nobody()

@@ -81,7 +81,7 @@ def test_a_question_that_is_too_large_to_read_is_refused(
 
 
 def ids(count: int, version: int = 7) -> bytearray:
-    """A Produce of so many producers, each with a partition and a batch of its own."""
+    """A Produce of ``count`` producers, each with a partition and a batch of its own."""
     parts = [struct.pack(">hhii", -1, -1, 1_000, 1), b"\0\1t", struct.pack(">i", count)]
     for number in range(count):
         batch = struct.pack(">qiib", 0, 49, 0, 2) + bytes(26)

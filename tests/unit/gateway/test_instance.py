@@ -1,4 +1,4 @@
-"""Workers' names: one live holder each; a dead one's lease is had at once, a live one's never."""
+"""Workers' names: one live holder each; a dead one's lease is taken at once, a live one's never."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ signal.pause()
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
-    """``start()``: a worker process that takes what leases it can, and what it says of them."""
+    """``start()``: a worker process that takes what leases it can, and reports them."""
     running: list[subprocess.Popen[str]] = []
 
     def run() -> tuple[subprocess.Popen[str], str]:
@@ -232,5 +232,5 @@ def test_what_was_had_in_a_dead_name_is_kept_though_the_name_cant_be(
 
     monkeypatch.setattr(third, "_write", full)
     assert third.take(lambda name: name if name == owner else None) == owner
-    assert third.take(lambda name: name if name == owner else None) == owner  # still his
+    assert third.take(lambda name: name if name == owner else None) == owner  # still its own
     third.close()

@@ -1,4 +1,4 @@
-"""With which credentials mTLS clients go upstream, and what is said of a file with mistakes."""
+"""The credentials that mTLS clients get upstream, and the errors in a file of credentials."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_500_unauthenticated_tokens_take_an_eighth(gateway: Make, house: House) 
     assert sum(peer.held for peer in peers) <= most
     assert sum(sent) <= most
     assert min(sent) <= 2 * MINIMUM_BYTES
-    # Who has authenticated is kept from nothing.
+    # A client that has authenticated isn't limited.
     known = house.peer(session(setup))
     assert known.says(share_fetch(4 * MB)) > 4 * MB
     assert known.broker.sent > 4 * MB

@@ -105,7 +105,7 @@ async def test_a_new_limit_is_known_to_sessions_as_soon_as_it_judges() -> None:
     work = asyncio.ensure_future(here.quota_changes.work())
     for _ in range(3):
         await asyncio.sleep(0)
-    assert here.rules.contexts.epoch > epoch  # every session asks anew for its context
+    assert here.rules.contexts.epoch > epoch  # every session asks again for its context
     assert here.rules.context("u0", "c").limited
     work.cancel()
 

@@ -133,7 +133,7 @@ def test_what_another_connection_has_in_flight_is_charged_where_both_may_not_fit
     play >> FromClient(produce(3_000, 1) + produce(90, 2)) << ToBroker(produce(3_000, 1)) << NOTHING
     assert charged.peek(("alice", ""), play.now_ms) == 800.0
     other >> FromClient(produce(100, 3) + produce(100, 4)) << NOTHING
-    # The charge of the first two was certain to be without a throttle, and is, whoever is first.
+    # The first two were certain to get no throttle, and get none, in either order.
     play >> FromBroker(produced(1)) << ToClient(produced(1, 1_000)) << Mute(1_000)
     other >> FromBroker(produced(1) + produced(2)) << ToBroker(produce(100, 3))
     other << ToClient(produced(1) + produced(2)) << NOTHING

@@ -1,4 +1,4 @@
-"""No answer leaves a session with a broker's own address, however it came and whoever waits."""
+"""No answer leaves a session with a broker's own address, however it came."""
 
 from __future__ import annotations
 

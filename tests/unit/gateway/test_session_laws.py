@@ -1,4 +1,4 @@
-"""Laws of a session, whatever is said and however it is cut."""
+"""Laws of a session, for any bytes in any pieces."""
 
 from __future__ import annotations
 

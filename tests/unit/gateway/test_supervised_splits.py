@@ -39,7 +39,7 @@ SETTINGS = Settings.from_properties(
 
 
 class Worker:
-    """A worker's managers, and clients who want so much per second and wait when told."""
+    """A worker's managers, and clients that want ``want`` per second and wait when told."""
 
     def __init__(self, brokers: int, want: float) -> None:
         self.managers = Managers(SETTINGS, T0)
@@ -128,7 +128,7 @@ async def test_a_worker_that_hangs_keeps_its_split_until_it_expires_then_its_equ
         assert line.workers[1].split == held
         assert line.workers[2].split <= max(QUOTA - held, LEAST * QUOTA / 2) * (1 + 1e-9)
     await live(line, splits, 2)
-    assert line.workers[1].split == QUOTA / 2  # expired by itself
+    assert line.workers[1].split == QUOTA / 2  # expired
     assert line.workers[2].split == pytest.approx(QUOTA / 2)
     line.hung = set()
     await live(line, splits, 8)

@@ -1,4 +1,4 @@
-"""The array kernel: equal to the managers' sensors however a trace is cut, keyed and bounded."""
+"""The array kernel equals the managers' sensors, for any batches, keys and bounds."""
 
 from __future__ import annotations
 

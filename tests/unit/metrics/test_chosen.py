@@ -100,7 +100,7 @@ def test_whoever_has_a_place_keeps_it_until_he_is_clearly_less_busy() -> None:
     # The last one and the next change places again and again: the series don't.
     swapped = [*names[:19], names[20], names[19], *names[21:]]
     assert finish(choose(ranked(swapped), 20, first)) == first
-    # Whoever is suddenly at the top has one at once, at the cost of the least busy.
+    # A quota-id that is suddenly the busiest gets a place at once, in place of the least busy.
     top = [names[30], *names[:30], *names[31:]]
     assert finish(choose(ranked(top), 20, first)) == first - {("", "19")} | {("", "30")}
     # Behind a quarter more than there are places the place is lost.
@@ -150,7 +150,7 @@ def test_counters_never_fall_and_their_sum_is_what_was_told() -> None:
 def test_two_names_never_become_one_however_long_they_are() -> None:
     long = "x" * 32_000
     names = {long + "a", long + "b", long, "x" * MOST_NAME, "x" * (MOST_NAME + 1), "short"}
-    # Whoever calls himself what another one was cut to isn't taken for him.
+    # A client named like another's shortened name isn't taken for it.
     names |= {shortened(name) for name in names if len(name) > MOST_NAME}
     cut = {shortened(name) for name in names}
     assert len(cut) == len(names)

@@ -197,7 +197,7 @@ def test_contested_capacity_is_divided_by_shares_and_free_capacity_is_not() -> N
     }
     calm = rounds.round([], table, now + 2000, 1)
     assert {s.split for s in calm} == {inf}
-    # Without a capacity gateways divide by themselves.
+    # Without a capacity the stream leaves it to the gateways.
     assert Rounds(2000, (1, 2), 0).round(reduced(events), table, now, 1) == []
 
 

@@ -71,7 +71,7 @@ class Kept:
 
 
 class Talk:
-    """Clients of one broker, who do all there is to be charged, while quotas and splits change."""
+    """Clients of one broker that do everything that is charged, while quotas and splits change."""
 
     def __init__(self, pacing: str, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -94,7 +94,7 @@ class Talk:
         self.begin()
 
     def begin(self) -> None:
-        """Start the gateway anew: managers are empty."""
+        """Start the gateway again: managers are empty."""
         journal = UsageJournal(self.kept, 4, 1000)  # type: ignore[arg-type]
         self.rules = Enforcement(self.settings, 1, lambda: self.now, journal)
         self.table = QuotaTable.of(TABLES[0], version=1)
@@ -218,7 +218,7 @@ def test_every_decision_of_every_rule_is_replayed_to_the_millisecond(
         "producer_byte_rate:bps",
         "producer_byte_rate:shares",
     }
-    # What isn't replayed: no quota of the type, no new producer ids, what is told of mutations.
+    # What isn't replayed: no quota of the type, no new producer ids, what mutations were told.
     left = table.filter(pc.invert(table["replayable"])).to_pylist()
     assert {r["event"] for r in left} == {"norecord", "record", "told"}
     assert {r["quota_type"] for r in left if r["event"] == "record"} == {"producer_ids_rate"}

@@ -1,4 +1,4 @@
-"""Parts: what workers write by themselves is a table like any other, whole or as it was."""
+"""Parts that workers write are a table like any other: whole, or as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What charges are packed under, so that plans which disagree on who shares need them once."""
+"""What charges are packed under, so that plans with different quota-ids need them once."""
 
 from __future__ import annotations
 

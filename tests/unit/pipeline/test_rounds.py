@@ -1,4 +1,4 @@
-"""Rounds over growing files: written, committed, begun anew after a kill, ended when told."""
+"""Rounds over growing files: written, committed, begun again after a kill, ended when told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan's machine code is made once, kept, and linked anew without Numba."""
+"""The scan's machine code is made once, kept, and linked again without Numba."""
 
 from __future__ import annotations
 

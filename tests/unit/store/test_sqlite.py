@@ -177,7 +177,7 @@ def test_a_commit_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_watch_past_a_pruned_log_takes_a_whole_snapshot(tmp_path: Path) -> None:
-    # Polled once an hour: the other store's work is read in one go, after the log was cut.
+    # Polled once an hour: the other store's changes are read together, after the log was shortened.
     with SqliteStore(tmp_path / "q.db", poll_ms=3_600_000) as watching:
         seen = Seen()
         watching.watch(seen)

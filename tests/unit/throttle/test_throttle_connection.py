@@ -225,7 +225,7 @@ def test_every_bad_setting_is_told_and_none_is_taken() -> None:
 
 def test_address_sensors_expire_after_an_hour_and_broker_sensors_never() -> None:
     q = quotas()
-    q.set_ip_rate(None, 20.7)  # cut to an int, as Kafka does
+    q.set_ip_rate(None, 20.7)  # truncated to an int, as Kafka does
     assert q.ip_bound("10.0.0.1") == 20
     q.admit("ADMIN", "10.0.0.1", T0)
     assert dict(q.ip_rates(T0)) == {"10.0.0.1": 1.0}

@@ -60,7 +60,7 @@ def test_a_lower_bound_doesnt_reprice_what_was_used() -> None:
     for _ in range(10):  # ten seconds at 4 MB/s
         m.record("u", "c", 4_000_000, now)
         now += 1000
-    # Kafka's sampled sensor would now tell 990 s (lab notes: 4 MB/s lowered to 0.04).
+    # Kafka's sampled sensor would now tell 990 s, since 4 MB/s were lowered to 0.04.
     m.update_quota(USER, 40_000.0, now)
     assert m.record("u", "c", 40_000, now).throttle_time_ms == 0
     assert m.record("u", "c", 40_000, now).throttle_time_ms == 1000

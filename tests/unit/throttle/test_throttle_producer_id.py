@@ -299,7 +299,7 @@ def test_cleaning_up_looks_at_nobody_before_he_is_due_and_then_at_him_alone(
     m = ProducerIdQuotaManager(start_ms=T0)
     for n in range(1_000):
         m.add(f"u{n}", 1, T0 + n)
-    m.add("u0", 2, T0 + 6_000)  # a second layer: he lives six seconds longer
+    m.add("u0", 2, T0 + 6_000)  # a second layer: the user is kept six seconds longer
     monkeypatch.setattr(TimedIds, "dies_ms", property(counted))
     assert m.idle_ms(T0 + 1_000) == 10_000
     assert (m.cleanup(T0 + 10_999), looked) == (0, [])
@@ -327,7 +327,7 @@ def test_a_filter_holds_a_million_ids_and_then_grows_no_more_unless_told_otherwi
     while not ids.is_saturated:
         newest = ids._slices[-1]
         added += newest.capacity - newest.count
-        newest.count = newest.capacity  # as if so many ids had come
+        newest.count = newest.capacity  # as if the layer were full
         ids.add(added)
         added += 1
         assert added < 1 << 21

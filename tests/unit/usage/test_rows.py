@@ -56,7 +56,7 @@ def conversations(draw: st.DrawFn) -> list[Event]:
 
 
 def told(event: Event) -> dict[str, object]:
-    """What a journal says of an event, column by column."""
+    """What a journal has of an event, column by column."""
     row = event._asdict()
     origin = row.pop("origin")
     return row | {

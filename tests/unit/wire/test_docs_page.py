@@ -1,7 +1,7 @@
 """
 The table in docs/reference/wire.md is the table in code.
 
-To write it anew: ``python tests/unit/wire/test_docs_page.py``.
+To write it again: ``python tests/unit/wire/test_docs_page.py``.
 """
 
 from pathlib import Path
