@@ -39,6 +39,12 @@ def metadata_frame(correlation: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def versions_answer(correlation: int, version: int) -> bytes:
+    """ApiVersions 0: this broker has itself and Metadata; newer questions get error 35."""
+    body = struct.pack(">hihhhhhh", 35 if version else 0, 2, 18, 0, 0, 3, 0, 8)
+    return struct.pack(">ii", 4 + len(body), correlation) + body
+
+
 def metadata_answer(correlation: int, port: int) -> bytes:
     """Its answer: one broker, here."""
     host = b"127.0.0.1"
@@ -84,9 +90,11 @@ class Sink(asyncio.BufferedProtocol):
             if nbytes - pos < 12:
                 self.head = bytes(data[pos:])
                 break
-            size, key, _, correlation = HEAD.unpack_from(data, pos)
+            size, key, version, correlation = HEAD.unpack_from(data, pos)
             if key == 0:
                 answer = struct.pack(">ii", 4 + len(PRODUCE_ANSWER), correlation) + PRODUCE_ANSWER
+            elif key == 18:
+                answer = versions_answer(correlation, version)
             else:
                 answer = metadata_answer(correlation, self.port)
             pos += 4 + size

@@ -83,8 +83,8 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
             QuotaAlteration.of(QuotaEntity.of(client_id=f"other-{n:06}"), (Op(PRODUCER, value),))
             for n in range(CHANGED)
         )
-        thread.call(lambda t=table, d=delta: gateway._quotas_changed(t, d))
-        pipe.send((gateway.watcher.longest_ms, gateway.watcher.slow))
+        thread.call(lambda t=table, d=delta: gateway.quotas.changed(t, d))
+        pipe.send((gateway.work.watcher.longest_ms, gateway.work.watcher.slow))
     thread.stop(0)
 
 

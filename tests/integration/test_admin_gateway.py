@@ -44,9 +44,9 @@ class Places:
     """Where a running gateway is spoken to."""
 
     def __init__(self, gateway: GatewayThread) -> None:
-        assert gateway.gateway.admin_address is not None
+        assert gateway.gateway.shared.admin_address is not None
         self.gateway = gateway
-        host, port = gateway.gateway.admin_address
+        host, port = gateway.gateway.shared.admin_address
         self.admin = f"{host}:{port}"
         self.data = gateway.bootstrap("PLAINTEXT")
         self.sasl = gateway.bootstrap("SASL")
@@ -208,7 +208,10 @@ async def test_546_34_answers_of_the_admin_listener_carry_the_throttle(places: P
         client.alter_quotas([AlterQuotasEntry(asked, [Op(REQUEST, 0.000001)])]).all().result(120)
     gateway = places.gateway
     # Answered once it is stored; in force once the gateway has heard of it from its store.
-    wait_for(lambda: gateway.call(lambda: gateway.gateway.table.get(asked, REQUEST)), "the quota")
+    wait_for(
+        lambda: gateway.call(lambda: gateway.gateway.table.get(asked, REQUEST)),
+        "the quota",
+    )
     host, _, port = places.admin.partition(":")
     connection = await Connection.open(HostPort(host, int(port)), Security(), greet=True)
     told = []
@@ -266,8 +269,8 @@ def test_tls_and_sasl_to_the_admin_listener(
             "listener.name.admin.ssl.keystore.location": str(own),
         },
     )
-    assert gateway.gateway.admin_address is not None
-    place = f"localhost:{gateway.gateway.admin_address[1]}"
+    assert gateway.gateway.shared.admin_address is not None
+    place = f"localhost:{gateway.gateway.shared.admin_address[1]}"
 
     def config(user: str) -> dict[str, str]:
         return {

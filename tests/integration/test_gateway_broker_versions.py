@@ -121,7 +121,7 @@ def test_javas_admin_client_is_told_error_89(
         version=version,
     )  # fmt: skip
     # With ZooKeeper only the controller takes topics; it isn't for us to name another.
-    assert gateway.gateway.clusters["PLAINTEXT"].kraft == (version == "4.3.1")
+    assert gateway.gateway.discovery.clusters["PLAINTEXT"].kraft == (version == "4.3.1")
     assert done.returncode == 1
     assert "ThrottlingQuotaExceededException" in done.stderr + done.stdout
     assert not exists(gateway, name)

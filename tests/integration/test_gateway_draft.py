@@ -39,8 +39,8 @@ class Place:
     """A gateway with an admin listener, its store, and who asks it."""
 
     def __init__(self, gateway: GatewayThread, store: QuotaStore) -> None:
-        assert gateway.gateway.admin_address is not None
-        self.host, self.port = gateway.gateway.admin_address
+        assert gateway.gateway.shared.admin_address is not None
+        self.host, self.port = gateway.gateway.shared.admin_address
         self.store = store
 
     def ask(self, key: int, request: object) -> Any:

@@ -216,7 +216,7 @@ def test_612_6_612_7_while_a_delay_runs_nothing_is_accepted_and_other_listeners_
     def delayed() -> tuple[int, int]:
         """When the delay began, 0 for none, and what was accepted by now."""
         listener = front.meters.listeners["PLAINTEXT"]
-        return front.acceptors["PLAINTEXT"]._blocked_since_ms, listener.accepted
+        return front.listeners["PLAINTEXT"].acceptor.blocked_since_ms, listener.accepted
 
     seen = 0
     while client.is_alive():
@@ -243,7 +243,9 @@ def test_612_9_612_7_without_a_slot_the_acceptor_waits_for_one(make_gateway: Mak
             second.sendall(struct.pack(">ihhih", 10, 18, 0, 8, -1))
             front = gateway.gateway.brokers[1]
             wait_for(
-                lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
+                lambda: gateway.call(
+                    lambda: front.listeners["PLAINTEXT"].acceptor.blocked_since_ms
+                ),
                 "the acceptor to wait",
             )
             first.close()
@@ -297,7 +299,7 @@ def test_612_2_kafka_configs_sets_our_broker_settings_and_the_brokers_own(
     found = admin.describe_configs([broker])[broker].result(60)
     assert found["max.connections"].value != "77"
     # Where brokers and controllers listen is nobody's business, an administrator's neither.
-    upstream = [where for cluster in gateway.gateway.clusters.values() for where in
+    upstream = [where for cluster in gateway.gateway.discovery.clusters.values() for where in
                 cluster.brokers.values()]  # fmt: skip
     assert upstream
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
@@ -337,8 +339,8 @@ def test_546_35_the_admin_listener_speaks_the_drafts_own_calls(make_gateway: Mak
             )
         },
     )
-    assert gateway.gateway.admin_address is not None
-    host, port = gateway.gateway.admin_address
+    assert gateway.gateway.shared.admin_address is not None
+    host, port = gateway.gateway.shared.admin_address
     set_quota(gateway, QuotaEntity.of(user="carol"), {PRODUCER: 4_096.0})
     with QuotaAdmin(f"{host}:{port}") as admin:
         found = admin.describe_quotas([]).entities().result(120)

@@ -42,7 +42,7 @@ def meters(gateway: GatewayThread) -> Any:
 
 def waits(gateway: GatewayThread) -> bool:
     """Whether nothing is accepted for now, for want of a slot or because of a rate."""
-    return bool(gateway.gateway.brokers[1].acceptors["PLAINTEXT"]._blocked_since_ms)
+    return bool(gateway.gateway.brokers[1].listeners["PLAINTEXT"].acceptor.blocked_since_ms)
 
 
 def at(port: int) -> socket.socket:
@@ -87,7 +87,7 @@ def test_612_9_a_bootstrap_port_waits_for_a_slot(start: Start, free_port: int) -
     with connect(gateway) as first, contextlib.ExitStack() as stack:
         assert served(first)
         second = stack.enter_context(at(free_port))
-        bootstrap = gateway.gateway._bootstraps[0]
+        bootstrap = gateway.gateway.shared.bootstraps[0]
         wait_for(lambda: gateway.call(lambda: bootstrap._waiting is not None), "it to wait")
         assert meters(gateway).accepted == 1
         first.close()
@@ -125,8 +125,8 @@ def test_a_standby_opens_admin_and_bootstrap_ports_when_it_takes_over(
     two = start(store=two_store, headgate__worker__id="two", **here)  # the same command again
     assert two.gateway.not_ready() == "standing by"
     one.stop(0)
-    wait_for(lambda: two.call(lambda: two.gateway.admin_address), "the standby to take over")
-    wait_for(lambda: two.call(lambda: two.gateway._bootstraps), "its bootstrap port")
+    wait_for(lambda: two.call(lambda: two.gateway.shared.admin_address), "the standby to take over")
+    wait_for(lambda: two.call(lambda: two.gateway.shared.bootstraps), "its bootstrap port")
     for where in (port, bootstrap, admin):
         with at(where) as client:
             assert served(client)
@@ -218,7 +218,7 @@ def test_612_7_a_wait_for_a_slot_is_counted_as_blocked_when_it_is_over(start: St
         stack.enter_context(connect(gateway))
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: front.acceptors["PLAINTEXT"]._blocked_since_ms),
+            lambda: gateway.call(lambda: front.listeners["PLAINTEXT"].acceptor.blocked_since_ms),
             "the acceptor to wait",
         )
 
@@ -228,7 +228,7 @@ def test_612_7_a_wait_for_a_slot_is_counted_as_blocked_when_it_is_over(start: St
             assert meter is not None
             return meter.peek(time.time_ns() // 1_000_000)["mean"]
 
-        acceptor = front.acceptors["PLAINTEXT"]
+        acceptor = front.listeners["PLAINTEXT"].acceptor
         wait_for(
             lambda: gateway.call(lambda: acceptor._now_ms() > acceptor._blocked_since_ms),
             "a millisecond to pass: less isn't counted",
@@ -331,7 +331,7 @@ def test_ready_means_that_every_port_accepts(start: Start, free_port: int) -> No
             assert served(client)
     front = gateway.gateway.brokers[1]
     for name in ("ADMIN", "PLAINTEXT"):
-        gateway.call(front.acceptors[name].close)
+        gateway.call(front.listeners[name].acceptor.close)
         said = gateway.call(gateway.gateway.not_ready)
         assert said is not None
         assert f"listener {name} of broker 1 doesn't accept connections" in said.splitlines()
@@ -354,7 +354,7 @@ def test_a_listener_of_a_name_that_is_open_is_not_opened_over_it(start: Start) -
 
     def again() -> None:
         bind = HostPort("127.0.0.1", 0)
-        front.open(front.faces["PLAINTEXT"], bind, time.time_ns() // 1_000_000)
+        front.open(front.listeners["PLAINTEXT"], bind, time.time_ns() // 1_000_000)
 
     with pytest.raises(ValueError, match="listener PLAINTEXT of broker 1 is open already"):
         gateway.call(again)

@@ -36,7 +36,7 @@ WINDOWS = {
 
 def create(gateway: GatewayThread, client: str, version: int, names: list[str]) -> None:
     """Ask for topics of two partitions each, whatever comes of it."""
-    controller = gateway.gateway.clusters["PLAINTEXT"].controller_id
+    controller = gateway.gateway.discovery.clusters["PLAINTEXT"].controller_id
     wanted = mutation.CreateTopicsRequest(
         tuple(mutation.CreatableTopic(name, 2, 1) for name in names)
     )

@@ -173,7 +173,10 @@ def test_another_store_in_its_place_is_let_in_once_it_is_accepted_by_name(
         assert identity.id in capsys.readouterr().err
         assert store_command(["accept", identity.id, "--config", str(host.config)]) == 0
         until_ready(gateway)
-        wait_for(lambda: set(gateway.gateway.table.entities) == {BOB}, "the other store's quotas")
+        wait_for(
+            lambda: set(gateway.gateway.table.entities) == {BOB},
+            "the other store's quotas",
+        )
         assert told_ms(gateway) == 0
     assert set(host.kept().entities) == {BOB}
     # Used up: the same again isn't let in.
@@ -203,7 +206,10 @@ def test_a_store_deleted_while_it_is_used_takes_no_changes(host: Host) -> None:
         assert told_ms(gateway) >= 40_000
         assert store_command(["accept", identity.id, "--config", str(host.config)]) == 0
         until_ready(gateway)
-        wait_for(lambda: set(gateway.gateway.table.entities) == {BOB}, "the other store's quotas")
+        wait_for(
+            lambda: set(gateway.gateway.table.entities) == {BOB},
+            "the other store's quotas",
+        )
         host.bring_back(copy)
         wait_for(lambda: store.identity() is not None, "the copy")
         wait_for(lambda: gateway.call(gateway.gateway.not_ready) is not None, "not ready")

@@ -1,31 +1,32 @@
 """
 The gateway: between Kafka's clients and its brokers, with the quotas.
 
-A map, in the order bytes meet it:
+In the order bytes meet them:
 
-- ``acceptor`` takes connections, no faster than KIP-612's quotas allow;
-- ``link`` is one connection on the event loop: two transports, one read buffer, backpressure;
-- ``session`` decides, without sockets: what passes, what is held, what is answered, when the
-  client waits (``mute``), by a plan per API and version (``plans``); it says what is to be done as
-  data (``commands``) and charges through the rules (``context``);
-- ``enforcement`` is the rules: a broker's managers, fed from the quota table; ``journal`` writes
-  down every charge;
-- ``identity`` says who a client is; ``rewrite`` keeps brokers' addresses behind the gateway;
-- ``answers`` replies where the gateway itself is asked (quotas, its broker settings), ``mutations``
-  judges topic creations;
-- ``front`` is one upstream broker with its listeners (``face``), cut into what it has
-  (``front_state``) and how it takes connections over (``taking``); ``server`` the whole gateway,
-  cut into what it has (``gateway_state``), opens (``opening``) and follows (``following``);
-  ``upstream`` asks the cluster which brokers there are, ``topics`` how many partitions topics have;
-- ``leases`` keeps two workers from fronting one broker, each under its own name (``instance``);
-  under a supervisor a worker answers (``worker``) over a line (``pipe``), and all together are one
-  ``fleet``, for health, metrics and splits (``supervised_splits``);
-- ``log`` is how all of them speak, ``http`` where they can be looked at.
+- ``connection``: a client's connection on the event loop: two transports and a session.
+- ``session``: decides, without sockets, what passes, what is held, and when the client waits.
+- ``charging``: a broker's quotas; every request is charged here.
+- ``identity``: who a client is, and with which credentials it goes upstream.
+- ``own_answers``: what the gateway answers itself: quotas, its broker settings, topic changes.
+- ``broker``: one upstream broker with its listeners and its clients' connections.
+- ``cluster``: all brokers; which of them are fronted here, and the quotas in force on them.
+- ``upstream``: the gateway's own questions to the cluster.
+- ``kept``: the store, and what is kept of it on disk.
+- ``splits``: how cluster-wide quotas are divided over brokers.
+- ``usage``: the usage journal: every charge written down.
+- ``fleet``: several workers of one gateway, and their supervisor's view of them.
+- ``loop``: the gateway's own work on its event loop.
+- ``following``: what a gateway does again and again while it runs.
+- ``shown``: a gateway's health and metrics.
+- ``http``: where they are served.
+- ``server``: the gateway itself; it makes these objects and gives each what it uses.
+- ``thread``: a gateway on a loop and thread of its own.
+- ``log``: how all of them write to the log.
 """
 
 from __future__ import annotations
 
-from headgate.gateway.gateway_state import GatewayError
+from headgate.gateway.cluster.discovery import GatewayError
 from headgate.gateway.server import Gateway
 from headgate.gateway.thread import GatewayThread
 

@@ -24,7 +24,6 @@ from headgate.metrics.expose import CONTENT_TYPE, page
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.gateway_state import GatewayState
     from headgate.metrics.expose import Drawn
 
 MOST_CONNECTIONS: Final = 100
@@ -76,34 +75,6 @@ class Showing(Protocol):
     async def metrics(self) -> list[Drawn]:
         """Draw all series as of now, process by process."""
         ...
-
-
-class Shown:
-    """
-    What one gateway shows by itself.
-
-    Args:
-        gateway: in whose loop the listener runs: it lives if it answers.
-    """
-
-    def __init__(self, gateway: GatewayState) -> None:
-        self._gateway = gateway
-
-    async def health(self) -> str | None:
-        """See ``Showing``."""
-        return None
-
-    async def ready(self) -> str | None:
-        """See ``Showing``."""
-        return self._gateway.not_ready()
-
-    async def note(self) -> str | None:
-        """See ``Showing``."""
-        return self._gateway.note()
-
-    async def metrics(self) -> list[Drawn]:
-        """See ``Showing``."""
-        return [await self._gateway.metrics()]
 
 
 class HttpListener:

@@ -2,30 +2,62 @@
 The gateway: brokers discovered, ports opened, quotas watched, until told to stop.
 
 ``Gateway`` runs on a running (uvloop) event loop; ``thread.GatewayThread`` brings a loop and a
-thread of its own. What it has is in ``gateway_state``, how it opens in ``opening``, what it does
-while it runs in ``following``.
+thread of its own. A gateway makes the objects that do its work, and gives each what it uses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headgate.clock import now_ms
+from headgate.config import load_settings
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
+from headgate.gateway.broker.broker import Broker
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.cluster.discovery import Discovery, GatewayError
+from headgate.gateway.cluster.ports import Ports
+from headgate.gateway.cluster.quotas import Quotas
+from headgate.gateway.cluster.shared_listeners import SharedListeners
+from headgate.gateway.cluster.splits import Splits
+from headgate.gateway.cluster.ways import Ways
 from headgate.gateway.connection.hangup import HangupWatch
+from headgate.gateway.connection.hosts import BrokerHosts
+from headgate.gateway.connection.transports import ReadBuffer
+from headgate.gateway.fleet.instance import Instance
 from headgate.gateway.fleet.leases import Leases
 from headgate.gateway.following import Following
+from headgate.gateway.http import HttpListener
+from headgate.gateway.kept.current import Current
+from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.log import get_logger
-from headgate.gateway.session.rewrite import Addresses
+from headgate.gateway.loop.tasks import OwnWork, Threads
+from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.token_owners import TokenOwners
+from headgate.gateway.own_answers.topics import Topics
+from headgate.gateway.shown import Shown
 from headgate.gateway.usage.usage_journal import open_journal
+from headgate.metrics.meters import Meters
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from headgate.config.listeners import HostPort
+    from headgate.config.security import ClientSecurity
+    from headgate.config.settings import Settings
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.session.commands import Ask
+    from headgate.store.base import QuotaStore
 
 log = get_logger("headgate.gateway")
 
 
-class Gateway(Following):
+class Gateway:
     """
     The gateway in front of one cluster.
 
@@ -41,7 +73,128 @@ class Gateway(Following):
         reopen: opens the store, where it couldn't be opened at the start; tried again and again.
         supervised: whether a supervisor shows health and metrics for all workers.
         http: where this very process shows them, instead of ``headgate.http.listener``.
+
+    Attributes:
+        in_force: settings, quotas and brokers' settings in force now.
+        brokers: the brokers fronted now, by id.
+        discovery: which brokers the cluster has.
+        ways: how each listener leads to the brokers.
+        ports: the brokers' ports.
+        shared: the admin listener and bootstrap listeners.
+        quotas: puts quotas in force.
+        splits: of cluster-wide quotas.
+        answers: what the gateway answers itself.
+        shown: health and metrics.
+        http: where they are served; None: nowhere.
+        fronting_changed: called when other brokers are fronted.
     """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: QuotaStore | None = None,
+        *,
+        table: QuotaTable | None = None,
+        upstreams: Mapping[str, Sequence[HostPort]] | None = None,
+        admin: ClientSecurity | None = None,
+        only_brokers: frozenset[int] | None = None,
+        journal: Journal | None = None,
+        reopen: Callable[[], QuotaStore] | None = None,
+        supervised: bool = False,
+        http: HostPort | None = None,
+    ) -> None:
+        self._supervised = supervised
+        self._own_http = http
+        self._reopen = reopen
+        self._only = only_brokers
+        self._journal_given = journal is not None
+        self.journal = journal or Journal()
+        self.in_force = now = Current(settings, QuotaTable() if table is None else table, store)
+        self.brokers: dict[int, Broker] = {}
+        self.http: HttpListener | None = None
+        self.instance = Instance(None, "")
+        self.name = ""
+        self.fronting_changed: Callable[[], None] = lambda: None
+        self._stopping = False
+
+        self.work = work = OwnWork()
+        self._store_threads = Threads(2, "headgate-store")
+        # Clients' questions may keep the store's threads busy; leases must be renewed meanwhile.
+        self._lease_threads = Threads(2, "headgate-lease")
+        self._buffer = ReadBuffer(settings.queued_max_request_bytes)
+        self._hangup: HangupWatch | None = None
+        self._plans = build_plans(pass_unknown=settings.unknown_apis == "pass")
+        self._broker_hosts = BrokerHosts()
+
+        self.kept = KeptStore(now, work.tasks, self._store_threads, self.store_trouble)
+        self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
+        self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
+        token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
+        self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
+        self.discovery = Discovery(now, self.ways)
+        self.following = Following(now, work)
+        self.shared = SharedListeners(now, self.brokers, self.discovery, self.ways)
+        self.ports = Ports(
+            now,
+            self.brokers,
+            self.discovery,
+            self.ways,
+            self.shared,
+            self._front,
+            work.tasks,
+            only_brokers,
+            self.following.look_soon.set,
+            lambda: self.fronting_changed(),
+        )
+        broker_ids = self.discovery.broker_ids
+        self.splits = Splits(now, self.brokers, broker_ids, work.tasks, supervised=supervised)
+        self.answers = Answers(
+            now,
+            work.slices,
+            self._store_threads,
+            Topics(self.ways.own, self.discovery.clusters),
+            token_owners,
+            self.store_trouble,
+        )
+        self.shown = Shown(
+            now,
+            self.brokers,
+            self.ports,
+            self.splits,
+            self.kept,
+            self.following,
+            self._buffer.pool,
+            work,
+            self.journal,
+            self.store_trouble,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.in_force.settings
+
+    @property
+    def table(self) -> QuotaTable:
+        """The quotas in force."""
+        return self.in_force.table
+
+    @property
+    def store(self) -> QuotaStore | None:
+        """The store that the gateway goes by now."""
+        return self.in_force.store
+
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """The settings of brokers in force; "" is the default of all."""
+        return self.in_force.broker_configs
+
+    @property
+    def ready(self) -> bool:
+        """Whether the gateway has started, and isn't draining."""
+        return self.shown.started
+
+    # --- start and end ----------------------------------------------------------------------
 
     async def start(self) -> None:
         """
@@ -52,62 +205,84 @@ class Gateway(Following):
             StoreError: the store can't be read.
         """
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._failed)
-        self._loop = loop
+        loop.set_exception_handler(self.work.tasks.failed)
         self._hangup = HangupWatch(loop)
-        self.hosts.found = self._host_found
         try:
             self._take_name()
-            if self._journal is None:
-                self.journal = open_journal(self.settings, self.name)
-            await self._discover_all(first=True)
-            await self.kept.begin(self.store, self._reopen)
-            store = self.store
-            for listener in self.settings.listener_list:
-                self._books[listener.name] = Addresses()
-            if store is not None:
-                cluster_id = next(iter(self.clusters.values())).cluster_id
-                self._leases = Leases(
-                    store,
-                    f"gateway/{cluster_id}",
-                    self.instance,
-                    self.settings.lease_ttl_ms,
-                    self._on_lease_thread,
-                    self._lost,
-                )
-            await self._open_new_brokers()
+            if not self._journal_given:
+                self.journal = self.shown.journal = open_journal(self.settings, self.name)
+            await self.find_brokers()
+            await self.kept.begin(self.in_force.store, self._reopen)
+            if self.in_force.store is not None:
+                self._keep_leases(self.in_force.store)
+            await self.ports.open_new()
             self._open_http()
-            self._open_shared()
+            self.shared.open(accept=False)
         except BaseException:
             await self.stop(0)
             raise
-        for front in self.brokers.values():
-            front.start()
-        self.ready = True
+        self.ports.start()
+        self.shown.started = True
         if self.http is not None:
             self.http.start()
             log.info("health and metrics", at=f"{self.http.address[0]}:{self.http.address[1]}")
-        self.spawn(self._refresh())
-        self.spawn(self._sweep())
-        self.spawn(self._divide())
-        self.spawn(self._forget_producer_ids())
-        self.spawn(self._tidy())
-        if self._leases is not None:
-            self.spawn(self._leases.keep())
+        following, spawn = self.following, self.work.tasks.spawn
+        spawn(following.refresh(self.discovery, self.ports))
+        spawn(following.sweep(self.brokers, self.answers, self._buffer.pool, self.splits))
+        spawn(self.splits.run())
+        spawn(following.forget_producer_ids(self.brokers))
+        if self.settings.usage.kind == "files" and not self._journal_given:
+            spawn(following.tidy())
+        if self.ports.leases is not None:
+            spawn(self.ports.leases.keep())
 
-    async def _on_lease_thread(self, function: Callable[[], Any]) -> Any:
-        """Ask for leases on threads of their own: clients' questions may keep the others busy."""
-        return await asyncio.get_running_loop().run_in_executor(self._lease_threads, function)
+    def _take_name(self) -> None:
+        """Become somebody: the same as before a restart, and nobody else alive."""
+        settings = self.settings
+        named = settings.worker_id
+        if named and self._only is not None:
+            named += "".join(f"-{broker}" for broker in sorted(self._only))
+        host = socket.gethostname()
+        self.instance = Instance(Path(settings.data_dir) / "workers", named or host)
+        self.name = self.shown.worker = named or f"{host}-{self.instance.number}"
 
-    async def find_brokers(self) -> list[int]:
-        """
-        Ask the upstream which brokers there are, and return those that have a port here.
+    def _keep_leases(self, store: QuotaStore) -> None:
+        """Have each broker fronted by one worker only."""
+        cluster_id = next(iter(self.discovery.clusters.values())).cluster_id
+        self.ports.leases = Leases(
+            store,
+            f"gateway/{cluster_id}",
+            self.instance,
+            self.settings.lease_ttl_ms,
+            self._lease_threads.run,
+            self.ports.lost,
+        )
 
-        Raises:
-            GatewayError: it doesn't answer.
-        """
-        await self._discover_all(first=True)
-        return self.exposed()
+    def _open_http(self) -> None:
+        """Open the listener of health and metrics, which a standby has as well."""
+        if self._supervised:
+            return
+        where, given = self._own_http, "--http"
+        if where is None:
+            where, given = self.settings.http_listener, "headgate.http.listener"
+            lowest = min(self.exposed(), default=None)
+            if where is not None and self._only is not None and lowest not in self._only:
+                # One file for all processes, and a port that only one of them can have.
+                log.warning(
+                    "no health and metrics of this process: headgate.http.listener is the port of "
+                    "the one with the lowest broker; give this one its own with --http HOST:PORT",
+                    lowest=lowest,
+                )
+                return
+        if where is not None:
+            try:
+                self.http = HttpListener(where, self.shown)
+            except OSError as error:
+                raise GatewayError(
+                    f"{given} can't listen on {where}: {error.strerror or error}. Choose another "
+                    "port (a standby on the same host needs its own: --http HOST:PORT), or stop "
+                    "what holds it"
+                ) from error
 
     def reload(self, config: Path) -> None:
         """
@@ -118,25 +293,21 @@ class Gateway(Following):
         are. The log names what else changed and needs a restart. A file with mistakes changes
         nothing.
         """
-        from headgate.config import load_settings
-
         before = self.settings
         try:
             settings, kept = take_over(before, load_settings(config))
-            self.settings = settings
-            parts = {name: self._parts(name) for name in self._ways}
+            self.in_force.settings = settings
+            parts = self.ways.all_parts()
         except (ConfigError, OSError) as error:
-            self.settings = before
+            self.in_force.settings = before
             log.error("settings not reloaded", error=str(error))
             return
         for name in kept:
             log.warning("changed; that needs a restart", setting=name)
-        for front in self.brokers.values():
-            front.reload(settings)
-            for name, face in front.faces.items():
-                face.take(parts[name])
-        self._info["enforce"] = settings.enforce
-        self._brokers_changed(self.broker_configs)
+        self.ways.reloaded()
+        for broker in self.brokers.values():
+            broker.reload(settings, parts)
+        self.quotas.limit_connections()
         log.info("settings reloaded")
 
     async def stop(self, drain_ms: int | None = None) -> None:
@@ -150,26 +321,22 @@ class Gateway(Following):
         if self._stopping:
             return
         self._stopping = True
-        self.ready = False
-        for task in list(self._tasks):
-            task.cancel()
+        self.shown.started = False
+        self.work.tasks.cancel()
         timeout = self.settings.drain_timeout_ms if drain_ms is None else drain_ms
-        for listener in self._bootstraps:
-            listener.close()
+        self.shared.stop_accepting()
         if self.http is not None:
             await self._end("the HTTP listener", self.http.close())
-        drains = (self._end("a broker", front.drain(timeout)) for front in self.brokers.values())
+        drains = (self._end("a broker", broker.drain(timeout)) for broker in self.brokers.values())
         await asyncio.gather(*drains)
-        if self._leases is not None:
-            await self._end("leases", self._leases.close())
-        loop = asyncio.get_running_loop()
+        if self.ports.leases is not None:
+            await self._end("leases", self.ports.leases.close())
         await self._end("the store", self.kept.close())
         if self._hangup is not None:
             self._hangup.close()
-        if self._streamed is not None:
-            await self._end("splits", loop.run_in_executor(None, self._streamed.close))
-        await self._end("the usage journal", loop.run_in_executor(None, self.journal.close))
-        self._lease_threads.shutdown(wait=False, cancel_futures=True)
+        await self._end("splits", asyncio.to_thread(self.splits.close))
+        await self._end("the usage journal", asyncio.to_thread(self.journal.close))
+        self._lease_threads.close()
         self.answers.denials.close()
         self.instance.close()
 
@@ -179,3 +346,84 @@ class Gateway(Following):
             await work
         except Exception:
             log.exception("a part of the gateway didn't end well", part=what)
+
+    # --- brokers ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """
+        Look whether what the settings name can be used, before anything is opened.
+
+        Raises:
+            ConfigError: a certificate, the credentials file or the principal builder can't be.
+        """
+        self.ways.all_parts()
+
+    async def find_brokers(self) -> list[int]:
+        """
+        Ask the upstream which brokers there are, and return those that have a port here.
+
+        Raises:
+            GatewayError: it doesn't answer.
+            ConfigError: as for ``check``.
+        """
+        self.check()
+        await self.discovery.look(first=True)
+        return self.exposed()
+
+    def exposed(self) -> list[int]:
+        """Return the brokers of the cluster that have a port here, whoever fronts them."""
+        return self.discovery.exposed()
+
+    def _front(self, broker_id: int) -> Broker:
+        """Make a broker that is fronted from now on."""
+        now = now_ms()
+        settings = self.settings
+        meters = Meters()
+        rules = Enforcement(settings, broker_id, now_ms, self.journal, meters)
+        rules.load(self.in_force.coming, now)
+        assert self._hangup is not None
+        broker = Broker(
+            broker_id,
+            settings,
+            rules,
+            meters,
+            self._plans,
+            self._buffer,
+            self._hangup,
+            self._ask,
+            now,
+            self.quotas.hosts.address,
+            self._broker_hosts,
+        )
+        self.quotas.put_on(broker)
+        return broker
+
+    def _ask(self, broker: Broker, link: Link, ask: Ask) -> None:
+        """Answer what isn't simply relayed; a link that closes cancels that."""
+        answer = self.answers.answer(broker.rules, link, ask)
+        link.task = asyncio.get_running_loop().create_task(answer)
+
+    # --- what others ask of a gateway -------------------------------------------------------
+
+    def store_trouble(self) -> str | None:
+        """Say why quotas can't be read or changed now, while the last known stay in force."""
+        leases = self.ports.leases
+        return self.kept.trouble() or (None if leases is None else leases.trouble)
+
+    def not_ready(self) -> str | None:
+        """Say why the gateway isn't ready to serve, or None."""
+        return self.shown.why_not_ready()
+
+    def bootstrap(self, listener: str) -> str:
+        """Return ``host:port,…`` of every broker fronted, as clients are told."""
+        return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
+
+    def fronted_at(self, listener: str) -> str:
+        """Return ``host:port,…`` of the brokers that this very gateway fronts now."""
+        told = self.addresses(listener)
+        at = (told[broker] for broker in sorted(self.brokers) if broker in told)
+        return ",".join(f"{host}:{port}" for host, port in at)
+
+    def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """Return broker id to the address clients of a listener are told."""
+        return dict(self.ports.books[listener.upper()])

@@ -84,7 +84,7 @@ class GatewayThread:
 
     def views(self) -> Iterable[BrokerView]:
         """Return what the metrics are read from, as of now."""
-        views: list[BrokerView] = self.call(self.gateway.views)
+        views: list[BrokerView] = self.call(self.gateway.shown.views)
         return views
 
     def stop(self, drain_ms: int | None = None) -> None:

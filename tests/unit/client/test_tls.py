@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -269,11 +270,11 @@ def test_versions_and_suites_hold_for_every_connection_that_the_gateway_opens(
         headgate__store__kafka__ssl__cipher__suites=SUITE,
     )
     gateway = Gateway(read)
-    relayed = gateway._upstream_tls("TLS", SecurityProtocol.SSL)
+    relayed = gateway.ways.upstream_tls("TLS")
     assert relayed.maximum_version is ssl.TLSVersion.TLSv1_2
     assert kept(relayed) == [NAMED]
     # Without trust stores of their own, our own requests trust what the clients' connections trust.
-    own = gateway._admin_tls("TLS", SecurityProtocol.SSL)
+    own = asyncio.run(gateway.ways.own("TLS"))[1]
     assert own.maximum_version is ssl.TLSVersion.TLSv1_3
     assert kept(own) == ["ECDHE-RSA-AES256-GCM-SHA384"]
     assert own.get_ca_certs(binary_form=True) == relayed.get_ca_certs(binary_form=True)
@@ -399,14 +400,14 @@ def test_the_gateways_own_questions_share_a_context_until_its_files_change(
         headgate__upstream__ssl__truststore__location="ca.pem",
     )
     gateway = Gateway(read)
-    used = [gateway.own_way("TLS")[2] for _ in range(5)]
+    used = [asyncio.run(gateway.ways.own("TLS"))[1] for _ in range(5)]
     assert used == [made[0]] * 5
     assert len(made) == 1
     path = stores.folder / "ca.pem"
     path.write_bytes(path.read_bytes() + trustme.CA().cert_pem.bytes())
-    again = gateway.own_way("TLS")[2]
+    again = asyncio.run(gateway.ways.own("TLS"))[1]
     assert again is made[1]
     assert again.cert_store_stats()["x509_ca"] == 2
     path.write_bytes(b"half-writ")
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
-        gateway.own_way("TLS")
+        asyncio.run(gateway.ways.own("TLS"))

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.config import Settings
-from headgate.gateway.broker.broker import Broker
 from headgate.gateway.connection import acceptor
-from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
+from headgate.gateway.connection.acceptor import Acceptor, accept, listen, size_buffers
 from headgate.metrics.meters import ListenerMeters
 from headgate.throttle.connection import ConnectionQuotas
 
@@ -39,42 +37,36 @@ def asked_for(size: int) -> tuple[int, int]:
     return size, 2 * size
 
 
+def sizes(send: int, receive: int) -> Settings:
+    return Settings.from_properties(
+        {"socket.send.buffer.bytes": str(send), "socket.receive.buffer.bytes": str(receive)}
+    )
+
+
 def test_a_buffer_gets_its_size_and_minus_1_leaves_it_to_the_system(
     accepted: socket.socket,
 ) -> None:
     send, receive = buffers(accepted)
-    size_buffers(accepted, -1, -1)
+    size_buffers(accepted, sizes(-1, -1))
     assert buffers(accepted) == (send, receive)
-    size_buffers(accepted, 30_000, -1)
+    size_buffers(accepted, sizes(30_000, -1))
     assert buffers(accepted)[0] in asked_for(30_000)
     assert buffers(accepted)[1] == receive
-    size_buffers(accepted, -1, 20_000)
+    size_buffers(accepted, sizes(-1, 20_000))
     assert buffers(accepted)[0] in asked_for(30_000)
     assert buffers(accepted)[1] in asked_for(20_000)
 
 
-async def test_a_connection_taken_over_has_the_buffers_of_its_listeners_settings(
-    accepted: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = []
-
-    async def open_link(self: Any, face: Any, sock: socket.socket, address: str) -> None:
-        opened.append((buffers(sock), address))
-
-    monkeypatch.setattr(Broker, "_open_link", open_link)
-    front = Broker.__new__(Broker)
-    front._opening = set()
-    settings = Settings.from_properties(
-        {"socket.send.buffer.bytes": "30000", "socket.receive.buffer.bytes": "20000"}
-    )
-    face: Any = SimpleNamespace(settings=settings)
-    front.accepted(face, accepted, "10.0.0.1")
-    [task] = front._opening
-    await task
-    [((send, receive), address)] = opened
+def test_accepted_connections_have_the_buffers_of_their_listener() -> None:
+    with listen("127.0.0.1", 0, 1) as server:
+        size_buffers(server, sizes(30_000, 20_000))
+        server.setblocking(True)
+        with socket.create_connection(server.getsockname()[:2]):
+            sock, _ = accept(server)
+            with sock:
+                send, receive = buffers(sock)
     assert send in asked_for(30_000)
     assert receive in asked_for(20_000)
-    assert address == "10.0.0.1"
 
 
 class Clock:

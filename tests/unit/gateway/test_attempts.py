@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gateway.broker.bootstrap import admin_plans
 from headgate.gateway.charging.plans import build_plans
+from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.session.commands import Ask
 from headgate.wire.header import parse_request_header

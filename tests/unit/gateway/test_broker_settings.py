@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from headgate.errors import KafkaError, StoreError
-from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.broker_settings import split
 from headgate.gateway.session.commands import Ask, Close, WakeAt
 from headgate.gateway.session.mute import MuteState
@@ -28,7 +27,7 @@ from headgate.wire.messages import (
 )
 from kit.playbook import START_MS
 
-from .conftest import Setup, beaten, heartbeat
+from .conftest import Setup, answers_of, beaten, heartbeat
 
 SET, DELETE = configs.OP_SET, configs.OP_DELETE
 VERSIONS = {ALTER_CONFIGS: 1, INCREMENTAL_ALTER_CONFIGS: 0}
@@ -40,10 +39,7 @@ class Talk:
     def __init__(self, setup: Setup, folder: Path, principal: str = "alice") -> None:
         self.session = setup.session
         self.store = open_store(f"sqlite:{folder}/quotas.db")
-        gateway: Any = SimpleNamespace(
-            store=self.store, broker_configs={}, settings=setup.settings, table=None
-        )
-        self.answers = Answers(gateway)
+        self.answers = answers_of(self.store, setup.settings)
         self.closed: list[tuple[str, str]] = []
         self.link: Any = SimpleNamespace(
             answer=lambda ask, frame: self.session.answer(ask, frame, START_MS),
@@ -70,7 +66,7 @@ class Talk:
         self.session.client_data(memoryview(frame), START_MS)
         [asked] = [c for c in self.session.commands if isinstance(c, Ask)]
         self.session.commands.clear()
-        await split(self.answers, None, self.link, asked)  # type: ignore[arg-type]
+        await split(self.answers, self.link, asked)
         sent = b"".join(self.session.to_broker)
         self.session.to_broker.clear()
         if not sent:
@@ -288,7 +284,7 @@ async def test_nobody_is_shown_where_brokers_and_controllers_listen(
     request = encode_request(DESCRIBE_CONFIGS, version, 7, "tool", asked)
     talk.session.client_data(memoryview(bytearray(request)), START_MS)
     [ask] = [c for c in talk.session.commands if isinstance(c, Ask)]
-    await split(talk.answers, None, talk.link, ask)  # type: ignore[arg-type]
+    await split(talk.answers, talk.link, ask)
     where = "CONTROLLER://secret:9093"
     static = configs.SOURCE_STATIC_BROKER
     values = tuple(

@@ -14,12 +14,11 @@ import pytest
 
 from headgate.config import Settings
 from headgate.errors import KafkaError, RemoteProtocolError
-from headgate.gateway.broker.bootstrap import admin_plans
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.loop.log_limit import PER_MINUTE
 from headgate.gateway.loop.slices import Slices
 from headgate.gateway.own_answers import denials
-from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.own_answers.denials import MOST_WAITING, SMALL_BYTES
 from headgate.gateway.session.commands import Ask
 from headgate.quota.alteration import AlterResult
@@ -30,6 +29,8 @@ from headgate.wire import schema
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, decode_response, draft, encode_request, quotas
 from headgate.wire.messages.denied import DRAFT, MOST_ANSWER_BYTES, RELEASED, denied
+
+from .conftest import answers_of
 
 DENIED = int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 LARGE = 6_000
@@ -120,14 +121,13 @@ class Desk:
                 "super.users": "User:root",
             }
         )
-        gateway: Any = SimpleNamespace(store=store, settings=settings, broker_configs={})
-        self.answers = Answers(gateway)
+        self.answers = answers_of(store, settings)
         self.link: Any = SimpleNamespace(
             answer=lambda ask, frame: self.answered.append(bytes(frame)),
             forward=lambda ask, frame, merge=None: self.forwarded.append(frame),
             close=lambda reason, detail: self.closed.append(reason),
+            listener=SimpleNamespace(name="PLAINTEXT"),
         )
-        self.face: Any = SimpleNamespace(name="PLAINTEXT")
 
     def _alter(self, alterations: list[Any], **_: object) -> list[AlterResult]:
         self.altered += alterations
@@ -135,7 +135,7 @@ class Desk:
 
     async def ask(self, frame: bytes, principal: str = "mallory", *, drafted: bool = False) -> None:
         ask = asked(frame, principal, drafted=drafted)
-        await self.answers.answer(None, self.face, self.link, ask)  # type: ignore[arg-type]
+        await self.answers.answer(None, self.link, ask)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from headgate.gateway.broker.bootstrap import admin_plans
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.admin_plans import admin_plans
 from headgate.gateway.session.commands import Ask
 from headgate.store.base import AuditEvent
+
+from .conftest import answers_of
 
 
 @pytest.mark.parametrize(
@@ -27,12 +26,9 @@ async def test_546_audit_and_log_lines_name_the_draft_on_the_admin_listener_only
     key: int, draft: str, kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     audited: list[AuditEvent] = []
-    gateway: Any = SimpleNamespace(store=SimpleNamespace(audit=audited.append))
-    answers = Answers(gateway)
-    assert isinstance(answers._threads, ThreadPoolExecutor)
+    answers = answers_of(SimpleNamespace(audit=audited.append))
     for plans in (admin_plans(), build_plans()):
         await answers.refused(Ask(plans[key << 16], 1, "tool", 8, b"", "mallory"), "tool")
-    answers._threads.shutdown()
     assert [event.action for event in audited] == [draft, kafka]
     assert [f"api={draft}" in caplog.messages[0], f"api={kafka}" in caplog.messages[1]] == [
         True

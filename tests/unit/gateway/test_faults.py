@@ -80,7 +80,9 @@ def test_a_broker_at_an_address_that_cant_be_one_costs_its_client_only(
 ) -> None:
     front = gateway.gateway.brokers[1]
     # A label of 70 characters: UnicodeError, which is no OSError.
-    gateway.call(lambda: setattr(front.faces["PLAINTEXT"], "upstream", HostPort("x" * 70, 9092)))
+    gateway.call(
+        lambda: setattr(front.listeners["PLAINTEXT"], "upstream", HostPort("x" * 70, 9092))
+    )
     with client_of(gateway) as client:
         assert hung_up(client)
     closed = front.meters.listeners["PLAINTEXT"].closed
@@ -100,18 +102,18 @@ def test_a_client_that_goes_takes_the_way_to_its_broker_along(gateway: GatewayTh
             one.setblocking(False)
             one.connect_ex((host, port))
         gateway.call(
-            lambda: setattr(front.faces["PLAINTEXT"], "upstream", HostPort("127.0.0.1", port))
+            lambda: setattr(front.listeners["PLAINTEXT"], "upstream", HostPort("127.0.0.1", port))
         )
         with client_of(gateway):
             until(lambda: gateway.call(lambda: len(front.links)) == 1)
-            assert gateway.call(lambda: len(front._opening)) == 1
+            assert gateway.call(lambda: len(front.clients.opening)) == 1
         until(lambda: gateway.call(lambda: len(front.links)) == 0)
-        until(lambda: gateway.call(lambda: len(front._opening)) == 0)
+        until(lambda: gateway.call(lambda: len(front.clients.opening)) == 0)
 
 
 def test_nobody_is_taken_for_a_broker_that_another_may_front(gateway: GatewayThread) -> None:
     front = gateway.gateway.brokers[1]
-    gateway.call(lambda: setattr(front, "ending", True))
+    gateway.call(lambda: setattr(front.clients, "ending", True))
     with client_of(gateway) as client:
         assert hung_up(client)
     closed = front.meters.listeners["PLAINTEXT"].closed
@@ -130,12 +132,13 @@ def test_the_bootstrap_port_forgets_a_broker_that_was_lost(
         GatewayThread(lambda: Gateway(settings(upstream, tmp_path, **more))) as thread,
     ):
         front = thread.gateway.brokers[1]
-        [listener] = thread.gateway._bootstraps
-        thread.call(lambda: setattr(listener, "_next", SimpleNamespace(ending=True)))
+        [listener] = thread.gateway.shared.bootstraps
+        lost = SimpleNamespace(clients=SimpleNamespace(ending=True))
+        thread.call(lambda: setattr(listener, "_next", lost))
         with socket.create_connection(("127.0.0.1", port), 60):
             until(lambda: thread.call(lambda: len(front.links)) == 1)
         # A failure is said, costs a moment, and doesn't become the loop's only business.
-        broken: Any = SimpleNamespace(ending=False, quotas=None)
+        broken: Any = SimpleNamespace(clients=SimpleNamespace(ending=False), quotas=None)
         thread.call(lambda: setattr(listener, "_next", broken))
         with socket.create_connection(("127.0.0.1", port), 60):
             until(lambda: "a connection couldn't be taken" in caplog.text)
@@ -223,7 +226,7 @@ def test_a_port_that_is_taken_keeps_no_other_broker_from_being_fronted(
         with socket.create_server(("127.0.0.1", ports[1])):
             upstream.brokers += [2, 3]
             until(lambda: thread.call(lambda: sorted(thread.gateway.brokers)) == [1, 3])
-            leases = thread.gateway._leases
+            leases = thread.gateway.ports.leases
             assert leases is not None
             until(lambda: thread.call(lambda: sorted(leases.epochs)) == [1, 3])
         until(lambda: thread.call(lambda: sorted(thread.gateway.brokers)) == [1, 2, 3])
@@ -271,10 +274,12 @@ def test_a_standby_opens_every_port_it_couldnt_at_first_and_none_without_its_lea
 
         def opened(broker: int) -> list[str]:
             front = gateway.brokers.get(broker)
-            return [] if front is None else sorted(front.acceptors)
+            return [] if front is None else sorted(front.listeners)
 
         def take(broker: int) -> Any:
-            return thread.call(lambda: gateway.spawn(gateway._take_over(broker, leases)))
+            return thread.call(
+                lambda: gateway.work.tasks.spawn(gateway.ports.take_over(broker, leases))
+            )
 
         with socket.create_server(("127.0.0.1", ports[4])):
             task = take(2)
@@ -283,17 +288,17 @@ def test_a_standby_opens_every_port_it_couldnt_at_first_and_none_without_its_lea
         assert thread.call(lambda: opened(2)) == ["A", "B"]
         with socket.create_server(("127.0.0.1", ports[2])):
             leases.epochs[3] = 1
-            thread.call(lambda: gateway.standing_by.add(3))
+            thread.call(lambda: gateway.ports.standing_by.add(3))
             task = take(3)
             until(lambda: "can't take over yet" in caplog.text.split("broker=2")[-1])
             thread.call(lambda: leases.epochs.pop(3))  # lost before its port is free
-            thread.call(lambda: gateway._lost(3))
+            thread.call(lambda: gateway.ports.lost(3))
         leases.asked.wait(60)
         assert not task.done()
-        assert thread.call(lambda: (opened(3), gateway.standing_by)) == ([], {3})
+        assert thread.call(lambda: (opened(3), gateway.ports.standing_by)) == ([], {3})
         leases.epochs[3] = 2
         until(task.done)
-        assert thread.call(lambda: (opened(3), gateway.standing_by)) == (["A", "B"], set())
+        assert thread.call(lambda: (opened(3), gateway.ports.standing_by)) == (["A", "B"], set())
 
 
 def test_a_sweep_that_fails_is_made_again(

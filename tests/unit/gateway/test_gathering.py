@@ -7,15 +7,15 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from headgate.gateway.connection.link import Link
-from headgate.gateway.connection.transports import (
+from headgate.gateway.connection.gathering import (
     GATHER_S,
     MANY_UNANSWERED,
     MOST_GATHERED_BYTES,
     SMALL_ANSWER_BYTES,
-    BrokerSide,
-    ReadBuffer,
+    Gathering,
 )
+from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
 from headgate.gateway.session.session import Session
 from kit.playbook import START_MS
 
@@ -75,24 +75,30 @@ async def close(side: BrokerSide, broker: Broker) -> None:
     await until(lambda: side.transport is None)
 
 
+def mark_of(side: BrokerSide) -> Gathering:
+    side.gathering = side.gathering or Gathering.of(side.transport)
+    assert side.gathering is not None
+    return side.gathering
+
+
 async def test_half_of_what_is_due_is_waited_for(gateway: Callable[..., Any]) -> None:
     side, _, broker = await connected(gateway, 100)
-    side.gather(100, 30)
+    mark_of(side).gather(100, 30)
     assert low_water(side) == 1_500
-    side.gather(50, 30)
+    mark_of(side).gather(50, 30)
     assert low_water(side) == 750
-    side.gather(10_000, 400)
+    mark_of(side).gather(10_000, 400)
     assert low_water(side) == MOST_GATHERED_BYTES
-    side.gather(100, SMALL_ANSWER_BYTES + 1)
+    mark_of(side).gather(100, SMALL_ANSWER_BYTES + 1)
     assert low_water(side) == 1
-    assert not side.gathering
+    assert not mark_of(side).active
     await close(side, broker)
 
 
 async def test_few_requests_wait_for_nothing(gateway: Callable[..., Any]) -> None:
     side, session, broker = await connected(gateway, MANY_UNANSWERED)
     for _ in range(MANY_UNANSWERED):
-        side.read_ms = 1 << 60  # as if the last read had been just now
+        mark_of(side).read_ms = 1 << 60  # as if the last read had been just now
         broker.answer(1)
         expected = len(session.unanswered) - 1
         await until(lambda expected=expected: len(session.unanswered) == expected)  # type: ignore[misc]
@@ -102,22 +108,23 @@ async def test_few_requests_wait_for_nothing(gateway: Callable[..., Any]) -> Non
 
 async def test_what_lies_below_the_mark_is_read_in_the_end(gateway: Callable[..., Any]) -> None:
     side, session, broker = await connected(gateway, 100)
-    side.gather(100, ANSWER_BYTES)
+    mark_of(side).gather(100, ANSWER_BYTES)
     broker.answer(7)  # the mark is at 50 of them
     await until(lambda: len(session.unanswered) == 93)
     broker.answer(93)
     await until(lambda: not session.unanswered)
-    await until(lambda: not side.gathering)
+    await until(lambda: not mark_of(side).active)
     assert low_water(side) == 1
     await close(side, broker)
 
 
 async def test_a_side_that_ends_meanwhile_leaves_nothing_open(gateway: Callable[..., Any]) -> None:
     side, _, broker = await connected(gateway, 100)
-    side.gather(100, 30)
-    raw = side._raw
+    mark_of(side).gather(100, 30)
+    raw = mark_of(side)._raw
     assert raw is not None
     await close(side, broker)
     assert raw.fileno() == -1
-    assert not side.gathering
+    assert side.gathering is not None
+    assert not side.gathering.active
     await asyncio.sleep(3 * GATHER_S)

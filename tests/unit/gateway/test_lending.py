@@ -17,7 +17,8 @@ from headgate.client.security import Security
 from headgate.config import SecurityProtocol, Settings
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError, StoreError
-from headgate.gateway.broker.clients import Taking
+from headgate.gateway.broker.dialing import Dialer
+from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.identity.lending import Lending
 from headgate.metrics.meters import Meters
 
@@ -170,15 +171,15 @@ def test_a_context_is_made_once_for_each_credential(
     alice, bob = lent.lend("alice"), lent.lend("bob")
     assert alice is not None
     assert bob is not None
-    assert lent.ready_context(alice.ssl) is None
-    made = lent.context(alice.ssl)
+    assert lent.contexts.ready(alice.ssl) is None
+    made = lent.contexts.get(alice.ssl)
     again = lent.lend("alice")
     assert again is not None
-    assert lent.ready_context(again.ssl) is made
-    assert lent.context(again.ssl) is made
-    assert lent.context(bob.ssl) is not made
+    assert lent.contexts.ready(again.ssl) is made
+    assert lent.contexts.get(again.ssl) is made
+    assert lent.contexts.get(bob.ssl) is not made
     monkeypatch.setattr(tls_module, "_MOST_CONTEXTS", 2)
-    lent.context(lent._trust)
+    lent.contexts.get(lent._trust)
     assert list(lent.contexts._made) == [bob.ssl, lent._trust]
 
 
@@ -189,7 +190,7 @@ def test_a_changed_certificate_or_trust_store_is_read_again(
     lent = over_tls(tmp_path, authority)
     alice = lent.lend("alice")
     assert alice is not None
-    made = lent.context(alice.ssl)
+    made = lent.contexts.get(alice.ssl)
     if changed == "ca.pem":
         authority = trustme.CA()
         authority.cert_pem.write_to_path(tmp_path / changed)
@@ -199,10 +200,10 @@ def test_a_changed_certificate_or_trust_store_is_read_again(
     # A file's time goes in ticks of some ms, and who is quick has written both within one.
     written = (tmp_path / changed).stat().st_mtime_ns
     os.utime(tmp_path / changed, ns=(written, written + 1_000_000_000))
-    assert lent.ready_context(alice.ssl) is None
-    after = lent.context(alice.ssl)
+    assert lent.contexts.ready(alice.ssl) is None
+    after = lent.contexts.get(alice.ssl)
     assert after is not made
-    assert lent.ready_context(alice.ssl) is after
+    assert lent.contexts.ready(alice.ssl) is after
     trusted = {c["serialNumber"] for c in after.get_ca_certs()}
     assert (trusted == {c["serialNumber"] for c in made.get_ca_certs()}) == (changed != "ca.pem")
 
@@ -214,18 +215,18 @@ def test_a_half_written_certificate_leaves_the_one_before_in_force_and_is_said_o
     alice, bob = lent.lend("alice"), lent.lend("bob")
     assert alice is not None
     assert bob is not None
-    made = lent.context(alice.ssl)
+    made = lent.contexts.get(alice.ssl)
     whole = (tmp_path / "alice.pem").read_bytes()
     (tmp_path / "alice.pem").write_bytes(whole[: len(whole) // 2])
     for _ in range(3):
-        assert lent.context(alice.ssl) is made
+        assert lent.contexts.get(alice.ssl) is made
     assert [m for m in caplog.messages if "can't be used" in m] == caplog.messages
     assert len(caplog.messages) == 1
     (tmp_path / "alice.pem").write_bytes(whole)
-    assert lent.context(alice.ssl) is not made
+    assert lent.contexts.get(alice.ssl) is not made
     (tmp_path / "bob.pem").unlink()
     with pytest.raises(ConfigError, match=r"bob\.pem can't be read"):
-        lent.context(bob.ssl)
+        lent.contexts.get(bob.ssl)
 
 
 class FakeLink:
@@ -244,14 +245,15 @@ async def test_a_client_whose_lent_certificate_cant_be_read_is_closed_with_the_r
 ) -> None:
     lent = over_tls(tmp_path, authority)
     (tmp_path / "bob.pem").unlink()
-    front: Any = SimpleNamespace(meters=Meters(), broker_id=1)
-    face: Any = SimpleNamespace(settings=SimpleNamespace(upstream_connect_timeout_ms=1_000))
+    meters = Meters()
+    listener: Any = SimpleNamespace(settings=SimpleNamespace(upstream_connect_timeout_ms=1_000))
     link: Any = FakeLink()
-    await Taking._connect_lent(front, face, lent, HostPort("127.0.0.1", 1), link)
+    dialer = Dialer(1, meters, BrokerHosts())
+    await dialer._connect_lent(listener, lent, HostPort("127.0.0.1", 1), link)
     reason, detail = link.closed
     assert reason == "upstream-unreachable"
     assert "bob.pem can't be read" in detail
-    assert front.meters.upstream_failures["login"] == 1
+    assert meters.upstream_failures["login"] == 1
 
 
 @pytest.mark.parametrize("how", ["end of stream", "closing"])

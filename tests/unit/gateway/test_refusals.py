@@ -198,7 +198,7 @@ def test_answer_and_close_wait_together_and_the_upstream_doesnt(gateway: Make) -
     one = Refused(gateway, GSSAPI)
     assert (one.told, one.client.closed) == ((), False)
     assert one.broker.closed
-    one.link.lost("broker", None)
+    one.link.lost(one.link.broker, None)
     one.link.settle()
     assert (one.told, one.closes) == ((), [])
     one.loop.go(0.1)
@@ -223,7 +223,7 @@ def test_other_closes_dont_wait_nor_does_any_without_a_delay(gateway: Make) -> N
 def test_a_client_that_goes_meanwhile_is_forgotten(gateway: Make) -> None:
     one = Refused(gateway, GSSAPI)
     one.client.closed = True
-    one.link.lost("client", None)
+    one.link.lost(one.link.client, None)
     assert (one.closes, len(one.refusals), one.loop.timers) == (["gssapi"], 0, [])
     one.loop.go(1)
     assert one.closes == ["gssapi"]

@@ -81,4 +81,4 @@ async def test_info_says_what_is_enforced_now(tmp_path: Path) -> None:
     gateway = Gateway(load_settings(config))
     config.write_text(BASE + "headgate.enforce=observe\n")
     gateway.reload(config)
-    assert gateway._info["enforce"] == "observe"
+    assert gateway.shown.info()["enforce"] == "observe"

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.config.listeners import HostPort
-from headgate.gateway.identity import token_owners
-from headgate.gateway.identity.token_owners import TokenOwners
+from headgate.gateway.own_answers.token_owners import TokenOwners
 from headgate.gateway.upstream import UpstreamError
 from headgate.wire.messages.delegation import DescribedToken
 
@@ -100,13 +99,13 @@ async def test_a_broker_that_doesnt_tell_is_said_and_no_secret_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = Asked()
-    monkeypatch.setattr(token_owners, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(owners.failures, "_clock", lambda: 100.0)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await owners.find("t", face(ONE))
     assert owners.owner_of("t") is None
     assert caplog.text.count("no delegation tokens") == 1
-    monkeypatch.setattr(token_owners, "time", SimpleNamespace(monotonic=lambda: 160.0))
+    monkeypatch.setattr(owners.failures, "_clock", lambda: 160.0)
     with caplog.at_level(logging.WARNING):
         await owners.find("t", face(ONE))
     assert caplog.text.count("no delegation tokens") == 2

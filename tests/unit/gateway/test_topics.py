@@ -8,6 +8,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,6 @@ from headgate.config.settings import Settings
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.own_answers import mutations
-from headgate.gateway.own_answers.answers import Answers
 from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.session.commands import Ask
 from headgate.gateway.upstream import Cluster, TopicRef
@@ -31,6 +31,8 @@ from headgate.wire import messages
 from headgate.wire.header import parse_request_header
 from headgate.wire.messages import configs, mutation
 from upstream_kit import Upstream
+
+from .conftest import answers_of
 
 LOGS, GONE = uuid.UUID(int=7), uuid.UUID(int=8)
 HAS = {"logs": (LOGS, 6), "clicks": (uuid.UUID(int=9), 3)}
@@ -122,22 +124,18 @@ class Here:
 
     def __init__(self, *brokers: Upstream, wait_s: float = 60) -> None:
         places = {n: HostPort("127.0.0.1", b.port) for n, b in enumerate(brokers, 1)}
-        self.gateway: Any = SimpleNamespace(
-            clusters={"PLAINTEXT": Cluster("kit", places, 1)}, own_way=self.own_way
-        )
-        self.topics = self.gateway.topics = Topics(self.gateway, wait_s)
-        self.front: Any = SimpleNamespace(broker_id=1)
-        self.face: Any = SimpleNamespace(
+        self.topics = Topics(self.own, {"PLAINTEXT": Cluster("kit", places, 1)}, wait_s)
+        self.listener: Any = SimpleNamespace(
             name="PLAINTEXT",
             upstream=places[1],
             settings=SimpleNamespace(upstream_connect_timeout_ms=60_000),
         )
 
-    def own_way(self, listener: str) -> tuple[SecurityProtocol, ClientSecurity, None]:
-        return SecurityProtocol.PLAINTEXT, SECURITY, None
+    async def own(self, listener: str) -> tuple[ClientSecurity, None]:
+        return replace(SECURITY, security_protocol=SecurityProtocol.PLAINTEXT), None
 
     async def ask(self, *refs: TopicRef) -> dict[TopicRef, int]:
-        return await self.topics.partitions(self.front, self.face, refs)
+        return await self.topics.partitions(1, self.listener, refs)
 
 
 @pytest.mark.parametrize("newest", [8, 9, 10, 11, 12, 13])
@@ -164,7 +162,7 @@ async def test_another_broker_is_asked_when_the_first_is_silent_or_gone() -> Non
     with Upstream([1]) as rude, broker() as other:
         here = Here(rude, other)
         assert await here.ask("logs") == {"logs": 6}
-        assert await here.topics.default(here.front, here.face) == 5
+        assert await here.topics.default(1, here.listener) == 5
 
 
 async def test_what_was_heard_last_counts_when_nobody_answers() -> None:
@@ -172,18 +170,19 @@ async def test_what_was_heard_last_counts_when_nobody_answers() -> None:
         one = stack.enter_context(broker())
         here = Here(one)
         assert await here.ask("logs", "none") == {"logs": 6, "none": 0}
-        assert await here.topics.default(here.front, here.face) == 5
+        assert await here.topics.default(1, here.listener) == 5
         one.answers.clear()
         assert await here.ask("logs", "none", "new") == {"logs": 6, "none": 0}
         here.topics._default = (5, 0.0)  # out of date, and yet better than nothing
-        assert await here.topics.default(here.front, here.face) == 5
+        assert await here.topics.default(1, here.listener) == 5
 
 
 class Link:
     """Takes what a charge answers or forwards."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, listener: Any) -> None:
         self.session = session
+        self.listener = listener
         self.answered: bytes | None = None
         self.forwarded: bytes | None = None
 
@@ -211,12 +210,11 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
 
     setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}}, journal=Noted())
     setup.session.context = setup.rules.context("alice", "app")
-    here.front.rules = setup.rules
     frame = messages.encode_request(key, version, 1, "app", request)
     ask = Ask(build_plans()[key << 16 | version], 1, "app", parse_request_header(frame)[4], frame,
               "alice")  # fmt: skip
-    link = Link(setup.session)
-    await mutations.charge(Answers(here.gateway), here.front, here.face, link, ask)  # type: ignore[arg-type]
+    link = Link(setup.session, here.listener)
+    await mutations.charge(answers_of(None, topics=here.topics), setup.rules, link, ask)  # type: ignore[arg-type]
     assert link.forwarded == frame
     return setup.rules, charged, link
 

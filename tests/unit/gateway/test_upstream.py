@@ -154,9 +154,8 @@ def test_own_questions_are_asked_in_the_protocol_that_is_set_for_them(
         }
     )
     gateway = Gateway(settings)
-    assert (gateway.own_way("PLAINTEXT")[0], gateway.own_setting("PLAINTEXT")) == (
-        protocol,
-        setting,
-    )
+    security, _ = asyncio.run(gateway.ways.own("PLAINTEXT"))
+    assert security.security_protocol == protocol
+    assert gateway.ways.own_setting("PLAINTEXT") == setting
     told = [w for w in settings.warnings if w.startswith(OWN)]
     assert bool(told) == (properties == {OWN: "SASL_SSL"})

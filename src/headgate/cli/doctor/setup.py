@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.quotas.quota_output import value_text
@@ -67,12 +66,11 @@ async def _look_at_brokers(gateway: Gateway, table: QuotaTable | None, report: R
     for listener in settings.listener_list:
         name = listener.name
         own = settings.for_listener(name)
-        protocol, admin, tls = gateway.own_way(name)
-        security = replace(admin, security_protocol=protocol)
+        security, tls = await gateway.ways.own(name)
         timeout_ms = own.upstream_connect_timeout_ms
         try:
             cluster = await up.discover(
-                own.upstream or (), security, tls, timeout_ms, gateway.own_setting(name)
+                own.upstream or (), security, tls, timeout_ms, gateway.ways.own_setting(name)
             )
         except up.UpstreamError as error:
             report.found.append(f"the upstream of listener {name} doesn't answer: {error}")

@@ -24,11 +24,11 @@ from headgate.clock import now_ms
 from headgate.config import load_settings
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
+from headgate.gateway.cluster.discovery import GatewayError
 from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import socket_pair
 from headgate.gateway.fleet.watchdog import HUNG
 from headgate.gateway.fleet.worker import Status
-from headgate.gateway.gateway_state import GatewayError
 from headgate.gateway.http import HttpListener
 from headgate.gateway.log import get_logger
 from headgate.gateway.splits.supervised import SupervisedSplits

@@ -1,7 +1,5 @@
 """
-One upstream broker as its clients see it: its listeners, its rules, its connections.
-
-What it has is in ``front_state``, how connections are taken over in ``taking``.
+One upstream broker as its clients see it: its listeners, its rules, its clients' connections.
 """
 
 from __future__ import annotations
@@ -9,28 +7,40 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headgate.gateway.broker.clients import Taking
-from headgate.gateway.connection.acceptor import Acceptor, listen
+from headgate.gateway.broker.clients import Clients
+from headgate.gateway.broker.dialing import Dialer
+from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
+from headgate.gateway.connection.hosts import BrokerHosts
+from headgate.gateway.connection.refusals import Refusals
 from headgate.gateway.connection.transports import GOODBYE_S
 from headgate.metrics.chosen import choose
 from headgate.metrics.samples import BrokerView
+from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.broker.listener import BrokerListener, ListenerParts
+    from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.link import Link
+    from headgate.gateway.connection.transports import ReadBuffer
     from headgate.gateway.loop.slices import Work
+    from headgate.gateway.session.commands import Ask
+    from headgate.metrics.meters import Meters
     from headgate.quota.key import QuotaType
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
 
 
-class Broker(Taking):
+class Broker:
     """
     The gateway's side of one upstream broker.
 
@@ -39,18 +49,73 @@ class Broker(Taking):
         settings: of the gateway.
         rules: of this broker.
         meters: of this broker.
-        plans: by listener name.
+        plans: how each API is handled (``plans.build_plans``).
         buffer: the loop's read buffer.
         hangup: the loop's watch.
-        answer: answers an ``Ask`` of a link on a listener.
+        answer: answers an ``Ask`` of a link of this broker.
         start_ms: epoch milliseconds.
+        address: of a host that a connection limit names, once it is known.
+        hosts: knows the addresses of brokers' hosts.
+
+    Attributes:
+        listeners: by name, those whose ports are open.
+        quotas: count its clients' connections (KIP-612).
+        clients: its clients' connections.
+        links: the same, one by one.
     """
+
+    def __init__(
+        self,
+        broker_id: int,
+        settings: Settings,
+        rules: Enforcement,
+        meters: Meters,
+        plans: Mapping[int, Plan],
+        buffer: ReadBuffer,
+        hangup: HangupWatch,
+        answer: Callable[[Broker, Link, Ask], None],
+        start_ms: int,
+        address: Callable[[str], str | None] = host_address,
+        hosts: BrokerHosts | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.settings = settings
+        self.rules = rules
+        self.meters = meters
+        self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
+        self.listeners: dict[str, BrokerListener] = {}
+        self._expire_ms = start_ms + EXPIRY_PERIOD_MS
+        self.quotas = ConnectionQuotas(
+            (),
+            settings.inter_broker_listener_name,
+            {},
+            num_samples=settings.quota_window_num,
+            window_ms=settings.quota_window_ms,
+            start_ms=start_ms,
+            resolve=lambda host: address(host) or host,
+        )
+        self.quotas.observing = settings.enforce == "observe"
+        self.dialer = Dialer(broker_id, meters, hosts or BrokerHosts())
+        self.clients = Clients(
+            broker_id,
+            rules,
+            meters,
+            dict(plans),
+            self.quotas,
+            self.dialer,
+            self.listeners,
+            buffer,
+            hangup,
+            self.refusals,
+            partial(answer, self),
+        )
+        self.links = self.clients.links
 
     # --- listeners --------------------------------------------------------------------------
 
-    def open(self, face: BrokerListener, bind: HostPort, now_ms: int) -> tuple[str, int]:
+    def open(self, listener: BrokerListener, bind: HostPort, now_ms: int) -> tuple[str, int]:
         """
-        Open a listener's port and accept on it.
+        Open a listener's port; ``start`` accepts on it.
 
         Returns:
             Where it listens.
@@ -59,47 +124,57 @@ class Broker(Taking):
             ValueError: a listener of this name is open already.
             OSError: the port can't be had.
         """
-        if face.name in self.acceptors:
-            raise ValueError(f"listener {face.name} of broker {self.broker_id} is open already")
-        sock = listen(bind.host, bind.port, face.settings.socket_listen_backlog_size)
-        self.faces[face.name] = face
-        self.quotas.add_listener(face.name, now_ms)
-        self.acceptors[face.name] = Acceptor(
+        if listener.name in self.listeners:
+            raise ValueError(f"listener {listener.name} of broker {self.broker_id} is open already")
+        sock = listen(bind.host, bind.port, listener.settings.socket_listen_backlog_size)
+        size_buffers(sock, listener.settings)
+        self.quotas.add_listener(listener.name, now_ms)
+        listener.meters = self.meters.listeners[listener.name]
+        listener.acceptor = Acceptor(
             sock,
-            face.name,
+            listener.name,
             self.broker_id,
             self.quotas,
-            self.meters.listeners[face.name],
+            listener.meters,
             self.rules.journal,
-            lambda client, address: self.accepted(face, client, address),
+            partial(self.clients.accepted, listener),
         )
-        return self.acceptors[face.name].address
+        self.listeners[listener.name] = listener
+        return listener.acceptor.address
 
     def start(self) -> None:
         """Accept on every listener."""
-        for acceptor in self.acceptors.values():
-            acceptor.start()
+        for listener in self.listeners.values():
+            listener.acceptor.start()
 
-    def reload(self, settings: Settings) -> None:
-        """Put in force what a reload may change."""
+    def reload(self, settings: Settings, parts: Mapping[str, ListenerParts]) -> None:
+        """
+        Put in force what a reload may change.
+
+        Args:
+            settings: of the gateway.
+            parts: what of each listener comes from its settings.
+        """
         self.settings = settings
         self.rules.reload(settings)
         self.quotas.observing = settings.enforce == "observe"
+        for name, listener in self.listeners.items():
+            listener.take(parts[name])
 
     def limits_changed(self, config: Mapping[str, str]) -> None:
         """Put dynamic broker settings in force."""
         self.quotas.configure(config)
-        self._slot_freed()
+        self.clients.slot_freed()
 
     # --- housekeeping -----------------------------------------------------------------------
 
     def sweep(self, now_ms: int) -> Work[None]:
         """Close what is idle, slow or never authenticates; free idle sensors; step by step."""
-        for link, (listener, _) in list(self.links.items()):
+        for link in list(self.links):
             yield
             if link.closed is not None:
                 continue
-            settings = self.faces[listener].settings
+            settings = link.listener.settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms
             if idle_ms >= 0 and now_ms - session.last_ms > idle_ms:
@@ -118,19 +193,15 @@ class Broker(Taking):
 
     def view_steps(self, now_ms: int) -> Work[BrokerView]:
         """Return what the metrics are read from; sums up live connections first, step by step."""
-        muted = dict.fromkeys(self.faces, 0)
+        muted = dict.fromkeys(self.listeners, 0)
         queue: defaultdict[QuotaType, int] = defaultdict(int)
-        for link, (listener, _) in list(self.links.items()):
+        for link in list(self.links):
             yield
             if link.closed is not None:
                 continue  # it was counted when it closed
-            meters = self.meters.listeners[listener]
-            meters.bytes_in += link.bytes_in
-            meters.bytes_out += link.bytes_out
-            meters.requests += link.session.requests
-            link.bytes_in = link.bytes_out = link.session.requests = 0
+            self.clients.count_traffic(link)
             if link.session.throttled_until_ms:
-                muted[listener] += 1
+                muted[link.listener.name] += 1
                 queue[link.session.muted_by] += 1  # type: ignore[index]
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
@@ -138,7 +209,7 @@ class Broker(Taking):
         rates: dict[tuple[str, str], tuple[float, float | None]] = {
             ("broker", ""): (self.quotas.broker_rate(now_ms), None)
         }
-        for name in self.faces:
+        for name in self.listeners:
             rates["listener", name] = (self.quotas.listener_rate(name, now_ms), None)
         found: dict[str, float] = {}
         for ip, rate in self.quotas.ip_rates(now_ms):
@@ -157,17 +228,17 @@ class Broker(Taking):
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
-        for acceptor in self.acceptors.values():
-            acceptor.stop_accepting()
+        for listener in self.listeners.values():
+            listener.acceptor.stop_accepting()
 
     def close_ports(self) -> None:
         """Let go of every port."""
-        for acceptor in self.acceptors.values():
-            acceptor.close()
+        for listener in self.listeners.values():
+            listener.acceptor.close()
 
     async def drain(self, timeout_ms: int) -> None:
         """Let requests in flight finish, then close; what isn't done in time is cut off."""
-        self.ending = True
+        self.clients.ending = True
         self.close_ports()
         deadline = time.monotonic() + timeout_ms / 1000
         gone = list(self.links)
@@ -184,7 +255,7 @@ class Broker(Taking):
             link.client.abort()  # one that never reads would keep its socket for good
         await asyncio.sleep(0.001 if gone else 0)
         # Those whose TLS handshake isn't over, or whose broker is still being reached.
-        opening = list(self._opening)
+        opening = list(self.clients.opening)
         for task in opening:
             task.cancel()
         if opening:

@@ -1,248 +1,298 @@
 """
-Clients' connections taken over: TLS, a link for each, the way to the broker, and their end.
+The clients' connections of one broker: taken over when they are accepted, counted, closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
-from headgate.gateway import upstream
-from headgate.gateway.broker.front_state import FrontState
-from headgate.gateway.connection.acceptor import size_buffers
-from headgate.gateway.connection.link import Link
+from headgate.gateway.connection.link import Link, Way
 from headgate.gateway.log import get_logger, tells_all
+from headgate.gateway.loop.log_limit import LogLimit
 from headgate.gateway.session.session import Session
+
+if TYPE_CHECKING:
+    import socket
+
+    from headgate.gateway.broker.dialing import Dialer
+    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.connection.hangup import HangupWatch
+    from headgate.gateway.connection.refusals import Refusals
+    from headgate.gateway.connection.transports import ReadBuffer
+    from headgate.gateway.session.commands import Ask
+    from headgate.metrics.meters import Meters
+    from headgate.throttle.connection import ConnectionQuotas
 
 log = get_logger("headgate.gateway")
 
-_TOO_LATE: Final = "the broker took too long"
 
-if TYPE_CHECKING:
-    from headgate.config.listeners import HostPort
-    from headgate.gateway.broker.listener import BrokerListener
-    from headgate.gateway.identity.lending import Lending
+class BrokerEnds(Exception):
+    """Nobody is taken any more: this gateway ends, or another one fronts the broker now."""
 
 
-class Taking(FrontState):
-    """Takes over connections that the quotas have admitted."""
+class Clients:
+    """
+    The connections of one broker's clients.
 
-    def accepted(self, face: BrokerListener, sock: socket.socket, address: str) -> None:
-        """Take over a client's connection that was admitted by the quotas."""
-        size_buffers(
-            sock,
-            face.settings.socket_send_buffer_bytes,
-            face.settings.socket_receive_buffer_bytes,
-        )
-        task = asyncio.get_running_loop().create_task(self._open_link(face, sock, address))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+    Args:
+        broker_id: the broker's id.
+        rules: charge what clients send.
+        meters: of the broker.
+        plans: how requests are handled, where a listener has no plans of its own.
+        quotas: count connections.
+        dialer: leads to the broker.
+        listeners: of the broker, by name.
+        buffer: the loop's read buffer.
+        hangup: the loop's watch.
+        refusals: where refused clients wait.
+        on_ask: answers an ``Ask`` of a link.
 
-    async def _open_link(self, face: BrokerListener, sock: socket.socket, address: str) -> None:
-        loop = asyncio.get_running_loop()
-        accepted_ms = now_ms()
-        self._numbers += 1
-        settings = face.settings
+    Attributes:
+        links: the connections there are, in the order in which they came.
+        opening: tasks of those whose TLS handshake or way to the broker isn't done.
+        ending: nobody is taken any more; another gateway may front the broker already.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        rules: Enforcement,
+        meters: Meters,
+        plans: dict[int, Plan],
+        quotas: ConnectionQuotas,
+        dialer: Dialer,
+        listeners: Mapping[str, BrokerListener],
+        buffer: ReadBuffer,
+        hangup: HangupWatch,
+        refusals: Refusals,
+        on_ask: Callable[[Link, Ask], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._rules = rules
+        self._meters = meters
+        self._plans = plans
+        self._quotas = quotas
+        self._dialer = dialer
+        self._listeners = listeners
+        self._buffer = buffer
+        self._hangup = hangup
+        self._refusals = refusals
+        self._on_ask = on_ask
+        self._numbers = 0
+        self.links: dict[Link, None] = {}
+        self.opening: set[asyncio.Task[None]] = set()
+        self.ending = False
+        self.closes = LogLimit("connections closed")  # which of them are logged
+
+    def accepted(self, listener: BrokerListener, sock: socket.socket, address: str) -> None:
+        """
+        Take over a client's connection that the quotas have admitted.
+
+        Args:
+            listener: that it came to.
+            sock: the connection, not blocking.
+            address: the client's, as Java spells it.
+        """
         link: Link | None = None
-        transport: Any = None
+        if listener.server_tls is None:
+            try:
+                link = self._link(listener, address, None, now_ms())
+            except Exception as error:
+                self._not_taken(listener, sock, address, None, error)
+                return
+        opening = self._open(listener, sock, address, link)
+        task = asyncio.get_running_loop().create_task(opening)
+        if link is not None:
+            link.task = task
+        self.opening.add(task)
+        task.add_done_callback(self.opening.discard)
 
-        def make_link(tls: Any) -> Link:
-            if self.ending:  # accepted before, or its handshake took until now
-                raise FrontEnds
-            session = Session(
-                self.rules,
-                face.plans or self.plans,
-                face.make_identity(address, tls),
-                face,
-                pass_unknown=settings.unknown_apis == "pass",
-                max_request_bytes=settings.socket_request_max_bytes,
-                client_ip=address,
-                listener=face.name,
-                connection=f"{self.broker_id}-{face.name}-{self._numbers}",
-            )
-            session.last_ms = now_ms()
-            made = Link(
-                session,
-                self._buffer,
-                self._hangup,
-                lambda link, ask: self._answer(self, face, link, ask),
-                self._closed,
-                self.refusals,
-            )
-            made.opened_ms = accepted_ms  # the TLS handshake counts as well
-            self.links[made] = (face.name, address)
-            self.meters.listeners[face.name].connections += 1
-            if tells_all():
-                log.debug("connection opened", connection=session.connection, client=address)
-            return made
-
+    async def _open(
+        self, listener: BrokerListener, sock: socket.socket, address: str, link: Link | None
+    ) -> None:
+        """Read from a client, with TLS if it has no link yet, and lead it to the broker."""
         try:
-            if face.server_tls is None:
-                link = make_link(None)
-                client = link.client
-                await loop.connect_accepted_socket(lambda: client, sock)
-            else:
-                # The principal is in the certificate: the link is made after the handshake.
-                holder = _Waiting()
-                transport, _ = await loop.connect_accepted_socket(
-                    lambda: holder,
-                    sock,
-                    ssl=face.server_tls,
-                    ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
-                )
-                link = make_link(transport.get_extra_info("ssl_object"))
-                transport.set_protocol(link.client)
-                link.client.connection_made(transport)
-                transport.resume_reading()
-                if holder.lost or transport.is_closing():  # nobody else would tell the link
-                    raise ConnectionResetError("hung up after its TLS handshake")
-        except BaseException as error:
-            if transport is not None:
-                transport.abort()  # it has the descriptor: closing the socket wouldn't
-            sock.close()
             if link is None:
-                self.quotas.release(face.name, address)
-                self._slot_freed()
-                self.count_close(face.name, _why(error), address, str(error))
+                link = await self._after_handshake(listener, sock, address)
+                link.task = asyncio.current_task()
             else:
-                link.close("client-gone", str(error))
+                # The list's own pop gives the loop our protocol without a call in Python.
+                await asyncio.get_running_loop().connect_accepted_socket([link.client].pop, sock)
+        except BaseException as error:
+            self._not_taken(listener, sock, address, link, error)
             if isinstance(error, Exception):
                 return
-            raise  # cancelled: the front ends
+            raise  # cancelled: the client has gone, or the broker isn't fronted any more
         if link.closed is not None:
             return
-        # A client that goes needs no connection to its broker any more.
-        task = asyncio.current_task()
-        link.tasks.add(task)
+        task = link.task  # a link that closes cancels it: who goes needs no way to the broker
         try:
-            self._make_room(face.name)
-            await self._connect_upstream(face, link)
+            if len(self._listeners) > 1:
+                self._make_room(listener)
+            await self._dialer.way(listener, link)
         except Exception as error:
             # Whatever it was: a client left alone with nobody behind would wait for ever.
-            log.exception("the way to a broker failed", broker=self.broker_id, listener=face.name)
-            link.close("upstream-unreachable", f"broker {self.broker_id}: {error!r}")
+            log.exception("the way to a broker failed", broker=self._broker_id,
+                          listener=listener.name)  # fmt: skip
+            link.close("upstream-unreachable", f"broker {self._broker_id}: {error!r}")
         finally:
-            link.tasks.discard(task)
+            if link.task is task:  # an answer of ours may be under way already
+                link.task = None
 
-    async def _connect_upstream(self, face: BrokerListener, link: Link) -> None:
-        loop = asyncio.get_running_loop()
-        where = face.upstream
-        if where is None:
-            link.upstream_ready()
-            return
-        if face.lending is not None and _has_certificate(link):
-            await self._connect_lent(face, face.lending, where, link)
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        broker = link.broker
-        # What asyncio.timeout does, at a fifth of its cost.
-        timer = loop.call_later(
-            face.settings.upstream_connect_timeout_ms / 1000, task.cancel, _TOO_LATE
+    async def _after_handshake(
+        self, listener: BrokerListener, sock: socket.socket, address: str
+    ) -> Link:
+        """Make a TLS client's link: the principal may be in its certificate."""
+        accepted_ms = now_ms()
+        waiting = _Waiting()
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: waiting,
+            sock,
+            ssl=listener.server_tls,
+            ssl_handshake_timeout=listener.settings.handshake_timeout_ms / 1000,
         )
+        link: Link | None = None
         try:
-            if face.upstream_tls is None:
-                await loop.create_connection(lambda: broker, where.host, where.port)
-            else:
-                await loop.create_connection(
-                    lambda: broker,
-                    where.host,
-                    where.port,
-                    ssl=face.upstream_tls,
-                    server_hostname=where.host,
-                )
-        except (OSError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                if error.args != (_TOO_LATE,) or task.uncancel():
-                    raise
-                error = TimeoutError(f"no answer in {face.settings.upstream_connect_timeout_ms} ms")
-            self.meters.upstream_failures["connect"] += 1
-            self.failed_at = time.monotonic()
-            link.close("upstream-unreachable", f"broker {self.broker_id} at {where}: {error}")
-            return
-        finally:
-            timer.cancel()
-        if link.closed is not None:
-            link.broker.abort()
-            return
-        link.upstream_ready()
+            tls = transport.get_extra_info("ssl_object")
+            link = self._link(listener, address, tls, accepted_ms)  # the handshake's time counts
+            transport.set_protocol(link.client)
+            link.client.connection_made(transport)
+            transport.resume_reading()
+            if waiting.lost or transport.is_closing():  # nobody else would tell the link
+                link.close("client-gone", "hung up after its TLS handshake")
+        except Exception as error:
+            transport.abort()  # it has the descriptor: closing the socket wouldn't
+            if link is None:
+                raise
+            link.close("client-gone", str(error))
+        return link
 
-    async def _connect_lent(
-        self, face: BrokerListener, lending: Lending, where: HostPort, link: Link
+    def _link(self, listener: BrokerListener, address: str, tls: Any, accepted_ms: int) -> Link:
+        """Make a client's link and session."""
+        if self.ending:  # accepted before, or its handshake took until now
+            raise BrokerEnds
+        self._numbers += 1
+        session = Session(
+            self._rules,
+            listener.plans or self._plans,
+            listener.make_identity(address, tls),
+            listener,
+            pass_unknown=listener.pass_unknown,
+            max_request_bytes=listener.settings.socket_request_max_bytes,
+            client_ip=address,
+            listener=listener.name,
+            connection=f"{self._broker_id}-{listener.name}-{self._numbers}",
+        )
+        session.last_ms = accepted_ms if tls is None else now_ms()
+        link = Link(
+            session,
+            self._buffer,
+            self._hangup,
+            self._on_ask,
+            self._closed,
+            self._refusals,
+            listener,
+            address,
+            accepted_ms,
+        )
+        self.links[link] = None
+        listener.meters.connections += 1
+        if tells_all():
+            log.debug("connection opened", connection=session.connection, client=address)
+        return link
+
+    def _not_taken(
+        self,
+        listener: BrokerListener,
+        sock: socket.socket,
+        address: str,
+        link: Link | None,
+        error: BaseException,
     ) -> None:
-        """Go upstream with the credentials lent to an mTLS client's principal."""
-        principal = link.session.identity.principal
-        security = lending.lend(principal)
-        if security is None:
-            link.refuse(
-                "no-upstream-credentials",
-                f"User:{principal} has none in headgate.upstream.credentials.file, and "
-                "headgate.upstream.shared.enable is false",
-            )
+        """Let go of a connection that couldn't be taken over."""
+        sock.close()
+        if link is not None:
+            link.close("client-gone", str(error))
             return
-        tls = None
-        try:
-            if security.security_protocol.tls:
-                tls = lending.ready_context(security.ssl) or await asyncio.to_thread(
-                    lending.context, security.ssl
-                )
-            connection = await upstream.connect(
-                where, security, tls, face.settings.upstream_connect_timeout_ms
-            )
-            transport = connection.detach()
-        except HeadgateError as error:
-            self.meters.upstream_failures["login"] += 1
-            link.close("upstream-unreachable", f"broker {self.broker_id} for {principal}: {error}")
-            return
-        link.kept = connection  # a stream writer that is collected closes its transport
-        if link.closed is not None:
-            transport.abort()
-            return
-        transport.set_protocol(link.broker)
-        link.broker.connection_made(transport)
-        link.upstream_ready()
+        self._quotas.release(listener.name, address)
+        self.slot_freed()
+        self._count_close(listener, _why(error), address, str(error))
 
-    def _make_room(self, listener: str) -> None:
+    def _make_room(self, listener: BrokerListener) -> None:
         """Close the least recently used connection if a protected one needed its place."""
-        for name in self.faces:
-            if name != listener and self.quotas.max_connections_exceeded(name):
-                idle = [k for k, (on, _) in self.links.items() if on == name]
+        for other in self._listeners.values():
+            if other is not listener and self._quotas.max_connections_exceeded(other.name):
+                idle = [link for link in self.links if link.listener is other]
                 if idle:
                     min(idle, key=lambda link: link.session.last_ms).close("max-connections")
                     return
 
+    def slot_freed(self) -> None:
+        """A connection has closed, or a limit was changed: perhaps there is a slot now."""
+        for listener in self._listeners.values():
+            if listener.acceptor.blocked_since_ms:
+                listener.acceptor.slot_freed()
+
     def _closed(self, link: Link, reason: str, detail: str) -> None:
-        listener, address = self.links.pop(link)
-        meters = self.meters.listeners[listener]
-        meters.connections -= 1
+        del self.links[link]
+        listener = link.listener
+        listener.meters.connections -= 1
+        self.count_traffic(link)
+        if reason == "upstream-gone":
+            self._meters.upstream_failures["broke"] += 1
+        self._count_close(listener, reason, link.address, detail, link.session)
+        self._quotas.release(listener.name, link.address)
+        self.slot_freed()
+
+    @staticmethod
+    def count_traffic(link: Link) -> None:
+        """Add what has passed on a link, since this was done last, to its listener's counts."""
+        meters = link.listener.meters
         meters.bytes_in += link.bytes_in
         meters.bytes_out += link.bytes_out
         meters.requests += link.session.requests
-        if reason == "upstream-gone":
-            self.meters.upstream_failures["broke"] += 1
-        self.count_close(listener, reason, address, detail, link.session)
-        self.quotas.release(listener, address)
-        self._slot_freed()
+        link.bytes_in = link.bytes_out = link.session.requests = 0
 
-
-class FrontEnds(Exception):
-    """Nobody is taken any more: this gateway ends, or another fronts the broker now."""
-
-
-def _has_certificate(link: Link) -> bool:
-    """Whether a client showed a certificate."""
-    transport = link.client.transport
-    tls = None if transport is None else transport.get_extra_info("ssl_object")
-    return tls is not None and bool(tls.getpeercert(binary_form=True))
+    def _count_close(
+        self,
+        listener: Way,
+        reason: str,
+        client: str,
+        detail: str,
+        session: Session | None = None,
+    ) -> None:
+        """Count a close, and log it unless many of its kind were logged this minute."""
+        listener.meters.closed[reason] += 1
+        ordinary = reason in ("client-gone", "drained")
+        if ordinary and not tells_all():
+            return
+        whose = {}
+        if session is not None:
+            whose["connection"] = session.connection
+            whose["principal"] = f"User:{session.identity.principal}"
+        if ordinary:
+            log.debug("connection closed", reason=reason, client=client, **whose)
+        elif self.closes.passes(reason, reason=reason, broker=self._broker_id):
+            log.warning(
+                "connection closed",
+                reason=reason,
+                listener=listener.name,
+                broker=self._broker_id,
+                client=client,
+                **whose,
+                detail=detail,
+            )
 
 
 def _why(error: BaseException) -> str:
     """Return the reason for which a connection ended before it was one."""
-    if isinstance(error, asyncio.CancelledError | FrontEnds):
+    if isinstance(error, asyncio.CancelledError | BrokerEnds):
         return "drained"
     if isinstance(error, ConnectionAbortedError):
         return "handshake-timeout"  # so says the loop of a TLS handshake that takes too long

@@ -1,5 +1,5 @@
 """
-What one listener name means at one broker: where its connections go, and what clients are told.
+One listener of one broker: where its connections go, what its clients are told, what it accepts on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
     from headgate.config.settings import Settings
     from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.connection.acceptor import Acceptor
     from headgate.gateway.identity.lending import Lending
     from headgate.gateway.session.rewrite import AddressBook
+    from headgate.metrics.meters import ListenerMeters
 
 
 class ListenerParts(NamedTuple):
@@ -23,7 +25,7 @@ class ListenerParts(NamedTuple):
 
     Attributes:
         settings: with the listener's own values.
-        make_identity: a new connection's identity, from its address and TLS.
+        make_identity: makes a new connection's identity, from its address and TLS.
         server_tls: for clients, or None.
         upstream_tls: for the broker, or None.
         lending: with what clients that show a certificate go upstream; None: nobody does.
@@ -38,7 +40,7 @@ class ListenerParts(NamedTuple):
 
 class BrokerListener:
     """
-    What one listener name means at one broker.
+    One listener of one broker; ``Broker.open`` opens its port.
 
     Args:
         name: listener name.
@@ -47,8 +49,15 @@ class BrokerListener:
         addresses: what clients are told.
         parts: made of the settings.
         on_unknown: told of brokers that clients can't be told about yet.
-        plans: how requests are handled, instead of the front's own.
+        plans: how requests are handled, instead of the broker's own.
+
+    Attributes:
+        acceptor: accepts at its port.
+        meters: count its connections.
     """
+
+    acceptor: Acceptor
+    meters: ListenerMeters
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class BrokerListener:
     def take(self, parts: ListenerParts) -> None:
         """Put settings in force, for connections from now on."""
         self.settings = parts.settings
+        self.pass_unknown = parts.settings.unknown_apis == "pass"
         self.make_identity = parts.make_identity
         self.server_tls = parts.server_tls
         self.upstream_tls = parts.upstream_tls

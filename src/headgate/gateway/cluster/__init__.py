@@ -1,1 +1,13 @@
-"""TODO: the map of this room."""
+"""
+All brokers of the upstream cluster, and which of them this gateway fronts: it holds their ports.
+
+In the order a gateway starts:
+
+- ``ways``: how each listener leads to the brokers: protocols, credentials, TLS.
+- ``discovery``: which brokers the cluster has.
+- ``ports``: the brokers fronted: their leases taken, their ports opened.
+- ``shared_listeners``: the admin listener, and ports that lead to any live broker.
+- ``quotas``: quotas and brokers' settings, put in force on every broker as the store tells.
+- ``quota_changes``: large changes of quotas, put in force a few at a time.
+- ``splits``: cluster-wide quotas divided over the brokers.
+"""

@@ -28,11 +28,11 @@ AT_ONCE: Final = 64
 
 class QuotaChanges:
     """
-    Puts tables in force on every front, one after the other.
+    Puts tables in force on every broker, one after the other.
 
     Args:
         slices: of the loop.
-        fronts: those there are now.
+        brokers: those there are now.
         in_force: called with each table and its changes when all of them are.
         clock: epoch ms.
     """
@@ -40,12 +40,12 @@ class QuotaChanges:
     def __init__(
         self,
         slices: Slices,
-        fronts: Callable[[], Collection[Broker]],
+        brokers: Callable[[], Collection[Broker]],
         in_force: Callable[[QuotaTable, TableDelta], None],
         clock: Callable[[], int],
     ) -> None:
         self._slices = slices
-        self._fronts = fronts
+        self._brokers = brokers
         self._in_force = in_force
         self._clock = clock
         self._waiting: deque[tuple[QuotaTable, TableDelta]] = deque()
@@ -85,5 +85,5 @@ class QuotaChanges:
 
     def _apply(self, delta: TableDelta) -> None:
         now_ms = self._clock()
-        for front in self._fronts():
-            front.rules.update(delta, now_ms)
+        for broker in self._brokers():
+            broker.rules.update(delta, now_ms)

@@ -21,6 +21,7 @@ from headgate.metrics.meters import BlockedMeter
 from headgate.throttle.connection import Outcome, host_address
 
 if TYPE_CHECKING:
+    from headgate.config.settings import Settings
     from headgate.gateway.charging.journal import Journal
     from headgate.metrics.meters import ListenerMeters
     from headgate.throttle.connection import ConnectionQuotas
@@ -72,7 +73,7 @@ class Acceptor:
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
         self._reserved = False  # broker and listener are charged for the next connection
-        self._blocked_since_ms = 0
+        self.blocked_since_ms = 0
         self._counts = False  # this wait is a quota's, not a failure's
         if meters.blocked is None:
             meters.blocked = BlockedMeter(now_ms())
@@ -92,7 +93,7 @@ class Acceptor:
     @property
     def started(self) -> bool:
         """Whether connections are, or were, accepted."""
-        return self._listening or self._reserved or bool(self._blocked_since_ms)
+        return self._listening or self._reserved or bool(self.blocked_since_ms)
 
     @property
     def accepting(self) -> bool:
@@ -116,14 +117,15 @@ class Acceptor:
 
     def slot_freed(self) -> None:
         """A connection closed or a limit changed: perhaps there is a slot now."""
-        if self._blocked_since_ms:
+        if self.blocked_since_ms:
             self._go_on()
 
     def _ready(self) -> None:
         try:
+            now = self._now_ms()
             for _ in range(_BATCH):
                 # None is charged, or makes the others wait, before it is there.
-                if not self._reserve() or not self._accept() or not self._pending.poll(0):
+                if not self._reserve(now) or not self._accept(now) or not self._pending.poll(0):
                     return
         except Exception:
             # The port stays readable: without a pause this would be the loop's only business.
@@ -131,9 +133,8 @@ class Acceptor:
             self._meters.closed["accept-failed"] += 1
             self._pause()
 
-    def _reserve(self) -> bool:
+    def _reserve(self, now: int) -> bool:
         """Charge the next connection; False when it has to wait."""
-        now = self._now_ms()
         delay_ms = 0 if self._reserved else self.rate(now)
         # Asked again of who waited: another listener's connection may have taken the slot.
         if delay_ms <= 0 and self._quotas.slot_available(self.listener):
@@ -145,7 +146,7 @@ class Acceptor:
         self._reserved = True
         self._stop()
         self._counts = True
-        self._blocked_since_ms = now
+        self.blocked_since_ms = now
         self._delay_ends_ms = now + delay_ms
         self._timer = self._loop.call_later(max(delay_ms, 1) / 1000, self._go_on)
         return False
@@ -164,14 +165,14 @@ class Acceptor:
         """Accept nothing for a moment."""
         self._stop()
         self._counts = False
-        self._blocked_since_ms = self._now_ms()
-        self._delay_ends_ms = self._blocked_since_ms + _AGAIN_MS
+        self.blocked_since_ms = self._now_ms()
+        self._delay_ends_ms = self.blocked_since_ms + _AGAIN_MS
         self._timer = self._loop.call_later(_AGAIN_MS / 1000, self._go_on)
 
     def _go_on(self) -> None:
         now = self._now_ms()
         # A clock that was set back behind the delay's begin would make it as long as it was set.
-        if self._blocked_since_ms <= now < self._delay_ends_ms:
+        if self.blocked_since_ms <= now < self._delay_ends_ms:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(
@@ -179,14 +180,14 @@ class Acceptor:
             )
             return
         # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
-        if not self._blocked_since_ms or not self._quotas.slot_available(self.listener):
+        if not self.blocked_since_ms or not self._quotas.slot_available(self.listener):
             return
-        if self._counts and now > self._blocked_since_ms:
-            self._blocked.mark(now - self._blocked_since_ms, now)
-        self._blocked_since_ms = 0
+        if self._counts and now > self.blocked_since_ms:
+            self._blocked.mark(now - self.blocked_since_ms, now)
+        self.blocked_since_ms = 0
         self.start()
 
-    def _accept(self) -> bool:
+    def _accept(self, now: int) -> bool:
         try:
             sock, peer = accept(self._sock)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -198,15 +199,14 @@ class Acceptor:
             return False
         self._reserved = False
         try:
-            self.admit(sock, host_address(str(peer[0])))
+            self.admit(sock, host_address(peer[0]), now)
         except BaseException:
             sock.close()
             raise
         return True
 
-    def admit(self, sock: socket.socket, address: str) -> None:
+    def admit(self, sock: socket.socket, address: str, now: int) -> None:
         """Take over a connection that was rated, unless its address has too many or too fast."""
-        now = self._now_ms()
         outcome, throttle_ms = self._quotas.admit(self.listener, address, now)
         self._journal.connection(self._broker_id, self.listener, address, now, throttle_ms)
         if outcome is Outcome.THROTTLED:
@@ -239,7 +239,7 @@ class Acceptor:
         self._stop()
         if self._timer is not None:
             self._timer.cancel()
-        self._blocked_since_ms = 0
+        self.blocked_since_ms = 0
 
     def close(self) -> None:
         """Close the port and what is parked."""
@@ -254,12 +254,13 @@ class Accepted(socket.socket):
     A client's socket that tells its family and type as numbers.
 
     The loop asks for them some five times while it takes a connection over, and making an enum's
-    member of the number each time costs more than all else of it here.
+    member of the number each time costs more than all else of it here. Then it detaches the socket.
     """
 
     __slots__ = ()
     family = _socket.socket.family  # type: ignore[assignment]
     type = _socket.socket.type  # type: ignore[assignment]
+    detach = _socket.socket.detach
 
 
 def accept(listening: socket.socket) -> tuple[Accepted, Any]:
@@ -285,19 +286,21 @@ def pending(sock: socket.socket) -> select.poll:
     return made
 
 
-def size_buffers(sock: socket.socket, send_bytes: int, receive_bytes: int) -> None:
+def size_buffers(sock: socket.socket, settings: Settings) -> None:
     """
-    Set the kernel's buffers of an accepted connection.
+    Set the kernel's buffers of a listener's connections.
 
     Args:
-        sock: the connection; if it is gone already, who reads from it will see.
-        send_bytes: ``socket.send.buffer.bytes``; -1 leaves the size to the system.
-        receive_bytes: ``socket.receive.buffer.bytes``; likewise.
+        sock: it listens; what it accepts from now on has the same buffers.
+        settings: ``socket.send.buffer.bytes`` and ``socket.receive.buffer.bytes``; -1 leaves a size
+            to the system.
     """
-    for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+    for option, size in (
+        (socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
+        (socket.SO_RCVBUF, settings.socket_receive_buffer_bytes),
+    ):
         if size >= 0:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:

@@ -1,8 +1,9 @@
 """
-Addresses of hosts that connection limits name: looked up off the loop, once, as Kafka does.
+Addresses of hosts, looked up off the loop: those that connection limits name, and brokers'.
 
 ``connection_creation_rate`` of an ``ip`` entity and ``max.connections.per.ip.overrides`` may name a
-host. Its limit is in force once its address is known; one that can't be found is asked for again.
+host. As in Kafka it is looked up once. Its limit is in force once its address is known; one that
+can't be found is asked for again. A broker's host may move, so its addresses are kept for a while.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -19,6 +21,9 @@ from headgate.throttle.connection import host_address
 log = get_logger("headgate.gateway")
 
 _AGAIN_S: Final = 30.0
+KEPT_S: Final = 30.0
+"""How long a broker's addresses are used: as long as Java's clients keep them
+(``networkaddress.cache.ttl``)."""
 
 
 class Hosts:
@@ -67,6 +72,54 @@ class Hosts:
             log.info("a connection limit's host has an address", host=host, at=self._known[host])
             self.found()
             return
+
+
+class BrokerHosts:
+    """
+    Addresses of brokers' hosts, asked for once for all connections that want them.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, tuple[str, ...]]] = {}
+        self._asking: dict[str, asyncio.Task[tuple[str, ...]]] = {}
+
+    def known(self, host: str) -> tuple[str, ...] | None:
+        """Return a host's addresses; None: they aren't known, or too old."""
+        found = self._known.get(host)
+        return None if found is None or self._clock() >= found[0] else found[1]
+
+    async def look_up(self, host: str) -> tuple[str, ...]:
+        """
+        Return a host's addresses, at least one.
+
+        Raises:
+            OSError: it has none.
+            UnicodeError: it can't be a host's name.
+        """
+        task = self._asking.get(host)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(host))
+            self._asking[host] = task
+            task.add_done_callback(lambda _: self._asking.pop(host))
+        return await asyncio.shield(task)  # who gives up leaves the others their answer
+
+    async def _ask(self, host: str) -> tuple[str, ...]:
+        where = host or "127.0.0.1"
+        if _is_address(where):
+            self._known[host] = (float("inf"), (where,))
+            return (where,)
+        rows = await asyncio.get_running_loop().getaddrinfo(where, None, type=socket.SOCK_STREAM)
+        addresses = tuple(dict.fromkeys(str(row[4][0]) for row in rows))
+        self._known[host] = (self._clock() + KEPT_S, addresses)
+        return addresses
+
+    def forget(self, host: str) -> None:
+        """Ask anew for the next connection: none of a host's addresses takes one."""
+        self._known.pop(host, None)
 
 
 def _is_address(text: str) -> bool:

@@ -8,14 +8,14 @@ reading of the other side until it has drained; a link keeps at most a buffer pe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.clock import now_ms
 from headgate.gateway.connection.pool import MINIMUM_BYTES, STUCK_MS, Account, Kind
 from headgate.gateway.connection.refusals import DELAYED
 from headgate.gateway.connection.transports import BrokerSide, ClientSide
+from headgate.gateway.log import get_logger
 from headgate.gateway.session.commands import (
     Ask,
     AwaitTurn,
@@ -28,18 +28,36 @@ from headgate.gateway.session.commands import (
 )
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
+    from headgate.config.listeners import HostPort
+    from headgate.config.settings import Settings
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.refusals import Refusals
     from headgate.gateway.connection.transports import ReadBuffer
     from headgate.gateway.session.session import Session
+    from headgate.metrics.meters import ListenerMeters
+
+log = get_logger("headgate.gateway")
 
 LATE_ANSWER_S: Final = 10.0
 """How long the answer to a fetch is waited for whose client has gone, to be charged; clients let
 brokers wait half a second for records. Until then the connection counts as open."""
 SET_BACK_MS: Final = 10
 """A wall clock further behind than the loop's timers are early was set back meanwhile."""
+_NOWHERE: Final[Any] = None
+
+
+class Way(Protocol):
+    """What a link, and who asks the broker for its client, need of the listener it came to."""
+
+    name: str
+    settings: Settings
+    upstream: HostPort | None
+    """Where the broker is; None: everything is answered here."""
+    upstream_tls: ssl.SSLContext | None
+    meters: ListenerMeters
 
 
 class Link:
@@ -53,6 +71,13 @@ class Link:
         on_ask: answers an ``Ask``; called with the link and the question.
         on_closed: called once, with the link, the reason and a detail.
         refusals: where a client that is refused waits for that; None: it is told at once.
+        listener: of the broker, that it came to.
+        address: of the client, as Java spells it.
+        opened_ms: when the client was accepted, epoch ms.
+
+    Attributes:
+        task: what is done for the client off its callbacks: the way to its broker, then an answer
+            of the gateway's own. It is cancelled when the link closes.
     """
 
     __slots__ = (
@@ -66,16 +91,17 @@ class Link:
         "_refusals",
         "_starved",
         "_waits",
+        "address",
         "broker",
         "bytes_in",
         "bytes_out",
         "client",
         "closed",
-        "connected",
         "kept",
+        "listener",
         "opened_ms",
         "session",
-        "tasks",
+        "task",
     )
 
     def __init__(
@@ -86,15 +112,19 @@ class Link:
         on_ask: Callable[[Link, Ask], None],
         on_closed: Callable[[Link, str, str], None],
         refusals: Refusals | None = None,
+        listener: Way = _NOWHERE,
+        address: str = "",
+        opened_ms: int = 0,
     ) -> None:
         self.session = session
+        self.listener = listener
+        self.address = address
         self.client = ClientSide(self, buffer)
         self.broker = BrokerSide(self, buffer)
         self.bytes_in = self.bytes_out = 0
-        self.opened_ms = now_ms()
+        self.opened_ms = opened_ms
         self.closed: str | None = None
-        self.connected: Callable[[], None] | None = None
-        self.tasks: set[Any] = set()
+        self.task: asyncio.Task[None] | None = None
         self.kept: Any = None  # lives as long as the link
         self._paused = self._broker_paused = False
         self._buffer = buffer
@@ -105,11 +135,6 @@ class Link:
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
-
-    def client_connected(self) -> None:
-        """The client's transport is up, TLS included."""
-        if self.connected is not None:
-            self.connected()
 
     def upstream_ready(self) -> None:
         """The broker's transport is up."""
@@ -301,12 +326,12 @@ class Link:
             self.session.wake(now, t_ms if t_ms - now > SET_BACK_MS else 0)
             self.settle()
 
-    def lost(self, side: str, exc: Exception | None) -> None:
+    def lost(self, side: object, exc: Exception | None) -> None:
         """One side's connection has gone."""
-        if self.closed is not None or (self._waits and side == "broker"):
+        if self.closed is not None or (self._waits and side is self.broker):
             return
         identity = self.session.identity
-        if side == "client":
+        if side is self.client:
             self.client_gone(str(exc or ""))
         elif identity.close_reason is not None:
             self.close(identity.close_reason, identity.close_text)
@@ -339,13 +364,14 @@ class Link:
         if self.session.closed is None:
             self.session.closed = Close(reason, detail)
             self.session.abandon(now_ms())
-        self._hangup.forget(self)
+        if self._paused or self._starved:
+            self._hangup.forget(self)
         if self._account is not None:
             self._buffer.pool.forget(self._account)
             self._account = None
-        for task in self.tasks:
-            task.cancel()
-        with contextlib.suppress(Exception):
+        if self.task is not None:
+            self.task.cancel()
+        try:
             if reason == "client-gone":
                 self.client.abort()
             elif reason == "drained":
@@ -354,4 +380,6 @@ class Link:
                 self.client.close()
             # A half-sent request must not look like a whole one's end: just go.
             self.broker.abort()
+        except Exception as error:
+            log.debug("a transport couldn't be closed", error=repr(error))
         self._on_closed(self, reason, detail)

@@ -1,22 +1,18 @@
 """
-The two ends of a client connection on the event loop: reading, writing, and letting buffers go.
+The two ends of a client's connection on the event loop: reading, writing, letting buffers go.
 
-Protocol callbacks, never streams. Both sides read into one buffer per loop, which is handed on as
-it is: a write that leaves nothing behind (nearly all) lets the buffer be used again, one that
-does takes the buffer with it and the loop goes on with a new one. TLS transports are given a copy.
+These are protocol callbacks, never streams. Both sides read into the loop's one buffer, which is
+handed on as it is. Nearly every write is done at once, and the buffer is used again. A write that
+has to wait keeps the buffer, and the loop goes on with another one. TLS transports get a copy.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import socket
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.clock import now_ms
+from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
 from headgate.gateway.connection.pool import MINIMUM_BYTES, Kind, Pool
 
 if TYPE_CHECKING:
@@ -26,19 +22,14 @@ READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
 """How long a drained client may take to hang up by itself."""
-MANY_UNANSWERED: Final = 8
-"""From so many on, answers may wait for each other a moment; producers have 5 by default."""
-SMALL_ANSWER_BYTES: Final = 512
-"""Larger answers are worth a read of their own."""
-MOST_GATHERED_BYTES: Final = 16_384
-GATHER_S: Final = 0.001
-"""How long an answer may wait for others (the loop's timers may take one millisecond more)."""
 SPARE_BUFFERS: Final = 32
 """Buffers kept for the next time they are lent: 8 MiB."""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to drain before it is aborted."""
 
 _perf_ns: Final = time.perf_counter_ns
+_wall_ns: Final = time.time_ns
+"""Used where every read passes: a call of ``headgate.clock`` would cost as much again."""
 
 
 class ReadBuffer:
@@ -86,7 +77,17 @@ class _Side(asyncio.BufferedProtocol):
     What both sides have in common: a buffered protocol that reads into the loop's one buffer.
     """
 
-    __slots__ = ("buffer", "full", "lent", "link", "owed", "tls", "transport")
+    __slots__ = (
+        "buffer",
+        "freely",
+        "full",
+        "gathering",
+        "lent",
+        "link",
+        "owed",
+        "tls",
+        "transport",
+    )
 
     def __init__(self, link: Link, buffer: ReadBuffer) -> None:
         self.link = link
@@ -96,6 +97,9 @@ class _Side(asyncio.BufferedProtocol):
         self.lent: list[bytearray] = []
         self.owed = 0  # bytes that wait to be sent
         self.tls = False
+        # One side's each. Constructors of their own would cost every connection two calls.
+        self.freely = False  # the client's: what comes need not be read in small pieces
+        self.gathering: Gathering | None = None  # the broker's, once many answers were due
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; whatever can't be sent at once stops the other side."""
@@ -111,10 +115,6 @@ class _Side(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take what is in the loop's buffer."""
         raise NotImplementedError
-
-    def eof_received(self) -> bool:
-        """A peer that won't say more is gone, as for a broker."""
-        return False
 
     def send(self, pieces: list[Any]) -> None:
         """Write pieces and empty the list; the read buffer goes along if it has to wait."""
@@ -176,12 +176,15 @@ class _Side(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """This side has gone, and the other with it."""
-        link = getattr(self, "link", None)
-        if link is not None:
-            link.lost("client" if self is link.client else "broker", exc)
-            self.release()
-            if link.broker.transport is None:  # it never was, or has gone before
-                link.broker.release()
+        try:
+            link = self.link
+        except AttributeError:  # it was released before
+            return
+        if link.closed is None:
+            link.lost(self, exc)
+        self.release()
+        if self is link.client and link.broker.transport is None:  # it never was, or went before
+            link.broker.release()
 
     def release(self) -> None:
         """
@@ -190,28 +193,28 @@ class _Side(asyncio.BufferedProtocol):
         So a link's memory is free when it ends. Left to the collector, what has lived for some
         minutes would stay until its rarest round.
         """
+        try:
+            del self.link
+        except AttributeError:  # it was released before
+            return
         self.transport = None
         self.lent.clear()
         self.owed = 0
-        if hasattr(self, "link"):
-            del self.link
+        if self.gathering is not None:
+            self.gathering.close()
 
 
 class ClientSide(_Side):
     """The side the client is on."""
 
-    __slots__ = ("freely",)
-
-    def __init__(self, link: Link, buffer: ReadBuffer) -> None:
-        super().__init__(link, buffer)
-        self.freely = False  # what comes is nobody's burden
+    __slots__ = ()
 
     def get_buffer(self, sizehint: int) -> Any:
         """
         Read into the loop's buffer.
 
-        Into a small piece of it before the client is known, and while it is made to wait when those
-        hold much already: what is read is held then.
+        Only a small piece of it is used before the client is known. The same holds for a client
+        that is made to wait, while such clients hold much already: what it sends is held then.
         """
         if self.freely:
             return self.buffer.memory
@@ -223,18 +226,13 @@ class ClientSide(_Side):
             return self.buffer.memory
         return self.buffer.small
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the link."""
-        super().connection_made(transport)
-        self.link.client_connected()
-
     def buffer_updated(self, nbytes: int) -> None:
         """Give the session what came and write what it has to say: the hot path."""
         link = self.link
         session = link.session
         started = _perf_ns() if session.rules.counts_requests else 0
         link.bytes_in += nbytes
-        session.client_data(self.buffer.view[:nbytes], now_ms())
+        session.client_data(self.buffer.view[:nbytes], _wall_ns() // 1_000_000)
         if session.to_broker:
             link.broker.send(session.to_broker)
         if session.commands or session.to_client:
@@ -258,95 +256,32 @@ class ClientSide(_Side):
 
 
 class BrokerSide(_Side):
-    """
-    The side the broker is on.
+    """The side the broker is on."""
 
-    A client with many unanswered requests gets its answers in fewer, larger pieces: the kernel is
-    told to wake us when about half of what is due has come (SO_RCVLOWAT), not at each answer. Half
-    of it leaves the other half for the broker to work on; and what is stuck below the mark because
-    the next answer takes its time is fetched by a timer.
-    """
-
-    __slots__ = ("_raw", "gathering", "read_ms", "reads")
-
-    def __init__(self, link: Link, buffer: ReadBuffer) -> None:
-        super().__init__(link, buffer)
-        self.gathering = False  # a low-water mark is set, and the timer runs
-        self.read_ms = 0  # when something was last read while many were unanswered
-        self.reads = 0
-        self._raw: socket.socket | None = None
-
-    def gather(self, answers: int, size: int) -> None:
-        """
-        Read again when half of the answers due are here; 0: at the next one.
-
-        Args:
-            answers: how many are due.
-            size: of one, about, in bytes.
-        """
-        if size > SMALL_ANSWER_BYTES or self.tls:
-            answers = 0
-        if not answers and not self.gathering:
-            return
-        raw = self._raw
-        if raw is None:
-            sock = self.transport.get_extra_info("socket")
-            if sock is None or sys.platform != "linux":
-                return
-            # uvloop would make a copy of the descriptor at every setsockopt.
-            raw = self._raw = socket.socket(fileno=os.dup(sock.fileno()))
-        low = min(answers * size // 2, MOST_GATHERED_BYTES)
-        with contextlib.suppress(OSError):
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(low, 1))
-        self.reads += 1
-        if answers and not self.gathering:
-            self.gathering = True
-            asyncio.get_running_loop().call_later(GATHER_S, self._gathered, self.reads)
-        elif not answers:
-            self.gathering = False
-
-    def _gathered(self, reads: int) -> None:
-        """Let nothing wait below the mark for longer than a moment."""
-        if not self.gathering or self._raw is None:
-            return
-        if reads == self.reads:
-            self.gather(0, 0)
-        else:
-            asyncio.get_running_loop().call_later(GATHER_S, self._gathered, self.reads)
-
-    def release(self) -> None:
-        """Close what was opened besides the transport."""
-        super().release()
-        self.gathering = False
-        if self._raw is not None:
-            self._raw.close()
-            self._raw = None
+    __slots__ = ()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Give the session what came and write what it has to say: the hot path."""
         link = self.link
         session = link.session
         started = _perf_ns() if session.rules.counts_requests else 0
-        now = now_ms()
+        now_ms = _wall_ns() // 1_000_000
         link.bytes_out += nbytes
         unanswered = session.unanswered
         before = len(unanswered)
-        session.broker_data(self.buffer.view[:nbytes], now)
+        session.broker_data(self.buffer.view[:nbytes], now_ms)
         if session.to_client:
             link.client.send(session.to_client)
         if session.commands or session.to_broker:
             link.settle()
         elif session.retains:
             link.weigh()
-        if before > MANY_UNANSWERED or self.gathering:
-            left = len(unanswered)
-            if left >= MANY_UNANSWERED and before > left and now - self.read_ms <= 1:
-                self.gather(left, nbytes // (before - left))
-            elif self.gathering:
-                self.gather(0, 0)
-            self.read_ms = now
+        if before > MANY_UNANSWERED and self.gathering is None and not self.tls:
+            self.gathering = Gathering.of(self.transport)
+        if self.gathering is not None:
+            self.gathering.answered(before, len(unanswered), nbytes, now_ms)
         if started:
-            session.account_broker(_perf_ns() - started, now)
+            session.account_broker(_perf_ns() - started, now_ms)
 
     def pause_writing(self) -> None:
         """This side is full: the other one isn't read."""

@@ -82,12 +82,12 @@ class WorkerEnd:
         if question == BEAT:
             return NOTHING
         if question == METRICS:
-            return msgspec.msgpack.encode(await gateway.metrics())
+            return msgspec.msgpack.encode(await gateway.shown.drawn())
         if question == OBSERVE:
-            return gateway.observe_splits()
+            return gateway.splits.observe()
         if question == ASSIGN:
-            gateway.assign_splits(body)
+            gateway.splits.assign(body)
             return NOTHING
         return msgspec.msgpack.encode(
-            Status(gateway.not_ready(), gateway.exposed(), gateway.note())
+            Status(gateway.not_ready(), gateway.exposed(), gateway.splits.note())
         )

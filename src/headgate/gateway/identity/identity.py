@@ -359,6 +359,10 @@ def make_identity(
     else:
         builder = DefaultPrincipalBuilder(PrincipalMapper(settings.ssl_principal_mapping_rules))
     sasl = protocol.startswith("SASL_")
+    if protocol == "PLAINTEXT" and isinstance(builder, DefaultPrincipalBuilder):
+        # All are ANONYMOUS, and without SASL nothing of an identity ever changes: one for all.
+        anonymous = Identity(builder, AuthenticationContext(listener.name, protocol, ""))
+        return lambda address, tls: anonymous
 
     def identity(address: str, tls: Any) -> Identity:
         context = AuthenticationContext(listener.name, protocol, address, subject_text(tls))

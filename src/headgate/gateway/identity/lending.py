@@ -35,9 +35,7 @@ from headgate.gateway.log import get_logger
 from headgate.quota.file import as_yaml
 
 if TYPE_CHECKING:
-    import ssl
-
-    from headgate.config.security import ClientSecurity, Tls
+    from headgate.config.security import ClientSecurity
     from headgate.config.settings import Settings
 
 log = get_logger("headgate.gateway")
@@ -60,6 +58,9 @@ class Lending:
     Args:
         settings: of the listener.
         protocol: what the upstream speaks.
+
+    Attributes:
+        contexts: TLS for what is lent.
 
     Raises:
         ConfigError: the file can't be read, every mistake at once.
@@ -103,14 +104,6 @@ class Lending:
         if self._shared is None:
             return None
         return replace(self._shared, security_protocol=self._protocol)
-
-    def ready_context(self, tls: Tls) -> ssl.SSLContext | None:
-        """Return the context of these ``ssl.*`` if there is one and its files haven't changed."""
-        return self.contexts.ready(tls)
-
-    def context(self, tls: Tls) -> ssl.SSLContext:
-        """Return the context of these ``ssl.*``, made if need be: not for the event loop."""
-        return self.contexts.get(tls)
 
     def _read(self, path: Path) -> dict[str, ClientSecurity]:
         try:

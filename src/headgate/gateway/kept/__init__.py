@@ -1,1 +1,9 @@
-"""TODO: the map of this room."""
+"""
+The store that a gateway goes by, and what of it is kept for times when it can't be asked.
+
+- ``current``: settings and quotas in force now.
+- ``limits``: limits of connections and last resorts of quotas, from the file and the store.
+- ``guard``: whether the store that is found is the one whose quotas were in force.
+- ``snapshot``: the last known quotas on disk.
+- ``store``: the store let in, watched, and kept on disk.
+"""

@@ -16,7 +16,8 @@ from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.log import get_logger
 
 if TYPE_CHECKING:
-    from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.loop.tasks import Tasks, Threads
     from headgate.quota.table import QuotaTable, TableDelta
     from headgate.store.base import QuotaStore
 
@@ -37,18 +38,31 @@ class KeptStore:
     The store that a gateway goes by, and the snapshot of it.
 
     Args:
-        gateway: whose; its ``store`` is set once the guard has let one in.
+        in_force: what is in force; its ``store`` is set once the guard has let one in.
+        tasks: where the store is looked after.
+        threads: where the store is asked.
+        trouble: says why quotas can't be read or changed now, or returns None.
+
+    Attributes:
         quotas: called on the loop when quotas changed.
         brokers: called on the loop when settings of brokers changed.
     """
 
+    quotas: QuotasChanged
+    brokers: BrokersChanged
+
     def __init__(
-        self, gateway: GatewayState, quotas: QuotasChanged, brokers: BrokersChanged
+        self,
+        in_force: Current,
+        tasks: Tasks,
+        threads: Threads,
+        trouble: Callable[[], str | None],
     ) -> None:
-        self._gateway = gateway
-        self._quotas = quotas
-        self._brokers = brokers
-        self.guard = StoreGuard(gateway.settings)
+        self._in_force = in_force
+        self._tasks = tasks
+        self._threads = threads
+        self._any_trouble = trouble
+        self.guard = StoreGuard(in_force.settings)
         self._why: str | None = None
         self._refused = False
         self._watches: list[Any] = []
@@ -58,14 +72,14 @@ class KeptStore:
 
     def trouble(self) -> str | None:
         """Say why quotas can't be read or changed now, while the last known stay in force."""
-        store = self._gateway.store
+        store = self._in_force.store
         return self._why if store is None else store.trouble()
 
     @property
     def does_without(self) -> bool:
         """Whether there is no store yet, and none is wanted (``headgate.store.required=false``)."""
-        gateway = self._gateway
-        return gateway.store is None and not self._refused and not gateway.settings.store_required
+        now = self._in_force
+        return now.store is None and not self._refused and not now.settings.store_required
 
     async def begin(
         self, store: QuotaStore | None, reopen: Callable[[], QuotaStore] | None
@@ -80,22 +94,22 @@ class KeptStore:
         Raises:
             StoreError: an open store can't be read.
         """
-        gateway = self._gateway
+        now = self._in_force
         if store is None and reopen is None:
             return
         if store is None or not await self._admit(store):
-            gateway.store = None
+            now.store = None
             self._why = self._why or "the store can't be opened"
-            last = await gateway.answers.on_thread(self.guard.last)
-            gateway.table = gateway.coming = last.table
-            gateway.broker_configs = last.brokers
-            gateway.spawn(self._until_admitted(store, reopen))
-        gateway.spawn(self._look_after())
+            last = await self._threads.run(self.guard.last)
+            now.table = now.coming = last.table
+            now.broker_configs = last.brokers
+            self._tasks.spawn(self._until_admitted(store, reopen))
+        self._tasks.spawn(self._look_after())
 
     async def _admit(self, store: QuotaStore) -> bool:
         """Let a store in and watch it; False where the guard doesn't."""
         try:
-            await self._gateway.answers.on_thread(lambda: self.guard.admit(store))
+            await self._threads.run(lambda: self.guard.admit(store))
         except StoreError as error:
             if str(error) != self._why:
                 log.error("the last known quotas stay in force", error=str(error))
@@ -104,7 +118,7 @@ class KeptStore:
             return False
         except OSError as error:
             self._not_kept(error)
-        self._gateway.store = store
+        self._in_force.store = store
         await self._watch(store)
         self._why = None
         return True
@@ -114,7 +128,7 @@ class KeptStore:
             await asyncio.sleep(_AGAIN_S)
             try:
                 if store is None and reopen is not None:
-                    store = await self._gateway.answers.on_thread(reopen)
+                    store = await self._threads.run(reopen)
                 if store is not None and await self._admit(store):
                     log.info("the store answers; its quotas are in force")
                     return
@@ -127,11 +141,11 @@ class KeptStore:
 
         def quotas(table: QuotaTable, delta: TableDelta) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._quotas, table, delta)
+                loop.call_soon_threadsafe(self.quotas, table, delta)
 
         def brokers(configs: Mapping[str, Mapping[str, str]]) -> None:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._brokers, configs)
+                loop.call_soon_threadsafe(self.brokers, configs)
 
         self._watches.append(await loop.run_in_executor(None, store.watch, quotas))
         self._watches.append(await loop.run_in_executor(None, store.watch_broker_configs, brokers))
@@ -141,7 +155,7 @@ class KeptStore:
         told: str | None = None
         while True:
             await asyncio.sleep(_AGAIN_S)
-            store, why = self._gateway.store, self._gateway.store_trouble()
+            store, why = self._in_force.store, self._any_trouble()
             if store is None:
                 continue
             if why != told:
@@ -152,7 +166,7 @@ class KeptStore:
                 told = why
             if why is not None:
                 with contextlib.suppress(StoreError):
-                    await self._gateway.answers.on_thread(partial(self.guard.reconsider, store))
+                    await self._threads.run(partial(self.guard.reconsider, store))
 
     # --- the snapshot
 
@@ -166,28 +180,27 @@ class KeptStore:
             await asyncio.sleep(_SAVE_AFTER_S)
             self._saving = False
             try:
-                await self._gateway.answers.on_thread(self._save)
+                await self._threads.run(self._save)
             except StoreError as error:
                 log.warning("quotas aren't kept on disk", error=str(error))
             except OSError as error:
                 self._not_kept(error)
 
-        self._gateway.spawn(save())
+        self._tasks.spawn(save())
 
     def _save(self) -> None:
-        gateway = self._gateway
+        now = self._in_force
         with self._save_lock:
             if not self._ended:
-                self.guard.save(gateway.store, gateway.coming, gateway.broker_configs)
+                self.guard.save(now.store, now.coming, now.broker_configs)
 
     async def close(self) -> None:
         """Keep what the store says now, of which a watch may not have told yet; stop watching."""
-        gateway = self._gateway
-        store = gateway.store
+        store = self._in_force.store
         if store is not None and self._watches:
             try:
                 async with asyncio.timeout(_LAST_WORD_S):
-                    await gateway.answers.on_thread(lambda: self._save_last(store))
+                    await self._threads.run(lambda: self._save_last(store))
             except (StoreError, TimeoutError) as error:
                 log.warning("the store doesn't say what it holds at the end", error=str(error))
             except OSError as error:
@@ -205,6 +218,6 @@ class KeptStore:
     def _not_kept(self, error: OSError) -> None:
         log.error(
             "quotas can't be kept on disk",
-            path=str(self._gateway.settings.store_snapshot),
+            path=str(self._in_force.settings.store_snapshot),
             error=str(error),
         )

@@ -8,6 +8,10 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
+from headgate.gateway.log import get_logger
+
+log = get_logger("headgate.gateway")
+
 PER_MINUTE: Final = 10
 _MOST_KINDS: Final = 1_000
 """Kinds remembered; principals are among them. The oldest is told of and forgotten early."""
@@ -30,19 +34,19 @@ class LogLimit:
     Decides which lines are written.
 
     Args:
-        told: called with how many lines of a kind were left out and what they have in common, when
-            the kind's minute is over.
+        event: what the lines tell of. When a kind's minute is over, one line says how many of the
+            kind were left out, and what they have in common.
         per_minute: lines of one kind.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
-        told: Callable[[int, Mapping[str, Any]], None],
+        event: str,
         per_minute: int = PER_MINUTE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._told = told
+        self._event = f"{event}; not every one is logged"
         self._per_minute = per_minute
         self._clock = clock
         self._kinds: dict[Hashable, _Kind] = {}
@@ -84,4 +88,4 @@ class LogLimit:
     def _tell(self, kind: Any, oldest: _Kind) -> None:
         del self._kinds[kind]
         if oldest.left_out:
-            self._told(oldest.left_out, oldest.fields)
+            log.warning(self._event, left_out=oldest.left_out, **oldest.fields)

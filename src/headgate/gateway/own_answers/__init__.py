@@ -1,1 +1,13 @@
-"""TODO: the map of this room."""
+"""
+What the gateway answers itself, in a broker's place.
+
+- ``admin_plans``: how the admin listener handles its APIs.
+- ``answers``: answers client quotas (48, 49), and passes the other questions to those below.
+- ``draft_answers``: answers KIP-546's own calls on the admin listener.
+- ``broker_settings``: answers for the broker settings that are the gateway's (32, 33, 44).
+- ``mutations``: charges topics created, deleted or grown.
+- ``topics``: how many partitions topics have, asked of the cluster.
+- ``token_owners``: whose delegation tokens are, asked of the cluster.
+- ``denials``: refuses those who may not ask.
+- ``attempts``: what they tried, for the audit.
+"""

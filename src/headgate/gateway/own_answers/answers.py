@@ -10,14 +10,13 @@ The store is asked on a thread of its own, never on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.client.quota_messages import component_of, described, entity_of, op_of
 from headgate.errors import ApiError, KafkaError, RemoteProtocolError, StoreError
-from headgate.gateway.broker.limits import static_defaults
 from headgate.gateway.charging.plans import Kind
+from headgate.gateway.kept.limits import static_defaults
 from headgate.gateway.log import get_logger
 from headgate.gateway.loop.log_limit import LogLimit
 from headgate.gateway.loop.slices import Slices, Work
@@ -39,10 +38,12 @@ from headgate.wire.messages.denied import RELEASED
 from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.broker.listener import BrokerListener
+    from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.connection.link import Link
-    from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.loop.tasks import Threads
+    from headgate.gateway.own_answers.token_owners import TokenOwners
+    from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
 
 log = get_logger("headgate.gateway")
@@ -55,26 +56,48 @@ class Answers:
     Answers questions of every link of a gateway.
 
     Args:
-        gateway: whose store, table and settings are used.
-        slices: of the loop; None: of its own.
+        in_force: whose store, table and settings are used.
+        slices: of the loop.
+        threads: where the store is asked.
+        topics: knows how many partitions topics have.
+        token_owners: knows whose delegation tokens are.
+        trouble: says why the store can't be read or changed now, or returns None.
     """
 
-    def __init__(self, gateway: GatewayState, slices: Slices | None = None) -> None:
-        self.gateway = gateway
-        self.slices = slices or Slices()
+    def __init__(
+        self,
+        in_force: Current,
+        slices: Slices,
+        threads: Threads,
+        topics: Topics,
+        token_owners: TokenOwners,
+        trouble: Callable[[], str | None],
+    ) -> None:
+        self.in_force = in_force
+        self.slices = slices
+        self.on_thread = threads.run
+        self.topics = topics
+        self._token_owners = token_owners
+        self._trouble = trouble
         self.denials = Denials()
-        self.refusals = LogLimit(_left_out)
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="headgate-store")
+        self.refusals = LogLimit("refused")
+        self._failures = LogLimit("answers failed")
         self._finishing: set[asyncio.Task[None]] = set()
 
     def may_administer(self, principal: str) -> bool:
         """Whether a principal may read and change quotas."""
-        settings = self.gateway.settings
+        settings = self.in_force.settings
         return principal in settings.super_users or principal in settings.admin_principals
 
-    async def on_thread(self, function: Callable[[], T]) -> T:
-        """Run something that may wait, off the loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+    def tell(self) -> None:
+        """Log how many lines weren't written in minutes that are over; called now and then."""
+        for lines in (
+            self.refusals,
+            self._failures,
+            self.topics.failures,
+            self._token_owners.failures,
+        ):
+            lines.tell()
 
     def merge(self, link: Link, ask: Ask, work: Work[bytes], answer: bytes) -> bytes | Ask:
         """
@@ -114,7 +137,9 @@ class Answers:
 
     def failed(self, link: Link, ask: Ask, error: Exception) -> None:
         """Close a link whose question couldn't be answered."""
-        log.exception("an answer failed", api=ask.plan.name)
+        kind = type(error).__name__
+        if self._failures.passes(ask.plan.name, kind, api=ask.plan.name, error=kind):
+            log.error("an answer failed", api=ask.plan.name, exc_info=error)
         link.close("answer-failed", f"{ask.plan.name}: {error}")
 
     async def refused(self, ask: Ask, tool: str) -> None:
@@ -124,7 +149,7 @@ class Answers:
         ):
             return
         log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
-        store = self.gateway.store
+        store = self.in_force.store
         if store is None:
             return
         subject, detail = attempted(ask)
@@ -134,24 +159,24 @@ class Answers:
         except StoreError as error:
             log.warning("audit line lost", error=str(error))
 
-    async def answer(self, front: Broker, face: BrokerListener, link: Link, ask: Ask) -> None:
+    async def answer(self, rules: Enforcement, link: Link, ask: Ask) -> None:
         """Answer a question, or pass it on; closes the link when its request doesn't parse."""
         try:
             if ask.token_id is not None:
-                await self.gateway.token_owners.find(ask.token_id, face)
+                await self._token_owners.find(ask.token_id, link.listener)
                 link.resume(ask)
             elif ask.plan.kind == Kind.MUTATION:
-                await mutations.charge(self, front, face, link, ask)
+                await mutations.charge(self, rules, link, ask)
             elif ask.plan.kind == Kind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))
             elif ask.plan.kind == Kind.DRAFT:
-                link.answer(ask, await draft_answers.answer(self, ask, face.name))
+                link.answer(ask, await draft_answers.answer(self, ask, link.listener.name))
             elif ask.plan.key == apis.DESCRIBE_CLIENT_QUOTAS:
                 link.answer(ask, await self._describe(ask))
             elif ask.plan.key == apis.ALTER_CLIENT_QUOTAS:
-                link.answer(ask, await self._alter(ask, face.name))
+                link.answer(ask, await self._alter(ask, link.listener.name))
             else:
-                await broker_settings.split(self, front, link, ask)
+                await broker_settings.split(self, link, ask)
         except asyncio.CancelledError:
             raise
         except RemoteProtocolError as error:
@@ -184,21 +209,21 @@ class Answers:
 
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
-        store = self.gateway.store
+        store = self.in_force.store
         if store is None:
-            return self.gateway.table
+            return self.in_force.table
         try:
             return await self.on_thread(store.snapshot)
         except StoreError:
-            return self.gateway.table
+            return self.in_force.table
 
     async def explained(self) -> QuotaTable:
         """Return the store's quotas and the last resorts of the settings file: what is in force."""
-        return (await self.table()).with_static_defaults(static_defaults(self.gateway.settings))
+        return (await self.table()).with_static_defaults(static_defaults(self.in_force.settings))
 
     def no_store(self) -> str:
         """Say why nothing can be changed."""
-        why = self.gateway.store_trouble()
+        why = self._trouble()
         return "the gateway runs without a store" + (f": {why}" if why else "")
 
     # --- 49 ---------------------------------------------------------------------------------
@@ -227,7 +252,7 @@ class Answers:
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
         """Alter in the store; what keeps it from answering is every entity's error."""
-        store = self.gateway.store
+        store = self.in_force.store
         if store is None:
             error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())
             return [AlterResult(a.entity, error) for a in alterations]
@@ -270,7 +295,3 @@ def describe(table: QuotaTable, request: Any) -> Work[tuple[quotas.DescribedEntr
             found.append(described(entity, values))
         yield
     return tuple(found)
-
-
-def _left_out(count: int, fields: Mapping[str, Any]) -> None:
-    log.warning("refused; not every one is logged", left_out=count, **fields)

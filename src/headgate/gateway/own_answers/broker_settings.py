@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.errors import ApiError, KafkaError, StoreError
-from headgate.gateway.broker.limits import QUOTA_DEFAULTS, static_defaults, static_limits
+from headgate.gateway.kept.limits import QUOTA_DEFAULTS, static_defaults, static_limits
 from headgate.gateway.log import get_logger
 from headgate.gateway.own_answers.denials import SMALL_BYTES
 from headgate.quota.key import format_value
@@ -41,7 +41,6 @@ from headgate.wire.messages.denied import RELEASED
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.gateway.broker.broker import Broker
     from headgate.gateway.connection.link import Link
     from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
@@ -82,7 +81,7 @@ def is_ours(name: str) -> bool:
     return base_setting(name) in BROKER_SETTINGS
 
 
-async def split(answers: Answers, front: Broker, link: Link, ask: Ask) -> None:
+async def split(answers: Answers, link: Link, ask: Ask) -> None:
     """Answer our part of a request, let the broker answer the rest, join the two."""
     describing = ask.plan.key == apis.DESCRIBE_CONFIGS
     if not answers.may_administer(ask.principal):
@@ -116,8 +115,8 @@ def _describe(
     answers: Answers, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
 ) -> None:
     """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
-    dynamic = answers.gateway.broker_configs
-    settings = answers.gateway.settings
+    dynamic = answers.in_force.broker_configs
+    settings = answers.in_force.settings
     static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
     defaults = _quota_defaults(settings)
     plan = ask.plan
@@ -372,7 +371,7 @@ async def _checked(answers: Answers, ask: Ask, resource: Any) -> _Part:
     ops = _ops(ours, incremental)
     if not ops and incremental:
         return _Part({}, theirs, forwarded)
-    store = answers.gateway.store
+    store = answers.in_force.store
     if store is None:
         if not ops:
             return _Part({}, theirs, forwarded)
@@ -416,7 +415,7 @@ def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, st
 
 async def _apply(answers: Answers, ask: Ask, broker: str, part: _Part) -> ApiError | None:
     """Change our settings of one broker; return what kept us from it."""
-    store = answers.gateway.store
+    store = answers.in_force.store
     if not part.ops:
         return None
     try:

@@ -18,27 +18,25 @@ from headgate.wire import apis
 from headgate.wire.messages import decode_request_steps, decode_response_steps, mutation
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.broker.listener import BrokerListener
-    from headgate.gateway.connection.link import Link
-    from headgate.gateway.gateway_state import GatewayState
+    from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.connection.link import Link, Way
     from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
+    from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
 
 AT_LEAST: Final = 1
 """Mutations a topic is charged whose partitions nobody can tell."""
 
 
-async def charge(
-    answers: Answers, front: Broker, face: BrokerListener, link: Link, ask: Ask
-) -> None:
+async def charge(answers: Answers, rules: Enforcement, link: Link, ask: Ask) -> None:
     """Charge a request topic by topic, refuse what is over quota, pass on the rest; in slices."""
     plan = ask.plan
-    rules = front.rules
     run = answers.slices.run
     request = await run(decode_request_steps(plan.key, plan.version, ask.frame, ask.body_offset))
-    current, default = await _known(answers.gateway, front, face, plan.key, request)
+    current, default = await _known(
+        answers.topics, rules.broker_id, link.listener, plan.key, request
+    )
     asked = await run(
         mutation.mutations(
             plan.key, plan.version, request, current=current.get, default_partitions=default
@@ -105,13 +103,13 @@ async def charge(
 
 
 async def _known(
-    gateway: GatewayState, front: Broker, face: BrokerListener, key: int, request: Any
+    topics: Topics, broker_id: int, listener: Way, key: int, request: Any
 ) -> tuple[dict[Any, int], int | None]:
     """Find out how many partitions topics have, or get that leave it open, where that matters."""
     if key == apis.CREATE_TOPICS:
         if any(topic.num_partitions == -1 and not topic.assignments for topic in request.topics):
-            return {}, await gateway.topics.default(front, face)
+            return {}, await topics.default(broker_id, listener)
         return {}, None
     refs = [topic.topic_id if topic.name is None else topic.name for topic in request.topics]
     refs.extend(getattr(request, "topic_names", ()))
-    return await gateway.topics.partitions(front, face, refs), None
+    return await topics.partitions(broker_id, listener, refs), None

@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.client.connection import Connection
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.log import get_logger
+from headgate.gateway.loop.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
-    from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.broker.listener import BrokerListener
-    from headgate.gateway.gateway_state import GatewayState
+    from headgate.config.security import ClientSecurity
+    from headgate.gateway.connection.link import Way
 
 log = get_logger("headgate.gateway")
 
@@ -51,25 +50,33 @@ class Topics:
     Partitions of topics, asked of the cluster and remembered.
 
     Args:
-        gateway: whose credentials and clusters are used.
+        own: returns credentials and TLS of the gateway's own questions on a listener.
+        clusters: what each listener's upstream said of itself last.
         wait_s: for each question.
     """
 
-    def __init__(self, gateway: GatewayState, wait_s: float = WAIT_S) -> None:
-        self._gateway = gateway
+    def __init__(
+        self,
+        own: Callable[[str], Awaitable[tuple[ClientSecurity, Any]]],
+        clusters: Mapping[str, up.Cluster],
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self._own = own
+        self._clusters = clusters
         self._wait_s = wait_s
+        self.failures = LogLimit("the cluster can't be asked about topics")
         self._known: OrderedDict[up.TopicRef, int] = OrderedDict()
         self._default: tuple[int, float] | None = None
 
     async def partitions(
-        self, front: Broker, face: BrokerListener, refs: Collection[up.TopicRef]
+        self, broker_id: int, listener: Way, refs: Collection[up.TopicRef]
     ) -> dict[up.TopicRef, int]:
         """
         Return how many partitions topics have.
 
         Args:
-            front: the broker that is asked first.
-            face: the listener through which it is asked.
+            broker_id: the broker that is asked first.
+            listener: the one through which it is asked.
             refs: topics by name or id.
 
         Returns:
@@ -79,7 +86,7 @@ class Topics:
         if not refs:
             return {}
         found = await self._ask(
-            front, face, lambda connection, _: up.topic_partitions(connection, refs)
+            broker_id, listener, lambda connection, _: up.topic_partitions(connection, refs)
         )
         if found is None:
             return {ref: self._known[ref] for ref in refs if ref in self._known}
@@ -90,13 +97,15 @@ class Topics:
             self._known.popitem(last=False)
         return {ref: found[ref] for ref in refs if ref in found}
 
-    async def default(self, front: Broker, face: BrokerListener) -> int | None:
+    async def default(self, broker_id: int, listener: Way) -> int | None:
         """Return ``num.partitions``, what a topic gets that leaves it open; None: unknown."""
         now = time.monotonic()
         if self._default is not None and now < self._default[1]:
             return self._default[0]
         found = await self._ask(
-            front, face, lambda connection, id: up.broker_config(connection, id, "num.partitions")
+            broker_id,
+            listener,
+            lambda connection, id: up.broker_config(connection, id, "num.partitions"),
         )
         if found is not None and found.isdecimal():
             self._default = (int(found), now + _DEFAULT_FOR_S)
@@ -104,41 +113,37 @@ class Topics:
 
     async def _ask(
         self,
-        front: Broker,
-        face: BrokerListener,
+        broker_id: int,
+        listener: Way,
         question: Callable[[Connection, int], Awaitable[T]],
     ) -> T | None:
         """Ask a broker, then another; None when neither answers in time."""
-        for broker_id, where in self._whom(front.broker_id, face):
+        for asked_id, where in self._whom(broker_id, listener):
             try:
                 async with asyncio.timeout(self._wait_s):
-                    connection = await self._connect(face, where)
+                    connection = await self._connect(listener, where)
                     try:
-                        return await question(connection, broker_id)
+                        return await question(connection, asked_id)
                     finally:
                         await connection.close()
             except _FAILURES as error:
-                log.warning(
-                    "the cluster can't be asked about topics",
-                    broker=broker_id,
-                    error=str(error) or type(error).__name__,
-                )
+                if self.failures.passes(asked_id, broker=asked_id):
+                    log.warning(
+                        "the cluster can't be asked about topics",
+                        broker=asked_id,
+                        error=str(error) or type(error).__name__,
+                    )
         return None
 
-    def _whom(self, broker_id: int, face: BrokerListener) -> list[tuple[int, HostPort]]:
+    def _whom(self, broker_id: int, listener: Way) -> list[tuple[int, HostPort]]:
         """Return the broker itself and another one; itself again where it is alone."""
-        if face.upstream is None:
+        if listener.upstream is None:
             return []
-        own = (broker_id, face.upstream)
-        cluster = self._gateway.clusters.get(face.name)
+        own = (broker_id, listener.upstream)
+        cluster = self._clusters.get(listener.name)
         others = [b for b in cluster.brokers.items() if b[0] != broker_id] if cluster else []
         return [own, others[0] if others else own]
 
-    async def _connect(self, face: BrokerListener, where: HostPort) -> Connection:
-        protocol, security, tls = self._gateway.own_way(face.name)
-        return await up.connect(
-            where,
-            replace(security, security_protocol=protocol),
-            tls,
-            face.settings.upstream_connect_timeout_ms,
-        )
+    async def _connect(self, listener: Way, where: HostPort) -> Connection:
+        security, tls = await self._own(listener.name)
+        return await up.connect(where, security, tls, listener.settings.upstream_connect_timeout_ms)

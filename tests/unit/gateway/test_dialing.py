@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 
 from headgate.config import HostPort
-from headgate.gateway.broker.clients import Taking
+from headgate.gateway.broker.dialing import Dialer
 from headgate.gateway.connection.acceptor import accept, listen
+from headgate.gateway.connection.hosts import BrokerHosts
+from headgate.metrics.meters import Meters
 
 
-class Front:
-    """As much of a front as the way to a broker needs."""
-
-    broker_id = 1
-    failed_at = 0.0
+class Way:
+    """A dialer, a link, and the listener it came to."""
 
     def __init__(self, timeout_ms: int) -> None:
-        self.meters = SimpleNamespace(upstream_failures={"connect": 0})
+        self.meters = Meters()
         self.closed: list[tuple[str, str]] = []
         self.link: Any = SimpleNamespace(
             broker=None, closed=None, close=lambda *said: self.closed.append(said)
         )
-        self.face: Any = SimpleNamespace(
+        self.listener: Any = SimpleNamespace(
             upstream=HostPort("127.0.0.1", 1),
             lending=None,
             upstream_tls=None,
@@ -34,7 +33,8 @@ class Front:
         )
 
     async def go(self) -> None:
-        await Taking._connect_upstream(self, self.face, self.link)  # type: ignore[arg-type]
+        self.link.task = asyncio.current_task()
+        await Dialer(1, self.meters, BrokerHosts()).way(self.listener, self.link)
 
 
 @pytest.fixture
@@ -47,23 +47,23 @@ def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nobody_answers")
 async def test_a_broker_that_never_answers_is_given_up_after_the_timeout() -> None:
-    front = Front(20)
-    task = asyncio.create_task(front.go())
+    way = Way(20)
+    task = asyncio.create_task(way.go())
     await task
-    assert front.closed == [("upstream-unreachable", "broker 1 at 127.0.0.1:1: no answer in 20 ms")]
-    assert front.meters.upstream_failures == {"connect": 1}
+    assert way.closed == [("upstream-unreachable", "broker 1 at 127.0.0.1:1: no answer in 20 ms")]
+    assert way.meters.upstream_failures["connect"] == 1
     assert not task.cancelling()
 
 
 @pytest.mark.usefixtures("nobody_answers")
 async def test_who_is_cancelled_on_the_way_stays_cancelled() -> None:
-    front = Front(60_000)
-    task = asyncio.create_task(front.go())
+    way = Way(60_000)
+    task = asyncio.create_task(way.go())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not front.closed
+    assert not way.closed
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +22,12 @@ from headgate.config.listeners import HostPort, SecurityProtocol
 from headgate.errors import HeadgateError
 from headgate.gateway import upstream as up
 from headgate.gateway.log import get_logger
+from headgate.gateway.loop.log_limit import LogLimit
 from headgate.wire.messages.delegation import USER, DescribedToken
 
 if TYPE_CHECKING:
-    from headgate.gateway.broker.listener import BrokerListener
-    from headgate.gateway.gateway_state import GatewayState
+    from headgate.config.security import ClientSecurity
+    from headgate.gateway.connection.link import Way
 
 log = get_logger("headgate.gateway")
 
@@ -40,45 +41,45 @@ class TokenOwners:
     Owners of delegation tokens.
 
     Args:
-        gateway: whose credentials are used.
+        own: returns credentials and TLS of the gateway's own questions on a listener.
         spawn: starts a task that ends with the gateway.
         interval_s: between two questions to one broker.
     """
 
     def __init__(
         self,
-        gateway: GatewayState,
+        own: Callable[[str], Awaitable[tuple[ClientSecurity, Any]]],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        self._gateway = gateway
+        self._own = own
         self._spawn = spawn
         self._interval_s = interval_s
         self._owners: dict[str, tuple[str, int]] = {}
         self._next: dict[HostPort, asyncio.Task[None]] = {}
         self._asked_s: dict[HostPort, float] = {}
-        self._said: dict[HostPort, tuple[str, int]] = {}
+        self.failures = LogLimit("owners of delegation tokens can't be asked", 1)
 
     def owner_of(self, token_id: str) -> str | None:
         """Return the name of a token's owner, if it is known."""
         found = self._owners.get(token_id)
         return None if found is None else found[0]
 
-    async def find(self, token_id: str, face: BrokerListener) -> None:
+    async def find(self, token_id: str, listener: Way) -> None:
         """
         Have a token's owner known, if the broker tells.
 
         Args:
             token_id: the user name that a client came with.
-            face: the listener it came through.
+            listener: the one it came through.
         """
-        where = face.upstream
+        where = listener.upstream
         if where is None or self.owner_of(token_id) is not None:
             return
         # A question that is under way may be older than the token: only the next one will do.
         task = self._next.get(where)
         if task is None:
-            task = self._next[where] = self._spawn(self._ask(where, face))
+            task = self._next[where] = self._spawn(self._ask(where, listener))
         await asyncio.shield(task)
 
     def learn(self, tokens: Iterable[DescribedToken], now_ms: int) -> None:
@@ -94,7 +95,7 @@ class TokenOwners:
             **{t.token_id: (t.owner_name, t.expires_ms) for t in tokens if t.owner_type == USER},
         }
 
-    async def _ask(self, where: HostPort, face: BrokerListener) -> None:
+    async def _ask(self, where: HostPort, listener: Way) -> None:
         try:
             wait_s = self._asked_s.get(where, -self._interval_s) + self._interval_s
             await asyncio.sleep(max(0.0, wait_s - time.monotonic()))
@@ -102,35 +103,30 @@ class TokenOwners:
             del self._next[where]
         self._asked_s[where] = time.monotonic()
         try:
-            tokens = await self._describe(where, face)
+            tokens = await self._describe(where, listener)
         except _FAILURES as error:
-            self._say(where, face.name, str(error) or type(error).__name__)
+            # Once a minute, however many come with made-up ids.
+            problem = str(error) or type(error).__name__
+            if self.failures.passes(where, problem, broker=str(where)):
+                log.warning(
+                    "owners of delegation tokens can't be asked",
+                    listener=listener.name,
+                    broker=str(where),
+                    error=problem,
+                )
         else:
             self.learn(tokens, now_ms())
 
-    def _say(self, where: HostPort, listener: str, problem: str) -> None:
-        """Log why a broker doesn't tell: once a minute, however many come with made-up ids."""
-        said = (problem, int(time.monotonic() // 60))
-        if self._said.get(where) == said:
-            return
-        self._said[where] = said
-        log.warning(
-            "owners of delegation tokens can't be asked",
-            listener=listener,
-            broker=str(where),
-            error=problem,
-        )
-
-    async def _describe(self, where: HostPort, face: BrokerListener) -> tuple[DescribedToken, ...]:
+    async def _describe(self, where: HostPort, listener: Way) -> tuple[DescribedToken, ...]:
         """Log in where the client will; brokers tell of tokens on such a listener only."""
-        _, security, tls = self._gateway.own_way(face.name)
+        security, tls = await self._own(listener.name)
         protocol = SecurityProtocol.SASL_PLAINTEXT
-        if face.upstream_tls is None:
+        if listener.upstream_tls is None:
             tls = None
         else:
             protocol = SecurityProtocol.SASL_SSL
-            tls = tls or face.upstream_tls
-        timeout_ms = face.settings.upstream_connect_timeout_ms
+            tls = tls or listener.upstream_tls
+        timeout_ms = listener.settings.upstream_connect_timeout_ms
         connection = await up.connect(
             where, replace(security, security_protocol=protocol), tls, timeout_ms
         )

@@ -1,0 +1,229 @@
+"""
+The brokers that this gateway fronts: their leases taken, one port opened for each listener.
+
+A port never changes its broker. Who can't have a broker's lease stands by, and takes over when the
+lease is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headgate.clock import now_ms
+from headgate.errors import HeadgateError
+from headgate.gateway.broker.listener import BrokerListener
+from headgate.gateway.cluster.discovery import GatewayError
+from headgate.gateway.log import get_logger
+from headgate.gateway.session.rewrite import Addresses
+
+if TYPE_CHECKING:
+    from headgate.config.listeners import HostPort
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.cluster.discovery import Discovery
+    from headgate.gateway.cluster.shared_listeners import SharedListeners
+    from headgate.gateway.cluster.ways import Ways
+    from headgate.gateway.fleet.leases import Leases
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.loop.tasks import Tasks
+
+log = get_logger("headgate.gateway")
+
+_PORT_AGAIN_S: Final = 0.2
+_SAY_AGAIN_S: Final = 60.0
+
+
+class Ports:
+    """
+    Brokers and their ports.
+
+    Args:
+        in_force: the settings.
+        brokers: those fronted, by id; filled here.
+        discovery: knows which brokers there are.
+        ways: make what a listener needs.
+        shared: the listeners that aren't one broker's.
+        make: makes a broker that is fronted from now on.
+        tasks: where a standby waits.
+        only: front these brokers only (a worker's share); None: all.
+        on_unknown: an answer named a broker that isn't known here.
+        on_change: other brokers are fronted now.
+
+    Attributes:
+        books: what clients of each listener are told of brokers' addresses.
+        leases: of this worker; None: there is no store to keep any.
+        standing_by: brokers whose lease is waited for.
+        started: ports accept as soon as they are open.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        brokers: dict[int, Broker],
+        discovery: Discovery,
+        ways: Ways,
+        shared: SharedListeners,
+        make: Callable[[int], Broker],
+        tasks: Tasks,
+        only: frozenset[int] | None,
+        on_unknown: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._in_force = in_force
+        self._brokers = brokers
+        self._discovery = discovery
+        self._ways = ways
+        self._shared = shared
+        self._make = make
+        self._tasks = tasks
+        self._only = only
+        self._on_unknown = on_unknown
+        self._on_change = on_change
+        self.books = {item.name: Addresses() for item in in_force.settings.listener_list}
+        self.leases: Leases | None = None
+        self.standing_by: set[int] = set()
+        self.started = False
+
+    def start(self) -> None:
+        """Accept on every port, and on those to come."""
+        self.started = True
+        for broker in self._brokers.values():
+            broker.start()
+
+    async def open_new(self) -> None:
+        """
+        Open the ports of brokers that have none yet.
+
+        Raises:
+            HeadgateError: a port can't be had, or the store can't be asked, before the start.
+        """
+        for name, cluster in self._discovery.clusters.items():
+            self.books[name].any_controller = cluster.kraft
+        for broker_id in self._discovery.broker_ids():
+            try:
+                await self._open_new(broker_id)
+            except HeadgateError as error:
+                if not self.started:
+                    raise
+                # The others, and whoever stands by for this one, need not suffer for it.
+                log.error("a broker can't be fronted", broker=broker_id, error=str(error))
+                if self.leases is not None and broker_id not in self._brokers:
+                    await self.leases.give_up(broker_id)
+        self._count_brokers()
+        self._on_change()
+
+    async def _open_new(self, broker_id: int) -> None:
+        if self._only is not None and broker_id not in self._only:
+            self._expose_elsewhere(broker_id)
+        elif broker_id in self._brokers:
+            self._open(broker_id)
+        elif self._discovery.has_port(broker_id) and broker_id not in self.standing_by:
+            if self.leases is None or await self.leases.take(broker_id):
+                self._open(broker_id)
+            else:
+                self._expose_elsewhere(broker_id)
+                self._stand_by(broker_id, self.leases)
+
+    def _expose_elsewhere(self, broker_id: int) -> None:
+        """Another worker fronts this broker; clients still have to be told where."""
+        for name, book in self.books.items():
+            told = self._in_force.settings.ports.advertised(name, broker_id)
+            if told is not None and told.port:
+                book[broker_id] = (told.host or "127.0.0.1", told.port)
+
+    # --- standing by ------------------------------------------------------------------------
+
+    def _stand_by(self, broker_id: int, leases: Leases) -> None:
+        """Wait for a broker's lease, and say so."""
+        log.info("standing by: another worker fronts the broker", broker=broker_id,
+                 lease=leases.name_of(broker_id))  # fmt: skip
+        self.standing_by.add(broker_id)
+        self._tasks.spawn(self.take_over(broker_id, leases))
+
+    async def take_over(self, broker_id: int, leases: Leases) -> None:
+        """Wait for a broker's lease, then front it."""
+        say_at = 0.0
+        while True:
+            if broker_id not in leases.epochs:  # not yet, or lost while its ports weren't free
+                await leases.wait_for(broker_id)
+                log.warning("taking over", broker=broker_id)
+            try:
+                self._open(broker_id)  # or what of it wasn't to be had before
+                self._shared.open(accept=self.started)
+                break
+            except (HeadgateError, OSError) as error:
+                # The ports of a worker that was just killed may linger for a moment; one that
+                # hangs holds them until it goes on or is killed.
+                if time.monotonic() >= say_at:
+                    say_at = time.monotonic() + _SAY_AGAIN_S
+                    log.warning("can't take over yet", broker=broker_id, error=str(error))
+                await asyncio.sleep(_PORT_AGAIN_S)
+        self.standing_by.discard(broker_id)
+        self._count_brokers()
+        self._on_change()
+
+    def lost(self, broker_id: int) -> None:
+        """Stop fronting a broker whose lease is somebody else's; stand by for it."""
+        broker = self._brokers.pop(broker_id, None)
+        if broker is not None:
+            broker.stop_accepting()
+            if broker_id == min(self._discovery.exposed(), default=None):
+                self._shared.close()
+            self._tasks.spawn(broker.drain(0))
+        if self.leases is not None and broker_id not in self.standing_by:
+            self._stand_by(broker_id, self.leases)
+        self._on_change()
+
+    # --- ports ------------------------------------------------------------------------------
+
+    def _open(self, broker_id: int) -> None:
+        """Front a broker, or follow it to a new address."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            broker = self._brokers[broker_id] = self._make(broker_id)
+        try:
+            for name, cluster in self._discovery.clusters.items():
+                where = cluster.brokers.get(broker_id)
+                if where is None:
+                    continue
+                listener = broker.listeners.get(name)
+                if listener is None:
+                    self._open_listener(broker, name, where)
+                    continue
+                if listener.upstream != where:
+                    log.info("broker moved", broker=broker_id, listener=name, to=str(where))
+                listener.upstream = where
+        except (HeadgateError, OSError):
+            if not any(item.acceptor.started for item in broker.listeners.values()):
+                del self._brokers[broker_id]
+                broker.close_ports()
+            raise
+
+    def _open_listener(self, broker: Broker, name: str, where: HostPort) -> None:
+        ports = self._in_force.settings.ports
+        bind = ports.bind(name, broker.broker_id)
+        told = ports.advertised(name, broker.broker_id)
+        if bind is None or told is None:
+            return
+        book = self.books[name]
+        listener = BrokerListener(name, where, book, self._ways.parts(name), self._on_unknown)
+        try:
+            _, port = broker.open(listener, bind, now_ms())
+        except OSError as error:
+            raise GatewayError(
+                f"listener {name} of broker {broker.broker_id} can't listen on {bind}: "
+                f"{error.strerror or error}. Choose other ports in listeners, or stop what holds it"
+            ) from error
+        book[broker.broker_id] = (told.host or bind.host or "127.0.0.1", told.port or port)
+        if self.started:
+            listener.acceptor.start()
+
+    def _count_brokers(self) -> None:
+        """Tell managers how many brokers share a cluster-wide quota."""
+        count = len(self._discovery.broker_ids())
+        now = now_ms()
+        for broker in self._brokers.values():
+            broker.rules.managers.produce_bps.set_brokers(count, now)
+            broker.rules.managers.fetch_bps.set_brokers(count, now)

@@ -1,0 +1,133 @@
+"""
+Cluster-wide quotas divided over the brokers: here, by the supervisor, or by a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headgate.clock import now_ms
+from headgate.gateway.splits.local import LocalSplits
+from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
+from headgate.gateway.splits.supervised import WorkersPart
+from headgate.gateway.usage.usage_journal import topic_config
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.charging.managers import Managers
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.loop.tasks import Tasks
+    from headgate.usage.splits import Split
+
+
+class Splits:
+    """
+    The splits of one gateway.
+
+    Args:
+        in_force: the settings.
+        brokers: those fronted now.
+        broker_ids: returns all brokers of the cluster.
+        tasks: where what fails is said.
+        supervised: whether a supervisor divides.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        brokers: Mapping[int, Broker],
+        broker_ids: Callable[[], list[int]],
+        tasks: Tasks,
+        *,
+        supervised: bool,
+    ) -> None:
+        self._in_force = in_force
+        self._brokers = brokers
+        self._broker_ids = broker_ids
+        self._tasks = tasks
+        self._supervised = supervised
+        self._streamed: StreamedSplits | None = None
+        self._part: WorkersPart | None = None
+
+    async def run(self) -> None:
+        """Divide cluster-wide quotas over the brokers, period by period, unless others do."""
+        settings = self._in_force.settings
+        if settings.splits != "local":
+            loop = asyncio.get_running_loop()
+
+            def came(splits: Sequence[Split]) -> None:  # on the reader's thread
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._taken, splits)
+
+            self._streamed = StreamedSplits(
+                settings.splits_topic,
+                topic_config(settings),
+                came,
+                now_ms,
+                settings.splits_period_ms,
+            )
+            self._streamed.start()
+            return
+        if self._supervised:
+            self._part = WorkersPart()
+            return
+        splits = LocalSplits(settings.splits_period_ms)
+        while True:
+            await asyncio.sleep(settings.splits_period_ms / 1000)
+            try:
+                splits.round({b: f.rules.managers for b, f in self._brokers.items()}, now_ms())
+            except Exception as error:
+                self._tasks.fell("cluster-wide quotas are divided", error)
+
+    def _taken(self, splits: Sequence[Split]) -> None:
+        now = now_ms()
+        for split in splits:
+            broker = self._brokers.get(split.broker)
+            if broker is not None:
+                put_in_force(split, broker.rules.managers, now)
+
+    def observe(self) -> bytes:
+        """Tell the supervisor what the period showed of cluster-wide quotas."""
+        if self._part is None:
+            return WorkersPart().observe(None, self._broker_ids(), now_ms())
+        return self._part.observe(self._own_managers(), self._broker_ids(), now_ms())
+
+    def assign(self, body: bytes) -> None:
+        """Put the supervisor's splits in force."""
+        if self._part is not None:
+            self._part.assign(self._own_managers(), body, now_ms())
+
+    def _own_managers(self) -> Managers | None:
+        """Return the managers of a worker's only broker, while it fronts it."""
+        return next((broker.rules.managers for broker in self._brokers.values()), None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a cluster-wide quota to be split."""
+        return any(broker.rules.managers.splits for broker in self._brokers.values())
+
+    def watch(self, now: int) -> None:
+        """Say when splits that a stream should bring don't come; called every second."""
+        if self._streamed is not None and self.wanted:
+            self._streamed.watch(now)
+
+    def note(self) -> str | None:
+        """Say what a ready gateway does without, or None."""
+        if self._streamed is None or not self.wanted:
+            return None
+        return self._streamed.note(now_ms())
+
+    def expired(self, broker: Broker | None) -> bool:
+        """Whether a broker goes without splits that others should have told."""
+        told = self._streamed or self._part
+        if told is None or broker is None:
+            return False
+        return bool(broker.rules.managers.splits) and told.expired(now_ms())
+
+    def close(self) -> None:
+        """Follow no stream any more; may wait for its reader's thread."""
+        if self._streamed is not None:
+            self._streamed.close()

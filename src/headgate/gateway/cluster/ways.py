@@ -1,0 +1,196 @@
+"""
+How each listener is spoken to by clients, and in which way it leads to the brokers: protocols, TLS.
+
+There are two ways to a broker. Clients' connections go on as ``headgate.upstream.*`` says. The
+gateway's own questions have ``headgate.upstream.admin.*``, and its credentials are never lent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.client.tls import ClientContexts, client_context, server_context
+from headgate.config.listeners import HostPort, Listener, SecurityProtocol
+from headgate.errors import ConfigError
+from headgate.gateway.broker.listener import ListenerParts
+from headgate.gateway.identity.identity import make_identity
+from headgate.gateway.identity.lending import Lending
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headgate.config.security import ClientSecurity, Tls
+    from headgate.gateway.kept.current import Current
+
+_SAID_OF_TLS: Final = (
+    "enabled_protocols",
+    "cipher_suites",
+    "endpoint_identification_algorithm",
+)
+OWN_PROTOCOL: Final = "headgate.upstream.admin.security.protocol"
+CLIENTS_PROTOCOL: Final = "headgate.upstream.security.protocol"
+
+
+class Ways:
+    """
+    The listeners' ways.
+
+    Args:
+        in_force: the settings.
+        upstreams: bootstrap servers by listener name, instead of ``headgate.upstream``.
+        admin: credentials for the gateway's own questions, instead of
+            ``headgate.upstream.admin.*``.
+        owner_of: owners of delegation tokens by their id.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        upstreams: Mapping[str, Sequence[HostPort]],
+        admin: ClientSecurity | None,
+        owner_of: Callable[[str], str | None],
+    ) -> None:
+        self._in_force = in_force
+        self._upstreams = upstreams
+        self._admin = in_force.settings.upstream_admin if admin is None else admin
+        self._owner_of = owner_of
+        self._contexts = ClientContexts()
+        # Every listener, and the one whose way to the broker it goes.
+        self._listeners: dict[str, tuple[Listener, str | None]] = {
+            listener.name: (listener, listener.name) for listener in in_force.settings.listener_list
+        }
+
+    def add(self, listener: Listener, way: str | None) -> None:
+        """
+        Add a listener that isn't in ``listeners``: the admin listener.
+
+        Args:
+            listener: its name and protocol.
+            way: the listener whose way to the broker it goes; None: nowhere.
+        """
+        self._listeners[listener.name] = listener, way
+
+    def bootstrap(self, name: str) -> Sequence[HostPort]:
+        """Return the servers that are asked for a listener's brokers."""
+        return (
+            self._upstreams.get(name) or self._in_force.settings.for_listener(name).upstream or ()
+        )
+
+    # --- clients ----------------------------------------------------------------------------
+
+    def all_parts(self) -> dict[str, ListenerParts]:
+        """
+        Make what of each listener comes from its settings.
+
+        Raises:
+            ConfigError: as for ``parts``.
+        """
+        return {name: self.parts(name) for name in self._listeners}
+
+    def parts(self, name: str) -> ListenerParts:
+        """
+        Make what of a listener comes from its settings.
+
+        Raises:
+            ConfigError: a certificate, the credentials file or the principal builder can't be used.
+        """
+        listener, way = self._listeners[name]
+        own = self._in_force.settings.for_listener(name)
+        server_tls = upstream_tls = lending = None
+        if way is not None:
+            protocol = self._protocol(way)
+            upstream_tls = self.upstream_tls(way) if protocol.tls else None
+            if listener.protocol is SecurityProtocol.SSL and own.ssl_client_auth != "none":
+                lending = Lending(own, protocol)
+        identity = make_identity(own, listener, owner_of=self._owner_of)
+        if listener.protocol.tls:
+            with _of_listener(name):
+                server_tls = server_context(own.ssl, own.ssl_client_auth)
+        return ListenerParts(own, identity, server_tls, upstream_tls, lending)
+
+    def upstream_tls(self, listener: str) -> ssl.SSLContext:
+        """
+        Make TLS for clients' connections to brokers.
+
+        Raises:
+            ConfigError: a store can't be read.
+        """
+        with _of_listener(listener, "headgate.upstream."):
+            return client_context(self._in_force.settings.for_listener(listener).upstream_ssl)
+
+    def _protocol(self, listener: str) -> SecurityProtocol:
+        own = self._in_force.settings.for_listener(listener)
+        return own.upstream_security_protocol or self._in_force.settings.protocol_of(listener)
+
+    # --- the gateway's own questions --------------------------------------------------------
+
+    async def own(self, listener: str) -> tuple[ClientSecurity, Any]:
+        """
+        Return protocol and credentials, and TLS, of the gateway's own questions on a listener.
+
+        Raises:
+            ConfigError: a store can't be read.
+        """
+        protocol = self._protocol(listener)
+        if self.own_setting(listener) == OWN_PROTOCOL:
+            protocol = self._admin.security_protocol
+        security = replace(self._admin, security_protocol=protocol)
+        if not protocol.tls:
+            return security, None
+        tls, prefix = self._own_ssl(listener)
+        context = self._contexts.ready(tls)
+        if context is None:
+            with contextlib.nullcontext() if prefix is None else _of_listener(listener, prefix):
+                context = await asyncio.to_thread(self._contexts.get, tls)
+        return security, context
+
+    def _own_ssl(self, listener: str) -> tuple[Tls, str | None]:
+        """Return ``ssl.*`` of our own questions, and where they are set if that needs saying."""
+        own = self._admin.ssl
+        given = own.keystore_location or own.keystore_key or own.truststore_location
+        if given or own.truststore_certificates:
+            return own, None
+        # Without stores of its own it has the clients'; what else is said of it counts.
+        settings = self._in_force.settings
+        said = {
+            field: getattr(own, field)
+            for field in _SAID_OF_TLS
+            if f"headgate.upstream.admin.ssl.{field.replace('_', '.')}" in settings.given
+        }
+        clients = settings.for_listener(listener).upstream_ssl
+        if not said:
+            return clients, "headgate.upstream."
+        return replace(clients, **said), "headgate.upstream.admin."
+
+    def own_setting(self, listener: str) -> str:
+        """
+        Return the setting that says in which protocol a listener's own questions are asked.
+
+        Its own where it is given; but not for a listener that has servers of its own: they are
+        asked as its clients come to them.
+        """
+        prefix = f"listener.name.{listener.lower()}."
+        given = self._in_force.settings.given
+        elsewhere = listener in self._upstreams or f"{prefix}headgate.upstream" in given
+        if OWN_PROTOCOL in given and not elsewhere:
+            return OWN_PROTOCOL
+        own = f"{prefix}{CLIENTS_PROTOCOL}"
+        return own if own in given else CLIENTS_PROTOCOL
+
+    def reloaded(self) -> None:
+        """Other settings are in force: make TLS for our own questions anew."""
+        self._contexts = ClientContexts()
+
+
+@contextlib.contextmanager
+def _of_listener(listener: str, prefix: str = "") -> Iterator[None]:
+    """Say of a mistake in ``ssl.*`` whose it is."""
+    try:
+        yield
+    except ConfigError as error:
+        told = (prefix + p if p.startswith("ssl.") else p for p in error.problems)
+        raise ConfigError([f"listener {listener}: {problem}" for problem in told]) from error

@@ -1,0 +1,39 @@
+"""
+How the admin listener handles its six APIs; the same key may mean another API elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
+from headgate.gateway.own_answers.draft_answers import ADMIN_APIS
+from headgate.wire import apis
+from headgate.wire.messages import draft
+
+DRAFT_NAMES: Final = {
+    draft.DESCRIBE_QUOTAS: "DescribeQuotas",
+    draft.DESCRIBE_EFFECTIVE_QUOTAS: "DescribeEffectiveQuotas",
+    draft.ALTER_QUOTAS: "AlterQuotas",
+}
+"""What KIP-546's draft calls these keys, on the admin listener alone; Kafka gave two of them other
+names, and 50 to another API."""
+
+
+def admin_plans() -> dict[int, Plan]:
+    """Return how the admin listener handles its six APIs; whatever else is refused."""
+    plans: dict[int, Plan] = {}
+    for key in ADMIN_APIS:
+        api = apis.API[key]
+        if key in (apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE):
+            kind, newest = Kind.SASL, api.max_version
+        elif key == apis.API_VERSIONS:
+            kind, newest = Kind.OWN_VERSIONS, 64
+        else:
+            kind, newest = Kind.DRAFT, 0
+        throttle_at = 8 if kind is Kind.DRAFT else NO_FIELD
+        for version in range(newest + 1):
+            plans[key << 16 | version] = Plan(
+                key, version, kind, True, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
+            )
+    return plans

@@ -1,0 +1,169 @@
+"""
+What one gateway shows of itself: whether it serves, what it goes without, and its metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headgate import __version__
+from headgate.clock import now_ms
+from headgate.metrics.expose import Drawn, draw
+from headgate.metrics.samples import sample_steps
+from headgate.wire.schema import finish
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.charging.journal import Journal
+    from headgate.gateway.cluster.ports import Ports
+    from headgate.gateway.cluster.splits import Splits
+    from headgate.gateway.connection.pool import Pool
+    from headgate.gateway.following import Following
+    from headgate.gateway.kept.current import Current
+    from headgate.gateway.kept.store import KeptStore
+    from headgate.gateway.loop.tasks import OwnWork
+    from headgate.metrics.samples import BrokerView
+
+
+class Shown:
+    """
+    What one gateway shows; ``http.HttpListener`` serves it.
+
+    Args:
+        in_force: what is in force.
+        brokers: those fronted now.
+        ports: their ports.
+        splits: of cluster-wide quotas.
+        kept: the store.
+        following: counts files of the usage journal.
+        pool: of what connections hold.
+        work: of the gateway's own.
+        trouble: says why the store can't be read or changed now, or returns None.
+
+    Attributes:
+        started: whether the gateway serves, and isn't draining.
+        journal: of the process.
+        worker: the gateway's name.
+    """
+
+    def __init__(
+        self,
+        in_force: Current,
+        brokers: Mapping[int, Broker],
+        ports: Ports,
+        splits: Splits,
+        kept: KeptStore,
+        following: Following,
+        pool: Pool,
+        work: OwnWork,
+        journal: Journal,
+        trouble: Callable[[], str | None],
+    ) -> None:
+        self._in_force = in_force
+        self._brokers = brokers
+        self._ports = ports
+        self._splits = splits
+        self._kept = kept
+        self._following = following
+        self._pool = pool
+        self._slices = work.slices
+        self._watcher = work.watcher
+        self._trouble = trouble
+        self.journal = journal
+        self.worker = ""
+        self.started = False
+
+    # --- health -----------------------------------------------------------------------------
+
+    async def health(self) -> str | None:
+        """See ``http.Showing``: a gateway lives if it answers."""
+        return None
+
+    async def ready(self) -> str | None:
+        """See ``http.Showing``."""
+        return self.why_not_ready()
+
+    async def note(self) -> str | None:
+        """See ``http.Showing``."""
+        return self._splits.note()
+
+    def why_not_ready(self) -> str | None:
+        """Say why the gateway isn't ready to serve, or None."""
+        if not self.started:
+            return "not started, or draining"
+        if not self._brokers:
+            return "standing by" if self._ports.standing_by else "no broker is fronted"
+        why = list(self._closed_ports())
+        trouble = self._trouble()
+        if trouble is not None and not self._kept.does_without:
+            why.append(f"the last known quotas are in force: {trouble}")
+        return "\n".join(why) or None
+
+    def _closed_ports(self) -> Iterator[str]:
+        """Say of each port of ours, and each that clients are told of, that it doesn't accept."""
+        books = self._ports.books
+        for broker_id, broker in self._brokers.items():
+            told = (name for name, book in books.items() if broker_id in book)
+            for name in dict.fromkeys((*told, *broker.listeners)):
+                listener = broker.listeners.get(name)
+                bind = None
+                if name in books:
+                    bind = self._in_force.settings.ports.bind(name, broker_id)
+                if (
+                    listener is None
+                    or not listener.acceptor.accepting
+                    or (bind is not None and bind.port not in (0, listener.acceptor.address[1]))
+                ):
+                    yield f"listener {name} of broker {broker_id} doesn't accept connections"
+
+    # --- metrics ----------------------------------------------------------------------------
+
+    async def metrics(self) -> list[Drawn]:
+        """See ``http.Showing``."""
+        return [await self.drawn()]
+
+    async def drawn(self) -> Drawn:
+        """Draw every series of the brokers fronted, in slices; lines by family."""
+        drawn: dict[str, bytes] = {}
+        for broker in list(self._brokers.values()):
+            view = await self._slices.run(broker.view_steps(now_ms()))
+            self._complete(view, first=broker is next(iter(self._brokers.values()), None))
+            for name, lines in (await self._slices.run(draw(sample_steps(view, now_ms)))).items():
+                drawn[name] = drawn.get(name, b"") + lines
+        return drawn
+
+    def views(self) -> list[BrokerView]:
+        """Return what the metrics are read from, one per broker."""
+        views = [finish(broker.view_steps(now_ms())) for broker in self._brokers.values()]
+        for view in views:
+            self._complete(view, first=view is views[0])
+        return views
+
+    def info(self) -> dict[str, str]:
+        """Return what is the same in all of a gateway's metrics: labels of ``headgate_info``."""
+        settings = self._in_force.settings
+        return {
+            "version": __version__,
+            "enforce": settings.enforce,
+            "fetch": settings.fetch,
+            "pacing": settings.pacing,
+            "worker": self.worker,
+        }
+
+    def _complete(self, view: BrokerView, *, first: bool) -> None:
+        """Add to what a broker shows what the process does."""
+        meters = view.meters
+        # The process has one journal, and one pool: at one broker, so that sums are right.
+        written, dropped = self.journal.events if first else (0, 0)
+        meters.usage_events, meters.usage_dropped = written, dropped
+        meters.usage_damaged = self._following.usage_damaged if first else 0
+        meters.usage_removed = self._following.usage_removed if first else 0
+        meters.queued_bytes = self._pool.used if first else 0
+        meters.loop_longest_ms = self._watcher.longest_ms if first else 0.0
+        meters.loop_slow = self._watcher.slow if first else 0
+        meters.store_version = self._in_force.table.version
+        view.info = self.info()
+        view.most = self._in_force.settings.metrics_quota_ids
+        meters.split_expired = self._splits.expired(self._brokers.get(view.broker_id))
+        meters.store_up = self._trouble() is None
