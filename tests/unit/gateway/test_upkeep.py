@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.gateway.splits.streamed import put_in_force
+from headgate.gateway.usage import upkeep
 from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
@@ -19,6 +20,14 @@ from headgate.usage.writer import JournalWriter
 from kit.playbook import START_MS
 
 from .conftest import Setup
+
+
+@pytest.fixture(autouse=True)
+def ordinary_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compact at the tests' own priority: at the lowest it waits until all other tests wait."""
+    lowest = "os.nice(19)"
+    assert lowest in upkeep._COMPACT
+    monkeypatch.setattr(upkeep, "_COMPACT", upkeep._COMPACT.replace(lowest, ""))
 
 
 def write(folder: Path, worker: str, count: int) -> None:
