@@ -142,8 +142,10 @@ def test_936_2_new_producer_ids_are_charged_on_produce_only(
     set_quota(
         gateway, QuotaEntity.of(user="ANONYMOUS"), {PRODUCER_IDS: 0.1}
     )  # 2 at once, then 1 in 10 s
-    told = [send(bootstrap, name, 1, **{"enable.idempotence": True}) for _ in range(4)]
-    seen = [max(times, default=0) for times in told]
+    seen: list[int] = []
+    while len(seen) < 4 and not any(seen):  # each further one would be held 10 s longer
+        told = send(bootstrap, name, 1, **{"enable.idempotence": True})
+        seen.append(max(told, default=0))
     assert seen[:2] == [0, 0]
     assert max(seen[2:]) > 0
     assert send(bootstrap, name, 5) == []  # no producer id: a request without one is free
