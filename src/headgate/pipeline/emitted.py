@@ -117,14 +117,9 @@ class Columns:
 
     def take(self) -> Any:
         """Return what was added as one Arrow batch, and start anew."""
-        import pyarrow as pa
-
-        arrays = [
-            pa.array([row.get(field.name) for row in self._rows], field.type)
-            for field in self._table.arrow
-        ]
-        self._rows = []
-        return pa.RecordBatch.from_arrays(arrays, schema=self._table.arrow)
+        rows, self._rows = self._rows, []
+        columns = {name: [row.get(name) for row in rows] for name in self._table.names}
+        return self._table.batch(len(rows), columns)
 
     def add_bad(self, file: str, offset: int, reason: str, line: bytes) -> None:
         """Add a line that couldn't be read."""
@@ -138,21 +133,4 @@ class Columns:
 
 def activity_batch(kind: str, n: int, columns: dict[str, Any]) -> Any:
     """Return columns of one kind as a batch of EMITTED_ACTIVITY."""
-    import pyarrow as pa
-
-    table = EMITTED_ACTIVITY.arrow
-    columns["kind"] = [kind] * n
-    arrays = [
-        as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(n, f.type)
-        for f in table
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=table)
-
-
-def as_array(values: Any, kind: Any) -> Any:
-    """Return a list, or an Arrow array of another type, as an Arrow array of a type."""
-    import pyarrow as pa
-
-    if isinstance(values, pa.Array):
-        return values if values.type == kind else values.cast(kind)
-    return pa.array(values, kind)
+    return EMITTED_ACTIVITY.batch(n, columns | {"kind": [kind] * n})

@@ -4,6 +4,7 @@ Say what a table is: a name, a grain, and columns with their types, units and me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +77,16 @@ class Table:
 
         return pa.schema([(c.name, getattr(pa, _TYPES[c.type][1])()) for c in self.columns])
 
+    def batch(self, rows: int, columns: Mapping[str, Any]) -> Any:
+        """Return columns (lists or Arrow arrays) as an Arrow batch; absent ones are null."""
+        import pyarrow as pa
+
+        arrays = [
+            as_array(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type)
+            for f in self.arrow
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
     def markdown(self) -> str:
         """Return the section of docs/reference/pipeline.md that describes this table."""
         rows = [f"| `{c.name}` | {c.type} | {c.doc} |" for c in self.columns]
@@ -93,3 +104,14 @@ class Table:
 def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str]) -> Table:
     """Return a table; a column may be given as (name, type, meaning)."""
     return Table(name, grain, tuple(c if isinstance(c, Column) else Column(*c) for c in columns))
+
+
+def as_array(values: Any, kind: Any) -> Any:
+    """Return a list, or an Arrow array of whatever type, as an Arrow array of a type."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values if values.type == kind else values.cast(kind)
+    return pa.array(values, kind)

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.logs.api_names import API_NAMES
+from headgate.pipeline.logs.api_names import API_NAMES, is_brokers_own
 from headgate.pipeline.logs.line_parser import (
     _BROKERS_OWN,
     BadLine,
     LineParser,
     LogRow,
-    is_brokers_own,
 )
 from headgate.pipeline.logs.time_stamps import sniff_nanos
 

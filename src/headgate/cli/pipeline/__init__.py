@@ -1,1 +1,17 @@
-"""TODO: the map of this room."""
+"""
+The pipeline's commands: flags in, tables and closing tables out.
+
+- ``print``: closing tables, and figures as people read them.
+- ``places``: whether tables can be written, before anything starts.
+- ``options``: the flags that all commands share, and the run they open.
+- ``command``: errors as a line and an exit status.
+- ``reading``: what commands share once Spark is up.
+- ``stream``: runs on the inputs that are there, or on growing ones.
+- ``usage``: `headgate usage`.
+- ``replay``: `headgate replay`.
+- ``what_if``: `headgate what-if`.
+- ``recommend``: `headgate recommend`.
+- ``answers``: `headgate chargeback`, `storms` and `effective`.
+- ``splits``: `headgate splits`.
+- ``report``: `headgate report`.
+"""

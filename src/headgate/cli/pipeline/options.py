@@ -100,8 +100,14 @@ def parser(
         action="store_true",
         help="write empty tables where there is no request at all; else that is an error",
     )
+    _add_quotas(made, source, required=quotas_required)
+    _add_output(made)
+    return made
+
+
+def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -> None:
     limits = made.add_argument_group("quotas")
-    limits = limits.add_mutually_exclusive_group(required=quotas_required)
+    limits = limits.add_mutually_exclusive_group(required=required)
     limits.add_argument(
         "--quotas",
         metavar="FILE",
@@ -115,6 +121,9 @@ def parser(
         metavar="FILE",
         help="properties for the connection to --store, as Kafka's tools",
     )
+
+
+def _add_output(made: argparse.ArgumentParser) -> None:
     output = made.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
     output.add_argument(
@@ -129,7 +138,6 @@ def parser(
         metavar="NAME=VALUE",
         help="a Spark setting; may be repeated",
     )
-    return made
 
 
 def positive(text: str) -> int:

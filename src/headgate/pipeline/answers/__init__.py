@@ -1,1 +1,11 @@
-"""TODO: the map of this room."""
+"""
+Answers to operators' questions: each is a function of Spark frames.
+
+- ``usage``: who used what, by second, hour and day.
+- ``effective``: which quota applied to whom; quotas that nobody matched.
+- ``what_if``: the same requests under other quotas.
+- ``bounds``: what a plan's throttling is at least and at most, where limits overlap.
+- ``advice``, ``proposals``, ``recommend``: how a figure is made, what to propose, and the table.
+- ``chargeback``: what each principal used in a period, and its price.
+- ``storms``: runs of seconds in which something came too fast.
+"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.pipeline import schema
 
@@ -67,136 +67,143 @@ def storms(
     Args:
         thresholds: what counts as one.
     """
+    limit = thresholds or Thresholds()
+
+    def transform(activity: DataFrame, connections: DataFrame) -> DataFrame:
+        every = _seconds_of(activity, connections, limit)
+        frame: DataFrame = schema.STORMS.select(_held(_runs(_high(every, limit), limit), limit))
+        return frame
+
+    return transform
+
+
+_NAMES: Final = ("client_ip", "listener", "principal", "client_id")
+_SOURCE: Final = ("kind", "broker_id", *_NAMES)
+"""Who makes something: seconds are looked at, and storms found, of each by itself."""
+
+
+def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) -> DataFrame:
+    """Return what every source made in every second, whatever its kind."""
     from pyspark.sql import functions as F
 
-    limit = thresholds or Thresholds()
-    names = ("client_ip", "listener", "principal", "client_id")
-
-    def seconds(frame: DataFrame, kind: str, keys: tuple[str, ...], per_s: float) -> DataFrame:
-        absent = {n: F.lit(None).cast("string") for n in names if n not in keys}
+    def of_kind(frame: DataFrame, kind: str, keys: tuple[str, ...], per_s: float) -> DataFrame:
+        absent = {n: F.lit(None).cast("string") for n in _NAMES if n not in keys}
         if "ns" not in frame.columns:
             absent["ns"] = F.lit(0).cast("long")
         return frame.withColumns({"kind": F.lit(kind), "threshold": F.lit(per_s), **absent}).select(
-            "kind", "broker_id", *names, "second_ms", "count", "ns", "threshold"
+            *_SOURCE, "second_ms", "count", "ns", "threshold"
         )
 
-    def by_second(activity: DataFrame, column: str, *keys: str) -> DataFrame:
-        return (
-            activity.where(F.col("is_charged"))
-            .groupBy("broker_id", *keys, "second_ms")
-            .agg(F.sum(column).alias("count"), F.sum("handler_ns").alias("ns"))
-            .where(F.col("count") > 0)
-        )
+    charged = activity.where(F.col("is_charged"))
+    # A journal says which ids brokers gave out (no quota type), and which new ones were charged
+    # with a Produce: mostly the same, so the larger counts.
+    of_quota = F.col("quota_type") == "producer_ids_rate"
+    given_ids = F.sum(F.when(F.col("quota_type").isNull(), F.col("producer_ids")))
+    charged_ids = F.sum(F.when(of_quota, F.col("amount"))).cast("long")
+    ids = (
+        charged.groupBy("broker_id", "principal", "second_ms")
+        .agg(F.greatest(given_ids, charged_ids).alias("count"))
+        .where(F.col("count") > 0)
+    )
+    client = ("principal", "client_id")
+    requests = (
+        charged.groupBy("broker_id", *client, "second_ms")
+        .agg(F.sum("requests").alias("count"), F.sum("handler_ns").alias("ns"))
+        .where(F.col("count") > 0)
+    )
+    address = ("client_ip", "listener")
+    return (
+        of_kind(connections, "connection", address, limit.connections_per_s)
+        .unionByName(of_kind(ids, "producer_id", ("principal",), limit.producer_ids_per_s))
+        .unionByName(of_kind(requests, "request", client, limit.requests_per_s))
+    )
 
-    def ids_by_second(activity: DataFrame) -> DataFrame:
-        # A journal says which ids brokers gave out (no quota type), and which new ones were charged
-        # with a Produce: mostly the same, so the larger counts.
-        of_quota = F.col("quota_type") == "producer_ids_rate"
-        given = F.sum(F.when(F.col("quota_type").isNull(), F.col("producer_ids")))
-        charged = F.sum(F.when(of_quota, F.col("amount"))).cast("long")
-        return (
-            activity.where(F.col("is_charged"))
-            .groupBy("broker_id", "principal", "second_ms")
-            .agg(F.greatest(given, charged).alias("count"))
-            .where(F.col("count") > 0)
-        )
 
-    def transform(activity: DataFrame, connections: DataFrame) -> DataFrame:
-        from pyspark.sql import Window
+def _high(every: DataFrame, limit: Thresholds) -> DataFrame:
+    """Return the seconds that belong to storms, with what is usual for their source."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
 
-        ids = ids_by_second(activity)
-        requests = by_second(activity, "requests", "principal", "client_id")
-        ips = ("client_ip", "listener")
-        every = (
-            seconds(connections, "connection", ips, limit.connections_per_s)
-            .unionByName(seconds(ids, "producer_id", ("principal",), limit.producer_ids_per_s))
-            .unionByName(
-                seconds(requests, "request", ("principal", "client_id"), limit.requests_per_s)
-            )
-        )
-        source = ("kind", "broker_id", *names)
-        of_source = Window.partitionBy(*source)
-        count = F.col("count")
-        quiet = F.percentile(F.when(count <= F.col("threshold"), count), F.lit(0.5))
-        always = F.percentile(count, F.lit(0.5))
-        # Connections and producer ids are rare by nature: the median of quiet seconds is usual.
-        # A busy client sends many requests all day: the median of all its seconds is.
-        usual = F.when(
-            F.col("kind") == "request",
-            F.when(F.count(F.lit(1)).over(of_source) >= 3, always.over(of_source)),
-        ).otherwise(quiet.over(of_source))
-        high = (
-            every.withColumn("usual", F.coalesce(usual, F.lit(0.0)))
-            .where(F.col("count") > F.col("threshold"))
-            .where(F.col("count") > F.col("usual") * limit.factor)
-        )
-        in_time = of_source.orderBy("second_ms")
-        gap = F.col("second_ms") - F.lag("second_ms").over(in_time)
-        new = F.when(gap.isNull() | (gap > (limit.gap_s + 1) * 1000), 1).otherwise(0)
-        numbered = high.withColumn("new", new).withColumn("number", F.sum("new").over(in_time))
-        found = numbered.groupBy(*source, "number").agg(
-            F.min("second_ms").alias("start_ms"),
-            (F.max("second_ms") + 1000).alias("end_ms"),
-            F.sum("count").alias("count"),
-            F.sum("ns").alias("ns"),
-            F.max("count").cast("double").alias("peak_per_s"),
-            F.first("usual").alias("usual_per_s"),
-            F.first("threshold").alias("threshold"),
-        )
-        duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
-        # What would have held it: the pace that isn't yet a storm.
-        pace = F.ceil(F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold")))
-        # That many requests, at what one takes of a thread; 1e7 ns are 1 % of its second.
-        percent = F.ceil(pace * F.col("ns") / F.col("count") / 1e5) / 100.0
-        of_time = F.when(F.col("ns") > 0, percent)
-        quoted = (
-            found.withColumn("mean_per_s", F.col("count") / duration)
-            .withColumn("quota_type", _by_kind("connection_creation_rate", "producer_ids_rate"))
-            .withColumn("pace", pace)
-            .withColumn("quota", F.when(F.col("kind") == "request", of_time).otherwise(pace))
-            .withColumn("entity", _entity())
-            .withColumn("reason", _reason(limit.factor))
-        )
-        frame: DataFrame = schema.STORMS.select(quoted)
-        return frame
+    of_source = Window.partitionBy(*_SOURCE)
+    count = F.col("count")
+    quiet = F.percentile(F.when(count <= F.col("threshold"), count), F.lit(0.5))
+    always = F.percentile(count, F.lit(0.5))
+    # Connections and producer ids are rare by nature: the median of quiet seconds is usual.
+    # A busy client sends many requests all day: the median of all its seconds is.
+    usual = F.when(
+        F.col("kind") == "request",
+        F.when(F.count(F.lit(1)).over(of_source) >= 3, always.over(of_source)),
+    ).otherwise(quiet.over(of_source))
+    return (
+        every.withColumn("usual", F.coalesce(usual, F.lit(0.0)))
+        .where(F.col("count") > F.col("threshold"))
+        .where(F.col("count") > F.col("usual") * limit.factor)
+    )
 
-    def _by_kind(connection: str, producer: str) -> Column:
+
+def _runs(high: DataFrame, limit: Thresholds) -> DataFrame:
+    """Join a source's seconds that are close to each other: a row per storm."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    in_time = Window.partitionBy(*_SOURCE).orderBy("second_ms")
+    gap = F.col("second_ms") - F.lag("second_ms").over(in_time)
+    new = F.when(gap.isNull() | (gap > (limit.gap_s + 1) * 1000), 1).otherwise(0)
+    numbered = high.withColumn("new", new).withColumn("number", F.sum("new").over(in_time))
+    return numbered.groupBy(*_SOURCE, "number").agg(
+        F.min("second_ms").alias("start_ms"),
+        (F.max("second_ms") + 1000).alias("end_ms"),
+        F.sum("count").alias("count"),
+        F.sum("ns").alias("ns"),
+        F.max("count").cast("double").alias("peak_per_s"),
+        F.first("usual").alias("usual_per_s"),
+        F.first("threshold").alias("threshold"),
+    )
+
+
+def _held(found: DataFrame, limit: Thresholds) -> DataFrame:
+    """Add the quota that would have held each storm, and why."""
+    from pyspark.sql import functions as F
+
+    duration = (F.col("end_ms") - F.col("start_ms")) / 1000.0
+    # What would have held it: the pace that isn't yet a storm.
+    pace = F.ceil(F.greatest(F.col("usual_per_s") * limit.factor, F.col("threshold")))
+    # That many requests, at what one takes of a thread; 1e7 ns are 1 % of its second.
+    percent = F.ceil(pace * F.col("ns") / F.col("count") / 1e5) / 100.0
+    of_time = F.when(F.col("ns") > 0, percent)
+
+    def by_kind(connection: object, producer_id: object, request: object) -> Column:
         return (
             F.when(F.col("kind") == "connection", connection)
-            .when(F.col("kind") == "producer_id", producer)
-            .otherwise("request_percentage")
+            .when(F.col("kind") == "producer_id", producer_id)
+            .otherwise(request)
         )
 
-    def _entity() -> Column:
-        return (
-            F.when(F.col("kind") == "connection", F.format_string("{ip=%s}", "client_ip"))
-            .when(F.col("kind") == "producer_id", F.format_string("{user=%s}", "principal"))
-            .otherwise(F.format_string("{user=%s, client-id=%s}", "principal", "client_id"))
+    larger = f"usually %.0f/s; the larger of {limit.factor:g} times that and the threshold"
+    seen = ("count", duration, "peak_per_s", "usual_per_s")
+    plain = F.format_string(f"%d in %.0f s, up to %.0f/s, {larger} of %.0f/s", *seen, "threshold")
+    each_ms = F.col("ns") / F.col("count") / 1e6
+    of_requests = F.format_string(
+        f"%d requests in %.0f s, up to %.0f/s, {larger} is %d/s, at %.3f ms of a thread each",
+        *seen,
+        "pace",
+        each_ms,
+    )
+    return (
+        found.withColumn("mean_per_s", F.col("count") / duration)
+        .withColumn(
+            "quota_type",
+            by_kind("connection_creation_rate", "producer_ids_rate", "request_percentage"),
         )
-
-    def _reason(factor: float) -> Column:
-        return F.when(
-            F.col("kind") == "request",
-            F.format_string(
-                "%d requests in %.0f s, up to %.0f/s, usually %.0f/s; the larger of "
-                f"{factor:g} times that and the threshold is %d/s, at %.3f ms of a thread each",
-                "count",
-                (F.col("end_ms") - F.col("start_ms")) / 1000.0,
-                "peak_per_s",
-                "usual_per_s",
-                "pace",
-                F.col("ns") / F.col("count") / 1e6,
+        .withColumn("pace", pace)
+        .withColumn("quota", by_kind(pace, pace, of_time))
+        .withColumn(
+            "entity",
+            by_kind(
+                F.format_string("{ip=%s}", "client_ip"),
+                F.format_string("{user=%s}", "principal"),
+                F.format_string("{user=%s, client-id=%s}", "principal", "client_id"),
             ),
-        ).otherwise(
-            F.format_string(
-                "%d in %.0f s, up to %.0f/s, usually %.0f/s; the larger of "
-                f"{factor:g} times that and the threshold of %.0f/s",
-                "count",
-                (F.col("end_ms") - F.col("start_ms")) / 1000.0,
-                "peak_per_s",
-                "usual_per_s",
-                "threshold",
-            )
         )
-
-    return transform
+        .withColumn("reason", by_kind(plain, plain, of_requests))
+    )

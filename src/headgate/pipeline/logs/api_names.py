@@ -1,5 +1,5 @@
 """
-Name APIs as a request log does (Kafka's ApiKeys), for journals, which hold their numbers.
+Name APIs as a request log does (Kafka's ApiKeys), and say which of them only brokers use.
 """
 
 from __future__ import annotations
@@ -39,3 +39,39 @@ def api_name(key: int | None) -> str | None:
     if key is None:
         return None
     return API_NAMES[key] if 0 <= key < len(API_NAMES) else f"API_{key}"
+
+
+# Requests between brokers and controllers: exempt from client quotas (KafkaApis, ControllerApis:
+# CLUSTER_ACTION). ADD_PARTITIONS_TO_TXN from version 4 on is the brokers' own too (KIP-890).
+_BROKERS_OWN: Final = frozenset(
+    {
+        "LEADER_AND_ISR",
+        "STOP_REPLICA",
+        "UPDATE_METADATA",
+        "CONTROLLED_SHUTDOWN",
+        "WRITE_TXN_MARKERS",
+        "VOTE",
+        "BEGIN_QUORUM_EPOCH",
+        "END_QUORUM_EPOCH",
+        "ALTER_PARTITION",
+        "ALTER_ISR",  # its name before Kafka 3.2
+        "ENVELOPE",
+        "FETCH_SNAPSHOT",
+        "BROKER_REGISTRATION",
+        "BROKER_HEARTBEAT",
+        "ALLOCATE_PRODUCER_IDS",
+        "CONTROLLER_REGISTRATION",
+        "ASSIGN_REPLICAS_TO_DIRS",
+        "UPDATE_RAFT_VOTER",
+        "INITIALIZE_SHARE_GROUP_STATE",
+        "READ_SHARE_GROUP_STATE",
+        "WRITE_SHARE_GROUP_STATE",
+        "DELETE_SHARE_GROUP_STATE",
+        "READ_SHARE_GROUP_STATE_SUMMARY",
+    }
+)
+
+
+def is_brokers_own(api_name: str, version: int) -> bool:
+    """Say whether only brokers and controllers send it, so that no client quota counts it."""
+    return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)

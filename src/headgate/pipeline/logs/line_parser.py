@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, tzinfo
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headgate.pipeline.logs import charged_bytes
+from headgate.pipeline.logs.api_names import is_brokers_own
 from headgate.pipeline.logs.json_layouts import MARK, START, BadLine, other_line, unwrap, why
 from headgate.pipeline.logs.line_json import (
     DECODERS,
@@ -31,6 +32,7 @@ from headgate.pipeline.logs.line_json import (
     FetchPartition,
     MutationLine,
     NewTopic,
+    ProduceLine,
     ShareLine,
 )
 from headgate.pipeline.logs.time_stamps import StampError, StampReader
@@ -43,7 +45,6 @@ __all__ = [
     "BadLine",
     "LineParser",
     "LogRow",
-    "is_brokers_own",
 ]
 
 
@@ -71,42 +72,6 @@ PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
 MUTATION: Final = "controller_mutation_rate"
 REQUEST: Final = "request_percentage"
-
-# Requests between brokers and controllers: exempt from client quotas (KafkaApis, ControllerApis:
-# CLUSTER_ACTION). ADD_PARTITIONS_TO_TXN from version 4 on is the brokers' own too (KIP-890).
-_BROKERS_OWN: Final = frozenset(
-    {
-        "LEADER_AND_ISR",
-        "STOP_REPLICA",
-        "UPDATE_METADATA",
-        "CONTROLLED_SHUTDOWN",
-        "WRITE_TXN_MARKERS",
-        "VOTE",
-        "BEGIN_QUORUM_EPOCH",
-        "END_QUORUM_EPOCH",
-        "ALTER_PARTITION",
-        "ALTER_ISR",  # its name before Kafka 3.2
-        "ENVELOPE",
-        "FETCH_SNAPSHOT",
-        "BROKER_REGISTRATION",
-        "BROKER_HEARTBEAT",
-        "ALLOCATE_PRODUCER_IDS",
-        "CONTROLLER_REGISTRATION",
-        "ASSIGN_REPLICAS_TO_DIRS",
-        "UPDATE_RAFT_VOTER",
-        "INITIALIZE_SHARE_GROUP_STATE",
-        "READ_SHARE_GROUP_STATE",
-        "WRITE_SHARE_GROUP_STATE",
-        "DELETE_SHARE_GROUP_STATE",
-        "READ_SHARE_GROUP_STATE_SUMMARY",
-    }
-)
-
-
-def is_brokers_own(api_name: str, version: int) -> bool:
-    """Say whether only brokers and controllers send it, so that no client quota counts it."""
-    return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
-
 
 # RequestConvertToJson writes the keys in this order (requestHeader's first is the API key).
 _END_MS: Final = 253_402_300_800_000.0  # the year 10000
@@ -164,50 +129,18 @@ class LineParser:
             raise BadLine(other_line(line) or str(exc)) from exc
 
     def _row(self, body: bytes, log_ms: float) -> LogRow:
-        key = body.find(_KEY, 0, 160) + _KEY_LEN
-        decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
-        end = body.rfind(b"}") + 1
-        try:
-            try:
-                line = decoder.decode(body[:end])
-            except msgspec.DecodeError as exc:
-                if isinstance(exc, msgspec.ValidationError):
-                    raise
-                whole = _before_more(body[:end])
-                end = len(whole)
-                line = decoder.decode(whole)
-            if decoder is PLAIN:  # a layout with spaces, or keys in another order
-                decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
-                if decoder is not PLAIN:
-                    line = decoder.decode(body[:end])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-            raise BadLine(why(body, exc)) from exc
+        line, decoder = _decoded(body)
         header = line.requestHeader
         api = header.requestApiKeyName
         version = header.requestApiVersion
         client = header.clientId or ""
-        principal = self._names.get(line.principal)
-        if principal is None:
-            principal = line.principal.partition(":")[2] if ":" in line.principal else ""
-            if not principal and line.principal != "User:":
-                raise BadLine(f"principal {line.principal!r} isn't Type:name")
-            self._names[line.principal] = principal
+        principal = self._name_of(line.principal)
         throttle = line.throttleTimeMs
-        forwarded = line.isForwarded
-        charged, exact, bytes_ = not forwarded, True, 0
+        charged, exact, bytes_ = not line.isForwarded, True, 0
         if decoder is PRODUCE_LINE:
-            request = line.request
-            topics = []
-            names, told = f"{client}{request.transactionalId}", True
-            for topic in request.topicData:
-                records = [p.recordsSizeInBytes for p in topic.partitionData]
-                topics.append((topic.name, records))
-                names += topic.name or ""
-                if None in records:
-                    told = told and all(p.is_sized for p in topic.partitionData)
-            bytes_ = charged_bytes.produce_bytes(version, client, request.transactionalId, topics)
-            exact = version <= charged_bytes.NEWEST_PRODUCE and told and not _lacks(names)
-            quota_type, amount = PRODUCE, float(bytes_)
+            quota_type = PRODUCE
+            bytes_, exact = _produce(line, version, client)
+            amount = float(bytes_)
             if _is_refused(line.response):
                 quota_type, amount = REQUEST, line.localTimeMs / 10.0
                 bytes_, exact = 0, True
@@ -239,7 +172,7 @@ class LineParser:
             client,
             api,
             version,
-            forwarded,
+            line.isForwarded,
             bytes_,
             exact,
             line.localTimeMs,
@@ -248,6 +181,16 @@ class LineParser:
             amount,
             charged,
         )
+
+    def _name_of(self, principal: str) -> str:
+        """Return the name of a principal, which is printed as Type:name."""
+        name = self._names.get(principal)
+        if name is None:
+            name = principal.partition(":")[2]
+            if not name and principal != "User:":
+                raise BadLine(f"principal {principal!r} isn't Type:name")
+            self._names[principal] = name
+        return name
 
     def _parse_unusual(self, line: bytes) -> LogRow | None:
         """Return the row of a line whose JSON is wrapped, spaced, or not there at all."""
@@ -276,6 +219,34 @@ class LineParser:
         return self._row(json.dumps(value, separators=(",", ":")).encode(), log_ms)
 
 
+def _decoded(body: bytes) -> tuple[Any, Any]:
+    """
+    Return a line's JSON, as much of it as its API needs, and the decoder that read it.
+
+    Raises:
+        BadLine: it isn't the JSON of a request.
+    """
+    key = body.find(_KEY, 0, 160) + _KEY_LEN
+    decoder = DECODERS.get(body[key : body.find(b",", key) + 1], PLAIN)
+    end = body.rfind(b"}") + 1
+    try:
+        try:
+            line = decoder.decode(body[:end])
+        except msgspec.DecodeError as exc:
+            if isinstance(exc, msgspec.ValidationError):
+                raise
+            whole = _before_more(body[:end])
+            end = len(whole)
+            line = decoder.decode(whole)
+        if decoder is PLAIN:  # a layout with spaces, or keys in another order
+            decoder = DECODERS.get(b"%d," % line.requestHeader.requestApiKey, PLAIN)
+            if decoder is not PLAIN:
+                line = decoder.decode(body[:end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise BadLine(why(body, exc)) from exc
+    return line, decoder
+
+
 def _before_more(body: bytes) -> bytes:
     """Return the JSON without what follows it that isn't a request: a layout's ``%X`` prints {}."""
     try:
@@ -284,6 +255,21 @@ def _before_more(body: bytes) -> bytes:
     except ValueError:  # something else is wrong
         return body
     return body if '"requestHeader"' in text[end:] else text[:end].encode()
+
+
+def _produce(line: ProduceLine, version: int, client: str) -> tuple[int, bool]:
+    """Return (bytes charged, exact) of a produce request."""
+    request = line.request
+    topics = []
+    names, told = f"{client}{request.transactionalId}", True
+    for topic in request.topicData:
+        records = [p.recordsSizeInBytes for p in topic.partitionData]
+        topics.append((topic.name, records))
+        names += topic.name or ""
+        if None in records:
+            told = told and all(p.is_sized for p in topic.partitionData)
+    bytes_ = charged_bytes.produce_bytes(version, client, request.transactionalId, topics)
+    return bytes_, version <= charged_bytes.NEWEST_PRODUCE and told and not _lacks(names)
 
 
 def _fetch(line: FetchLine, version: int) -> tuple[int, bool, bool]:

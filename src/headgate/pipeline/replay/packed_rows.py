@@ -115,11 +115,7 @@ def packed_rows_of(
     if options.rows:
         rows = pa.concat_tables([p.rows for p in gathered]).take(pa.array(order))
         out["rows"] = [serialize(rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
-    arrays = [
-        _as_array(out[f.name], f.type) if f.name in out else pa.nulls(count, f.type)
-        for f in PACKED.arrow
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
+    return PACKED.batch(count, out)
 
 
 def _whole(gathered: list[Gathered], name: str) -> Any:
@@ -218,12 +214,6 @@ def _heads(
     batch = pa.RecordBatch.from_arrays(arrays, schema=heads_schema())
     parts = [batch.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
     return {"heads": [part.serialize().to_pybytes() for part in parts], "terms": written}
-
-
-def _as_array(values: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
 def serialize(table: Any) -> bytes:

@@ -189,19 +189,11 @@ class Packer:
 
 def _side(table: Any) -> Iterator[Any]:
     """Hand bad lines and counts on."""
-    import pyarrow as pa
-
-    arrays = [
-        table[f.name].combine_chunks() if f.name in _SIDE else pa.nulls(len(table), f.type)
-        for f in PACKED.arrow
-    ]
-    yield from pa.Table.from_arrays(arrays, schema=PACKED.arrow).to_batches()
+    yield PACKED.batch(len(table), {name: table[name] for name in _SIDE})
 
 
 def _plain(table: Any) -> Iterator[Any]:
     """Hand over rows that can't be replayed."""
-    import pyarrow as pa
-
     for at in range(0, table.num_rows, MAX_PLAIN):
         part = table.slice(at, MAX_PLAIN)
         row = {
@@ -212,5 +204,4 @@ def _plain(table: Any) -> Iterator[Any]:
             "tie": file_hash(part["file"][0].as_py() or ""),
             "rows": serialize(completed(part).select([*schema.REQUESTS.names, *OWN])),
         }
-        arrays = [pa.array([row.get(f.name)], f.type) for f in PACKED.arrow]
-        yield pa.RecordBatch.from_arrays(arrays, schema=PACKED.arrow)
+        yield PACKED.batch(1, {name: [value] for name, value in row.items()})

@@ -141,7 +141,7 @@ class SumSink:
             "quota_client_id": pa.array([client for _, client in tags], pa.string()),
             "principal": pa.array([w[1][0] for w in self._groups], pa.string()).take(who),
             "client_id": pa.array([w[1][1] for w in self._groups], pa.string()).take(who),
-            "plan": pa.array(plan, pa.int32()),
+            "plan": pa.array(plan),
             "quota_type": pa.repeat(pa.scalar(sensors.kind.quota_type, pa.string()), len(group)),
             "broker_id": pa.repeat(pa.scalar(sensors.kind.broker_id, pa.int32()), len(group)),
             "quota": pa.array(limits[at]),
@@ -156,8 +156,7 @@ class SumSink:
             "withheld": pa.array(self._withheld[group, 0]),
             "withheld_ms": pa.array(self._withheld[group, 1]),
         }
-        arrays = [columns[f.name] for f in SUMS.arrow]
-        return pa.RecordBatch.from_arrays(arrays, schema=SUMS.arrow)
+        return SUMS.batch(len(group), columns)
 
     def _tags(self, group: Any, layer: Any) -> list[tuple[str, str]]:
         """Return the tags of some groups' sensors, each in a layer."""

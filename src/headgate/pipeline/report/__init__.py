@@ -1,9 +1,15 @@
 """
-One HTML file that people enjoy: a pipeline run's Parquet tables, drawn, without Spark.
+One HTML file that people enjoy: a pipeline run's tables, drawn, without Spark.
 
-`tables.py` reads, `model.py` computes, `charts.py` says what is drawn, `render.py` writes the page
-from `templates/`. The page is self-contained (one copy of plotly inside), draws a chart only when
-it comes into view, and gives each chart as a table too.
+The page is self-contained (one copy of plotly inside), draws a chart only when it comes into view,
+and gives each chart as a table too.
+
+- ``delta``: the files of a Delta table.
+- ``tables``: a run's tables, as much of them as the page needs.
+- ``sections``, ``model``: what the page shows: the smaller tables summed up, and all its figures.
+- ``words``: numbers in words.
+- ``charts``: what is drawn.
+- ``render``: the page, from ``templates/``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,15 @@
-"""TODO: the map of this room."""
+"""
+Find what is to be read, and read it: logs, journals, tables written before, topics.
+
+- ``files``: the files behind ``--requests``.
+- ``compressed``: text of compressed files; damage told from failure to read.
+- ``heads``: a file's beginning: its compression and its first request.
+- ``copies``: files that begin alike.
+- ``journal_files``: a usage journal's files: batches of events, starts, damage.
+- ``pieces``: files divided into pieces, each for one worker.
+- ``chunks``: the lines of a piece, in buffers of whole lines.
+- ``journal``: a journal's events as requests, or as sums by second.
+- ``row_groups``: tables ``requests`` written before.
+- ``topic``: a topic's messages, as a stream of Spark's.
+- ``journal_tail``: journal directories as they grow, as a stream of Spark's.
+"""

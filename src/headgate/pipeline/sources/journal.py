@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from headgate.kernel.codes import OP_BOUND, OP_NO_CHECK, OP_RECORD, OP_STRICT, OP_UNRECORD
-from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS
+from headgate.pipeline.emitted import EMITTED_ACTIVITY, EMITTED_REQUESTS, activity_batch
 from headgate.pipeline.logs.api_names import api_name
 from headgate.pipeline.sources.journal_files import batches_of, damage_of, note_starts
 from headgate.pipeline.sources.pieces import FilePiece
@@ -61,14 +61,86 @@ def _requests(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any
     events = events.filter(pc.is_in(events["kind"].cast(pa.string()), pa.array(_CHARGES)))
     n = events.num_rows
     kind = events["kind"].cast(pa.string())
-    is_bound, told = pc.equal(kind, "bound"), pc.equal(kind, "told")
-    quota_type = events["quota_type"].cast(pa.string())
     amount = pc.fill_null(events["amount"], 0.0)
-    unrecord = pc.equal(kind, "unrecord")
+    is_bound, strict = pc.equal(kind, "bound"), pc.equal(kind, "strict")
     # What was taken back is given as a positive amount, or as a negative one.
-    signed = pc.if_else(unrecord, pc.negate(pc.abs(amount)), amount)
+    signed = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), amount)
+    # A refused mutation was asked for, not charged.
+    refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
+    signed = pc.if_else(pc.or_(refused, is_bound), 0.0, signed)
+    # A charge without a decision (network thread time) belongs to a request counted before.
+    silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
+    in_bytes = pc.and_(
+        pc.is_in(events["quota_type"].cast(pa.string()), pa.array(_BYTES)), pc.invert(is_bound)
+    )
+    is_request = _is_request(events, kind, in_bytes, silent)
+    # Without a quota of the type nothing was charged: there's no sensor to replay.
+    charged = pc.not_equal(kind, "norecord")
+    asked = pc.if_else(is_bound, events["value"], amount)
+    generations = [
+        starts.get(-1 if b is None else b, (0, 0)) for b in events["broker_id"].to_pylist()
+    ]
+    workers = [
+        f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
+    ]
+    columns = {name: events[name] for name in _AS_THEY_ARE}
+    columns |= {
+        "record_ms": events["t_ms"],
+        "api_name": [api_name(k) for k in events["api_key"].to_pylist()],
+        "is_forwarded": pa.repeat(False, n),
+        "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0),
+        "bytes_exact": pa.repeat(True, n),
+        "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
+        "throttle_time_ms": pc.fill_null(
+            pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
+        ),
+        "amount": signed,
+        "is_charged": pa.repeat(True, n),
+        "is_request": is_request,
+        "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
+        "source": pa.repeat("journal", n),
+        "event": kind,
+        "worker_id": workers,
+        "file": pa.repeat(file, n),
+        "kind": pc.if_else(is_bound, "bound", "request"),
+        "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), None),
+        "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), None),
+        "own_quota": pc.if_else(
+            is_bound, events["value"], pc.if_else(charged, events["bound"], None)
+        ),
+        "op": _op(kind, silent),
+        "start_ms": [t for _, t in generations],
+        "asked": pc.if_else(pc.or_(strict, is_bound), asked, None),
+    }
+    return pa.Table.from_batches([EMITTED_REQUESTS.batch(n, columns)])
+
+
+# Columns of a journal that its requests have, too.
+_AS_THEY_ARE: Final = (
+    "broker_id",
+    "listener",
+    "connection",
+    "principal",
+    "client_id",
+    "api_version",
+    "producer_ids",
+    "quota_type",
+    "client_ip",
+    "seq",
+    "num_samples",
+    "window_ms",
+    "rule",
+    "max_throttle_ms",
+)
+
+
+def _is_request(events: Any, kind: Any, in_bytes: Any, silent: Any) -> Any:
+    """Say which charges count as requests: of those of one request, its own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    quota_type = events["quota_type"].cast(pa.string())
     # Charges to limits of other units (bps, shares) and to producer ids are of the same request.
-    in_bytes = pc.and_(pc.is_in(quota_type, pa.array(_BYTES)), pc.invert(is_bound))
     own = pc.is_in(events["api_key"], pa.array(_OWN_CHARGE, pa.int16()))
     of_time = pc.and_(pc.equal(quota_type, "request_percentage"), pc.invert(own))
     # A request may create many topics; its first one's event has its size.
@@ -76,76 +148,20 @@ def _requests(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any
     has_rule = pc.is_valid(events["rule"])
     of_first = pc.and_(of_topics, pc.or_(pc.is_valid(events["bytes"]), pc.invert(has_rule)))
     first = pc.or_(in_bytes, pc.or_(of_time, of_first))
-    second = pc.or_(pc.invert(first), pc.or_(is_bound, told))
-    # A charge without a decision (network thread time) belongs to a request counted before.
-    silent = pc.and_(pc.equal(kind, "record"), pc.is_null(events["throttle_time_ms"]))
-    is_request = pc.invert(pc.or_(pc.or_(second, silent), pc.or_(unrecord, pc.less(amount, 0.0))))
-    is_request = pc.fill_null(is_request, False)
-    # Without a quota of the type nothing was charged: there's no sensor to replay.
-    charged = pc.not_equal(kind, "norecord")
-    op = pc.if_else(unrecord, OP_UNRECORD, pc.if_else(silent, OP_NO_CHECK, OP_RECORD))
-    strict = pc.equal(kind, "strict")
-    op = pc.if_else(strict, OP_STRICT, pc.if_else(is_bound, OP_BOUND, op))
-    asked = pc.if_else(is_bound, events["value"], amount)
-    # A refused mutation was asked for, not charged.
-    refused = pc.and_(strict, pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0))
-    signed = pc.if_else(pc.or_(refused, is_bound), 0.0, signed)
-    generations = [
-        starts.get(-1 if b is None else b, (0, 0)) for b in events["broker_id"].to_pylist()
-    ]
-    workers = [
-        f"{w}/{g}" for w, (g, _) in zip(events["worker_id"].to_pylist(), generations, strict=True)
-    ]
-    nothing = pa.nulls(n, pa.string())
-    columns = {
-        "record_ms": events["t_ms"],
-        "broker_id": events["broker_id"],
-        "listener": events["listener"],
-        "connection": events["connection"],
-        "principal": events["principal"],
-        "client_id": events["client_id"],
-        "api_name": pa.array([api_name(k) for k in events["api_key"].to_pylist()], pa.string()),
-        "api_version": events["api_version"].cast(pa.int32()),
-        "is_forwarded": pa.repeat(pa.scalar(False), n),
-        "bytes_charged": pc.if_else(in_bytes, pc.round(signed), 0.0).cast(pa.int64()),
-        "bytes_exact": pa.repeat(pa.scalar(True), n),
-        "handler_ms": pc.if_else(is_request, pc.fill_null(events["handler_ms"], 0.0), 0.0),
-        "throttle_time_ms": pc.fill_null(
-            pc.coalesce(events["told_throttle_time_ms"], events["throttle_time_ms"]), 0
-        ),
-        "producer_ids": events["producer_ids"],
-        "quota_type": quota_type,
-        "amount": signed,
-        "is_charged": pa.repeat(pa.scalar(True), n),
-        "is_request": is_request,
-        "client_ip": events["client_ip"],
-        "decided_throttle_time_ms": pc.fill_null(events["throttle_time_ms"], 0),
-        "source": pa.repeat(pa.scalar("journal"), n),
-        "event": kind,
-        "worker_id": pa.array(workers, pa.string()),
-        "seq": events["seq"],
-        "file": pa.repeat(pa.scalar(file), n),
-        "kind": pc.if_else(is_bound, "bound", "request"),
-        "own_user": pc.if_else(charged, pc.fill_null(events["quota_user"], ""), nothing),
-        "own_client_id": pc.if_else(charged, pc.fill_null(events["quota_client_id"], ""), nothing),
-        "own_quota": pc.if_else(
-            is_bound,
-            events["value"],
-            pc.if_else(charged, events["bound"], pa.nulls(n, pa.float64())),
-        ),
-        "op": op.cast(pa.int32()),
-        "num_samples": events["num_samples"],
-        "window_ms": events["window_ms"].cast(pa.int32()),
-        "rule": events["rule"].cast(pa.string()),
-        "max_throttle_ms": events["max_throttle_ms"],
-        "start_ms": pa.array([t for _, t in generations], pa.int64()),
-        "asked": pc.if_else(pc.or_(strict, is_bound), asked, pa.nulls(n, pa.float64())),
-    }
-    arrays = [
-        columns[f.name] if f.name in columns else pa.nulls(n, f.type)
-        for f in EMITTED_REQUESTS.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
+    no_charge = pc.is_in(kind, pa.array(["bound", "told", "unrecord"]))
+    taken_back = pc.less(pc.fill_null(events["amount"], 0.0), 0.0)
+    other = pc.or_(pc.or_(pc.invert(first), no_charge), pc.or_(silent, taken_back))
+    return pc.fill_null(pc.invert(other), False)
+
+
+def _op(kind: Any, silent: Any) -> Any:
+    """Return what was done to each charge's sensor, as the kernel's OP_."""
+    import pyarrow.compute as pc
+
+    op = pc.if_else(silent, OP_NO_CHECK, OP_RECORD)
+    for name, code in (("unrecord", OP_UNRECORD), ("strict", OP_STRICT), ("bound", OP_BOUND)):
+        op = pc.if_else(pc.equal(kind, name), code, op)
+    return op
 
 
 def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
@@ -329,13 +345,8 @@ def _sums(requests: Any) -> Any:
         )
     ]
     columns["quota_id"] = pa.array(ids, pa.string())
-    columns["bytes_estimated"] = pa.repeat(pa.scalar(0, pa.int64()), n)
-    columns["kind"] = pa.repeat(pa.scalar("activity"), n)
-    arrays = [
-        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(n, f.type)
-        for f in EMITTED_ACTIVITY.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+    columns["bytes_estimated"] = pa.repeat(0, n)
+    return pa.Table.from_batches([activity_batch("activity", n, columns)])
 
 
 def _given(events: Any) -> Any:
@@ -354,13 +365,8 @@ def _given(events: Any) -> Any:
     )
     columns = {n: counted[n] for n in (*names, "second_ms")}
     columns["producer_ids"] = counted["producer_ids_sum"]
-    columns["is_charged"] = pa.repeat(pa.scalar(True), counted.num_rows)
-    columns["kind"] = pa.repeat(pa.scalar("activity"), counted.num_rows)
-    arrays = [
-        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(counted.num_rows, f.type)
-        for f in EMITTED_ACTIVITY.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+    columns["is_charged"] = pa.repeat(True, counted.num_rows)
+    return pa.Table.from_batches([activity_batch("activity", counted.num_rows, columns)])
 
 
 def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:

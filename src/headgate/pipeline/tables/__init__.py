@@ -1,1 +1,7 @@
-"""TODO: the map of this room."""
+"""
+Write a run's tables, all of them or none.
+
+- ``folders``: the folder they go to, here or on any file system that Spark knows.
+- ``worker_files``: files that Python workers write themselves, past Spark's JVM.
+- ``publish``: tables swapped in all at once.
+"""

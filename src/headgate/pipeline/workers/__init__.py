@@ -1,1 +1,10 @@
-"""TODO: the map of this room."""
+"""
+What runs in Spark's Python workers.
+
+- ``daemon``: what forks them, with everything imported.
+- ``log_reader``: the lines of a piece of a log, scanned or parsed.
+- ``activity_blobs``: sums by second on their way through the shuffle, as few rows.
+- ``emit``: pieces to rows of requests, or to sums by second.
+- ``messages``: the same of a topic's messages.
+- ``resolve``: whose quota a row is under, and its limit.
+"""

@@ -102,15 +102,11 @@ def _blobs(table: Any, parts: int) -> Any:
     part = table["second_ms"].to_numpy() // 1000 % parts
     found = np.unique(part).tolist()
     columns = {
-        "kind": pa.array(["packed"] * len(found), pa.string()),
-        "part": pa.array(found, pa.int32()),
-        "packed": pa.array([_written(table.filter(pa.array(part == p))) for p in found]),
+        "kind": ["packed"] * len(found),
+        "part": found,
+        "packed": [_written(table.filter(pa.array(part == p))) for p in found],
     }
-    arrays = [
-        columns[f.name].cast(f.type) if f.name in columns else pa.nulls(len(found), f.type)
-        for f in EMITTED_ACTIVITY.arrow
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=EMITTED_ACTIVITY.arrow)
+    return EMITTED_ACTIVITY.batch(len(found), columns)
 
 
 def _written(table: Any) -> bytes:

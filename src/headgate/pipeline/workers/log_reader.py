@@ -19,7 +19,6 @@ from headgate.pipeline.emitted import (
     EMITTED_REQUESTS,
     Columns,
     activity_batch,
-    as_array,
     client_ip,
 )
 from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
@@ -28,6 +27,7 @@ from headgate.pipeline.logs.time_stamps import zone_of
 from headgate.pipeline.sources.chunks import read_chunks
 from headgate.pipeline.sources.compressed import Damaged
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import as_array
 
 if TYPE_CHECKING:
     from headgate.pipeline.logs.scan.scanner import LineScanner, ScannedSums
@@ -277,19 +277,9 @@ def _request_batch(piece: FilePiece, n: int, columns: dict[str, Any]) -> Any:
     """Return rows of one file as an Arrow batch of ``EMITTED_REQUESTS``."""
     import pyarrow as pa
 
-    constants = {
-        "broker_id": None if piece.broker_id < 0 else piece.broker_id,
-        "source": "log",
-        "is_request": True,
-        "file": piece.path,
-        "kind": "request",
-    }
-    arrays = []
-    for field in EMITTED_REQUESTS.arrow:
-        if field.name in columns:
-            arrays.append(as_array(columns[field.name], field.type))
-        elif constants.get(field.name) is not None:
-            arrays.append(pa.repeat(pa.scalar(constants[field.name], field.type), n))
-        else:
-            arrays.append(pa.nulls(n, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=EMITTED_REQUESTS.arrow)
+    constants = {"source": "log", "is_request": True, "file": piece.path, "kind": "request"}
+    if piece.broker_id >= 0:
+        constants["broker_id"] = piece.broker_id
+    return EMITTED_REQUESTS.batch(
+        n, columns | {name: pa.repeat(value, n) for name, value in constants.items()}
+    )

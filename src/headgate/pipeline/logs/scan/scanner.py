@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.pipeline.emitted import client_ip
-from headgate.pipeline.logs.line_parser import FETCH, MUTATION, PRODUCE, REQUEST, is_brokers_own
+from headgate.pipeline.logs.api_names import is_brokers_own
+from headgate.pipeline.logs.line_parser import FETCH, MUTATION, PRODUCE, REQUEST
 from headgate.pipeline.logs.scan import arguments as to
 from headgate.pipeline.logs.scan import columns as at
 from headgate.pipeline.logs.scan import machine
