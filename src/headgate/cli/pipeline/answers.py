@@ -12,7 +12,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
 from headgate.cli.pipeline.print import closing_table, number, share, utc
 from headgate.cli.pipeline.reading import print_bad_lines
-from headgate.cli.pipeline.stream import Sums, add_growing, run_sums
+from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 from headgate.quota.key import QuotaKey
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _chargeback(arguments: argparse.Namespace) -> None:
         _say_more(rows, 100, "chargeback")
         print_bad_lines(on)
 
-    run_sums(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+    run_answer(arguments, Sums("chargeback", write, tell, ("chargeback",)))
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
@@ -148,7 +148,7 @@ def _storms(arguments: argparse.Namespace) -> None:
         _say_more(rows, 50, "storms")
         print_bad_lines(on)
 
-    run_sums(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+    run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
 
 
 def main_effective(argv: Sequence[str]) -> int:
@@ -209,4 +209,4 @@ def _effective(arguments: argparse.Namespace) -> None:
             print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
         print_bad_lines(on)
 
-    run_sums(arguments, Sums("effective", write, tell, ("effective",)))
+    run_answer(arguments, Sums("effective", write, tell, ("effective",)))

@@ -12,7 +12,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.cli.pipeline.reading import pack, print_bad_lines
-from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import BYTES, MAX_REQUEST_BYTES, TYPES, Advice
 
@@ -111,7 +111,7 @@ def _recommend(arguments: argparse.Namespace) -> None:
         on.run.figure("recommendations", count, note="rows of table recommend")
         return activity
 
-    run_replays(arguments, Replays("recommend", write, _tell, ("recommend",), activity=True))
+    run_answer(arguments, Replays("recommend", write, _tell, ("recommend",), activity=True))
 
 
 def _tell(on: Opened) -> None:

@@ -12,7 +12,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once, print_bad_lines
-from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def main_replay(argv: Sequence[str]) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> None:
-    run_replays(arguments, Replays("replay", _write, _tell, ("replay",)))
+    run_answer(arguments, Replays("replay", _write, _tell, ("replay",)))
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:

@@ -11,16 +11,21 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
-from headgate.cli.pipeline.options import Opened, read_quotas, start
+from headgate.cli.pipeline.options import Opened, opened, read_quotas, start
 from headgate.cli.pipeline.places import unwritable
-from headgate.errors import ConfigError, HeadgateError
+from headgate.cli.pipeline.reading import (
+    activity_of,
+    read_activity,
+    refuse_nothing,
+    write_bad_lines,
+)
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Answer(Protocol):
-    """What a command makes of what was read, round by round."""
+    """What a command makes of its input."""
 
     @property
     def command(self) -> str:
@@ -45,9 +50,12 @@ class Answer(Protocol):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the parts it needs."""
+        """Names of the parts that it needs of a growing input."""
 
-    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+    def make(self, on: Opened) -> DataFrame:
+        """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
+
+    def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
 
 
@@ -75,7 +83,15 @@ class Sums:
         """Names of the parts it needs."""
         return ("activity", "connections") if self.connections else ("activity",)
 
-    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+    def make(self, on: Opened) -> DataFrame:
+        """Write the tables of a run's inputs."""
+        from headgate.pipeline import frames
+
+        emitted = read_activity(on, connections=self.connections).persist()
+        self.write(on, activity_of(emitted), frames.connections(emitted))
+        return emitted
+
+    def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
         self.write(on, parts.read("activity", upto), parts.read("connections", upto))
 
@@ -106,7 +122,15 @@ class Replays:
         """Names of the parts it needs."""
         return ("activity", "requests") if self.activity else ("requests",)
 
-    def make(self, on: Opened, parts: Parts, upto: int) -> None:
+    def make(self, on: Opened) -> DataFrame:
+        """Write the tables of a run's inputs."""
+        if not self.activity:
+            return self.write(on, None)
+        emitted = read_activity(on).persist()
+        self.write(on, activity_of(emitted))
+        return emitted
+
+    def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
         activity = parts.read("activity", upto).persist() if self.activity else None
         self.write(replace(on, pieces=parts.pieces(upto)), activity).unpersist()
@@ -138,119 +162,23 @@ def add_growing(made: argparse.ArgumentParser) -> None:
     group.add_argument("--files-per-round", type=int, default=64, metavar="N")
 
 
-def run_sums(arguments: argparse.Namespace, sums: Sums) -> None:
+def run_answer(arguments: argparse.Namespace, answer: Answer) -> None:
     """Run a command on the inputs that are there, or on a growing one, as its flags say."""
     if arguments.incremental or arguments.follow:
-        _follow(arguments, sums)
+        _follow(arguments, answer)
         return
     if not arguments.requests:
         raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
-    from headgate.cli.pipeline.options import opened
-    from headgate.cli.pipeline.reading import (
-        activity_of,
-        read_activity,
-        refuse_nothing,
-        write_bad_lines,
-    )
-    from headgate.pipeline import frames
-
-    with opened(arguments, sums.command) as on:
+    with opened(arguments, answer.command) as on:
         with on.run.replacing():
-            emitted = read_activity(on, connections=sums.connections).persist()
-            sums.write(on, activity_of(emitted), frames.connections(emitted))
-            write_bad_lines(on, emitted)
+            write_bad_lines(on, answer.make(on))
             refuse_nothing(on)
-        sums.tell(on)
-
-
-def run_replays(arguments: argparse.Namespace, replays: Replays) -> None:
-    """Run a command that replays, on the inputs that are there, or on a growing one."""
-    if arguments.incremental or arguments.follow:
-        _follow(arguments, replays)
-        return
-    if not arguments.requests:
-        raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
-    from headgate.cli.pipeline.options import opened
-    from headgate.cli.pipeline.reading import (
-        activity_of,
-        read_activity,
-        refuse_nothing,
-        write_bad_lines,
-    )
-
-    with opened(arguments, replays.command) as on:
-        with on.run.replacing():
-            if replays.activity:
-                emitted = read_activity(on).persist()
-                replays.write(on, activity_of(emitted))
-            else:
-                emitted = replays.write(on, None)
-            write_bad_lines(on, emitted)
-            refuse_nothing(on)
-        replays.tell(on)
-
-
-class _Tables:
-    """
-    Makes the tables of all parts so far, and swaps them in.
-
-    Args:
-        on: the run.
-        answer: the command.
-        parts: what the stream has written.
-    """
-
-    def __init__(self, on: Opened, answer: Answer, parts: Parts) -> None:
-        self._on = on
-        self._answer = answer
-        self._parts = parts
-        self._busy = threading.Lock()
-        self._made = False
-
-    def make(self, upto: int) -> None:
-        """Make them of the parts up to a batch; all of them, or (told to stop) none."""
-        run = self._on.run
-        with self._busy:
-            before, run.figures = run.figures, []
-            try:
-                self._make(upto)
-            except BaseException:
-                run.figures = before
-                raise
-            self._made = True
-
-    def tell(self, upto: int) -> None:
-        """Print the closing table, of what was made last or else of the parts up to a batch."""
-        with self._busy:  # a round that was told to stop may still be on its way out
-            made = self._made
-        if not made:
-            self.make(upto)
-        self._answer.tell(self._on)
-
-    def _make(self, upto: int) -> None:
-        from headgate.pipeline import schema
-        from headgate.pipeline.tables.publish import can_swap, swap_in
-
-        on, run, parts = self._on, self._on.run, self._parts
-        swaps = can_swap(run.out) and run.format == "parquet"
-        aside = f"{parts.root}/tables/{time.time_ns():020d}"
-        run.aside = aside if swaps else None
-        try:
-            self._answer.make(on, parts, upto)
-            run.write(parts.read("bad_lines", upto), schema.BAD_LINES)
-            bad = run.read(schema.BAD_LINES).count()
-        finally:
-            run.aside = None
-        if swaps:
-            swap_in(run.out, aside, (*self._answer.tables, schema.BAD_LINES.name))
-        zone = on.arguments.time_zone
-        run.figure("bad_lines", bad, unit="lines", note="kept in table bad_lines")
-        run.figure("time_zone", text=zone, note="assumed where a log prints none")
-        run.write_summary()
+        answer.tell(on)
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
-    from headgate.pipeline.growing.parts import Following, Parts
+    from headgate.pipeline.growing.follow import GrowingTables, follow
+    from headgate.pipeline.growing.parts import Parts
     from headgate.pipeline.logs.time_stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
@@ -277,36 +205,23 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     )
     run = start(answer.command, arguments, console, {})
     run.console = Console(quiet=True)  # a line per round is enough
-    root = run.path(f"_stream/{answer.command}")
-    parts = Parts(run.spark, root, answer.kept)
-    tables = _Tables(Opened(run, [], quotas, arguments), answer, parts)
+    parts = Parts(run.spark, run.path(f"_stream/{answer.command}"), answer.kept)
+    on = Opened(run, [], quotas, arguments)
 
-    def after(number: int) -> None:
-        if arguments.follow:
-            began = time.monotonic()
-            tables.make(number)
-            took = time.monotonic() - began
-            console.print(f"round {number}: tables are made, in {took:.1f} s", highlight=False)
+    def write(upto: int) -> None:
+        answer.make_of(on, parts, upto)
 
-    once = not arguments.follow
-    query = source.start(Following(run.spark, parts, after, once, arguments.every))
+    def say(words: str) -> None:
+        console.print(words, highlight=False)
+
+    tables = GrowingTables(run, parts, write, answer.tables, arguments.time_zone)
     stop = threading.Event()
     if arguments.follow and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    try:
-        while query.isActive and not stop.is_set():
-            query.awaitTermination(1)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        query.stop()
-    failure = query.exception()
-    if isinstance(failure, HeadgateError):
-        raise failure
-    if failure is not None:
-        raise ConfigError(f"the stream ended: {failure}")
+    follow(source, tables, stop, say, once=not arguments.follow, every_s=arguments.every)
     run.console = console
-    tables.tell(parts.last())
+    tables.make_last()
+    answer.tell(on)
 
 
 def _source(arguments: argparse.Namespace) -> Source:

@@ -12,7 +12,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.cli.pipeline.reading import print_bad_lines
-from headgate.cli.pipeline.stream import Sums, add_growing, run_sums
+from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ def main_usage(argv: Sequence[str]) -> int:
 
 def _usage(arguments: argparse.Namespace) -> None:
     tables = ("usage", "usage_hour", "usage_day")
-    run_sums(arguments, Sums("usage", _write, _tell, tables))
+    run_answer(arguments, Sums("usage", _write, _tell, tables))
 
 
 def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:

@@ -13,7 +13,7 @@ from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once, print_bad_lines
-from headgate.cli.pipeline.stream import Replays, add_growing, run_replays
+from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.errors import ConfigError
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 
@@ -117,7 +117,7 @@ def _what_if(arguments: argparse.Namespace) -> None:
         _tell_left_out(tried, tuple(capacities.items()))
         print_bad_lines(on)
 
-    run_replays(arguments, Replays("what-if", write, tell, ("what_if",)))
+    run_answer(arguments, Replays("what-if", write, tell, ("what_if",)))
 
 
 def _names(plans: Sequence[Quotas]) -> list[str]:
