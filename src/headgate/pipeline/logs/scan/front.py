@@ -10,22 +10,8 @@ from typing import Final
 import numpy as np
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs.scan.columns import (
-    API_NAME,
-    CLIENT_NAME,
-    FETCH,
-    FORWARDED,
-    FRACTION,
-    FULL,
-    KIND,
-    MIDDLE_NAME,
-    MUTATION,
-    OTHER,
-    PRODUCE,
-    REFUSED,
-    STAMP_NAME,
-    VERSION,
-)
+from headgate.pipeline.logs.scan import columns
+from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.intern import intern
 from headgate.pipeline.logs.scan.json_text import (
     CLOSE_LIST,
@@ -51,13 +37,6 @@ from headgate.pipeline.logs.scan.json_text import (
     word_at,
     words,
 )
-from headgate.pipeline.logs.scan.names import (
-    API,
-    CLIENT,
-    MIDDLE,
-    PRINCIPAL,
-    STAMP,
-)
 from headgate.pipeline.logs.scan.walk import walk_keys
 
 _MOST_MIDDLE: Final = 512
@@ -77,12 +56,12 @@ _PER_MS: Final = np.array([10.0 ** (n - 3) for n in range(7)])
 def read_name(base, at, role, names):
     """Return (position, number) of a string; of no string, or without room, what went wrong."""
     if byte_at(base, at) != QUOTE:
-        return REFUSED, 0
+        return columns.REFUSED, 0
     end = skip_string(base, at + 1)
     if end < 0:
-        return REFUSED, 0
+        return columns.REFUSED, 0
     number = intern(base, at + 1, end - at - 2, role, names)
-    return (end, number) if number >= 0 else (FULL, 0)
+    return (end, number) if number >= 0 else (columns.FULL, 0)
 
 
 @inlined
@@ -93,22 +72,22 @@ def _header_key(base, key, length, at, context, state):
         bit = 1
         at, version = read_int(base, at)
         if not 0 <= version <= 32767:
-            at = REFUSED
-        ints[VERSION, n] = version
+            at = columns.REFUSED
+        ints[columns.VERSION, n] = version
     elif length == 17 and is_long_key(base, key, length, _API_NAME):
         bit = 2
-        at, number = read_name(base, at, np.int64(API), names)
-        ints[API_NAME, n] = number
+        at, number = read_name(base, at, np.int64(roles.API), names)
+        ints[columns.API_NAME, n] = number
     elif length == 8 and word_at(base, key) == _CLIENT:
         bit = 4
         # Its length counts: a name that may have lost characters isn't taken.
         if byte_at(base, at) != QUOTE or skip_name(base, at + 1) < 0:
-            at = REFUSED
+            at = columns.REFUSED
         else:
-            at, number = read_name(base, at, np.int64(CLIENT), names)
-            ints[CLIENT_NAME, n] = number
+            at, number = read_name(base, at, np.int64(roles.CLIENT), names)
+            ints[columns.CLIENT_NAME, n] = number
     elif length == 13 and is_key(base, key, length, _API_KEY):
-        at = REFUSED
+        at = columns.REFUSED
     else:
         at = skip_value(base, at)
     return at, bit, state
@@ -123,20 +102,20 @@ def read_header(base, at, names, ints, n):
         The position behind it, or what went wrong.
     """
     at, seen, _ = walk_keys(base, at, _header_key, (names, ints, n), 0)
-    return at if at < 0 or seen == 7 else REFUSED
+    return at if at < 0 or seen == 7 else columns.REFUSED
 
 
 @compiled
 def read_front(base, start, nanos, names, ints, doubles, n):
     """Read a line up to its JSON object."""
     if byte_at(base, start) != OPEN_LIST:
-        return REFUSED
+        return columns.REFUSED
     for i in range(1, 20):  # a short line: what follows isn't ours to look at
         if byte_at(base, start + i) == NEWLINE:
-            return REFUSED
+            return columns.REFUSED
     c = byte_at(base, start + 20)
     if c != COMMA and c != DOT:
-        return REFUSED
+        return columns.REFUSED
     at = start + 21
     fraction = 0
     while True:
@@ -146,27 +125,27 @@ def read_front(base, start, nanos, names, ints, doubles, n):
         fraction = fraction * 10 + (c - ZERO)
         at += 1
         if at - start > 30:
-            return REFUSED
+            return columns.REFUSED
     digits = at - start - 21
     if c != CLOSE_LIST or digits == 0:
-        return REFUSED
+        return columns.REFUSED
     if digits == 3 and not nanos:
-        doubles[FRACTION, n] = fraction
+        doubles[columns.FRACTION, n] = fraction
     elif nanos or digits >= 7:
-        doubles[FRACTION, n] = fraction / 1e6
+        doubles[columns.FRACTION, n] = fraction / 1e6
     else:
-        doubles[FRACTION, n] = fraction / _PER_MS[digits]
+        doubles[columns.FRACTION, n] = fraction / _PER_MS[digits]
     brace = find_brace(base, at)
     if byte_at(base, brace) != OPEN or brace - at > _MOST_MIDDLE:
-        return REFUSED
-    number = intern(base, start + 1, np.int64(19), np.int64(STAMP), names)
+        return columns.REFUSED
+    number = intern(base, start + 1, np.int64(19), np.int64(roles.STAMP), names)
     if number < 0:
-        return FULL
-    ints[STAMP_NAME, n] = number
-    number = intern(base, at, brace - at, np.int64(MIDDLE), names)
+        return columns.FULL
+    ints[columns.STAMP_NAME, n] = number
+    number = intern(base, at, brace - at, np.int64(roles.MIDDLE), names)
     if number < 0:
-        return FULL
-    ints[MIDDLE_NAME, n] = number
+        return columns.FULL
+    ints[columns.MIDDLE_NAME, n] = number
     return brace
 
 
@@ -174,32 +153,32 @@ def read_front(base, start, nanos, names, ints, doubles, n):
 def read_begin(base, at, ints, n):
     """Read from the object's brace to the comma behind the API key; the kind is left in ints."""
     if word_at(base, at) != _FORWARD[0] or word_at(base, at + 7) != _FORWARD[1]:
-        return REFUSED
+        return columns.REFUSED
     at += 15
     if word_at(base, at) == _TRUE:
-        ints[FORWARDED, n] = 1
+        ints[columns.FORWARDED, n] = 1
         at += 6
     elif word_at(base, at) == _FALSE:
-        ints[FORWARDED, n] = 0
+        ints[columns.FORWARDED, n] = 0
         at += 7
     else:
-        return REFUSED
+        return columns.REFUSED
     for i in range(4):
         if word_at(base, at + 8 * i) != _HEADER[i]:
-            return REFUSED
+            return columns.REFUSED
     at, api = read_int(base, at + 32)
     if at < 0 or byte_at(base, at) != COMMA:
-        return REFUSED
+        return columns.REFUSED
     if api == 0:
-        ints[KIND, n] = PRODUCE
+        ints[columns.KIND, n] = columns.PRODUCE
     elif api == 1:
-        ints[KIND, n] = FETCH
+        ints[columns.KIND, n] = columns.FETCH
     elif api == 19 or api == 20 or api == 37:
-        ints[KIND, n] = MUTATION
+        ints[columns.KIND, n] = columns.MUTATION
     elif api == 78:
-        return REFUSED  # share fetches: rare
+        return columns.REFUSED  # share fetches: rare
     else:
-        ints[KIND, n] = OTHER
+        ints[columns.KIND, n] = columns.OTHER
     return at
 
 
@@ -207,15 +186,15 @@ def read_begin(base, at, ints, n):
 def read_principal(base, at, names):
     """Return (position, number) of a principal's name, which stands behind its type."""
     if byte_at(base, at) != QUOTE:
-        return REFUSED, 0
+        return columns.REFUSED, 0
     end = skip_string(base, at + 1)
     if end < 0:
-        return REFUSED, 0
+        return columns.REFUSED, 0
     at += 1
     while at < end - 1 and byte_at(base, at) != COLON:
         at += 1
     at += 1
     if at >= end - 1:
-        return REFUSED, 0
-    number = intern(base, at, end - 1 - at, np.int64(PRINCIPAL), names)
-    return (end, number) if number >= 0 else (FULL, 0)
+        return columns.REFUSED, 0
+    number = intern(base, at, end - 1 - at, np.int64(roles.PRINCIPAL), names)
+    return (end, number) if number >= 0 else (columns.FULL, 0)

@@ -17,35 +17,8 @@ import numpy as np
 
 from headgate.kernel.compiled import compiled
 from headgate.pipeline.logs import charged_bytes
-from headgate.pipeline.logs.scan.columns import (
-    ANSWERED_TOPICS,
-    ASKED_TOPICS,
-    BYTES,
-    CLIENT_NAME,
-    CONNECTION_NAME,
-    EXACT,
-    FETCH,
-    FOLLOWER,
-    FULL,
-    GIVEN,
-    KIND,
-    LINES,
-    LISTENER_NAME,
-    LOCAL,
-    MUTATION,
-    OFFSET,
-    OTHER,
-    PRINCIPAL_NAME,
-    PRODUCE,
-    QUEUE,
-    REFUSED,
-    SEND,
-    STOPPED,
-    TAKEN,
-    THROTTLE,
-    TOLD_INSIDE,
-    VERSION,
-)
+from headgate.pipeline.logs.scan import columns
+from headgate.pipeline.logs.scan import names as roles
 from headgate.pipeline.logs.scan.fetch import fetch_request, fetch_response
 from headgate.pipeline.logs.scan.front import (
     read_begin,
@@ -73,10 +46,6 @@ from headgate.pipeline.logs.scan.json_text import (
     words,
 )
 from headgate.pipeline.logs.scan.mutation import mutation_request, mutation_response
-from headgate.pipeline.logs.scan.names import (
-    CONNECTION,
-    LISTENER,
-)
 from headgate.pipeline.logs.scan.produce import is_refused, produce_request
 from headgate.pipeline.logs.scan.walk import walk_keys
 
@@ -113,17 +82,17 @@ def _in_32_bits(value):
 @compiled
 def _read_request(base, at, kind, version, ints, n):
     """Read a request's body; return the position behind it."""
-    if kind == PRODUCE:
+    if kind == columns.PRODUCE:
         at, size = produce_request(base, at, version)
-        ints[BYTES, n] += size
-    elif kind == FETCH:
+        ints[columns.BYTES, n] += size
+    elif kind == columns.FETCH:
         at, replica = fetch_request(base, at)
-        ints[FOLLOWER, n] = 1 if replica >= 0 else 0
-    elif kind == MUTATION:
+        ints[columns.FOLLOWER, n] = 1 if replica >= 0 else 0
+    elif kind == columns.MUTATION:
         at, size, topics, estimated = mutation_request(base, at)
-        ints[BYTES, n] = size
-        ints[ASKED_TOPICS, n] = topics
-        ints[EXACT, n] = 0 if estimated else 1
+        ints[columns.BYTES, n] = size
+        ints[columns.ASKED_TOPICS, n] = topics
+        ints[columns.EXACT, n] = 0 if estimated else 1
     else:
         at = skip_value(base, at)
     return at
@@ -132,21 +101,21 @@ def _read_request(base, at, kind, version, ints, n):
 @compiled
 def _read_response(base, at, kind, version, ints, n):
     """Read an answer's body; return the position behind it."""
-    if kind == FETCH and byte_at(base, at) != QUOTE:
+    if kind == columns.FETCH and byte_at(base, at) != QUOTE:
         at, size, topics = fetch_response(base, at, version)
-        ints[BYTES, n] += size
-        ints[ANSWERED_TOPICS, n] = topics
-    elif kind == MUTATION:
+        ints[columns.BYTES, n] += size
+        ints[columns.ANSWERED_TOPICS, n] = topics
+    elif kind == columns.MUTATION:
         at, told, topics = mutation_response(base, at)
         if not _in_32_bits(told):
-            return REFUSED
-        ints[TOLD_INSIDE, n] = told
-        ints[ANSWERED_TOPICS, n] = topics
-    elif kind == PRODUCE:
+            return columns.REFUSED
+        ints[columns.TOLD_INSIDE, n] = told
+        ints[columns.ANSWERED_TOPICS, n] = topics
+    elif kind == columns.PRODUCE:
         begin = at
         at = skip_value(base, at)
         if is_refused(base, begin, at):
-            return REFUSED
+            return columns.REFUSED
     else:
         at = skip_value(base, at)
     return at
@@ -160,18 +129,18 @@ def _name_key(base, key, length, at, context):
     if length == 10 and is_key(base, key, length, _CONNECTION):
         bit = _SEEN_CONNECTION
         if connections:
-            at, number = read_name(base, at, np.int64(CONNECTION), names)
-            ints[CONNECTION_NAME, n] = number
+            at, number = read_name(base, at, np.int64(roles.CONNECTION), names)
+            ints[columns.CONNECTION_NAME, n] = number
         else:
-            at = skip_string(base, at + 1) if byte_at(base, at) == QUOTE else REFUSED
+            at = skip_string(base, at + 1) if byte_at(base, at) == QUOTE else columns.REFUSED
     elif length == 9 and is_key(base, key, length, _PRINCIPAL):
         bit = _SEEN_PRINCIPAL
         at, number = read_principal(base, at, names)
-        ints[PRINCIPAL_NAME, n] = number
+        ints[columns.PRINCIPAL_NAME, n] = number
     elif length == 8 and word_at(base, key) == _LISTENER:
         bit = _SEEN_LISTENER
-        at, number = read_name(base, at, np.int64(LISTENER), names)
-        ints[LISTENER_NAME, n] = number
+        at, number = read_name(base, at, np.int64(roles.LISTENER), names)
+        ints[columns.LISTENER_NAME, n] = number
     return at, bit
 
 
@@ -181,19 +150,19 @@ def _number_key(base, key, length, at, ints, doubles, n):
     bit = 0
     if length == 11 and is_key(base, key, length, _LOCAL):
         bit = _SEEN_LOCAL
-        at, doubles[LOCAL, n] = read_double(base, at)
+        at, doubles[columns.LOCAL, n] = read_double(base, at)
     elif length == 14 and is_key(base, key, length, _THROTTLE):
         bit = _SEEN_THROTTLE
         at, told = read_int(base, at)
         if not _in_32_bits(told):
-            at = REFUSED
-        ints[THROTTLE, n] = told
+            at = columns.REFUSED
+        ints[columns.THROTTLE, n] = told
     elif length == 19 and is_long_key(base, key, length, _QUEUE):
         bit = _SEEN_QUEUE
-        at, doubles[QUEUE, n] = read_double(base, at)
+        at, doubles[columns.QUEUE, n] = read_double(base, at)
     elif length == 10 and is_key(base, key, length, _SEND):
         bit = _SEEN_SEND
-        at, doubles[SEND, n] = read_double(base, at)
+        at, doubles[columns.SEND, n] = read_double(base, at)
     return at, bit
 
 
@@ -202,10 +171,10 @@ def _line_key(base, key, length, at, context, state):
     connections, names, ints, doubles, n = context
     if length == 7 and word_at(base, key) == _REQUEST:
         bit = _SEEN_REQUEST
-        at = _read_request(base, at, ints[KIND, n], ints[VERSION, n], ints, n)
+        at = _read_request(base, at, ints[columns.KIND, n], ints[columns.VERSION, n], ints, n)
     elif length == 8 and word_at(base, key) == _RESPONSE:
         bit = _SEEN_RESPONSE
-        at = _read_response(base, at, ints[KIND, n], ints[VERSION, n], ints, n)
+        at = _read_response(base, at, ints[columns.KIND, n], ints[columns.VERSION, n], ints, n)
     else:
         at, bit = _number_key(base, key, length, at, ints, doubles, n)
         if not bit:
@@ -216,7 +185,7 @@ def _line_key(base, key, length, at, context, state):
                 or (length == 13 and is_key(base, key, length, _REQUEST_HEADER))
                 or (length == 11 and is_key(base, key, length, _IS_FORWARDED))
             ):
-                at = REFUSED
+                at = columns.REFUSED
             else:
                 at = skip_value(base, at)
     return at, bit, state
@@ -234,49 +203,51 @@ def _line(base, start, nanos, connections, names, ints, doubles, n):
     at = read_header(base, at, names, ints, n)
     if at < 0:
         return at
-    ints[OFFSET, n] = start
-    ints[BYTES, n] = 0
-    ints[EXACT, n] = 1
-    ints[FOLLOWER, n] = 0
-    ints[ANSWERED_TOPICS, n] = -1
+    ints[columns.OFFSET, n] = start
+    ints[columns.BYTES, n] = 0
+    ints[columns.EXACT, n] = 1
+    ints[columns.FOLLOWER, n] = 0
+    ints[columns.ANSWERED_TOPICS, n] = -1
     if byte_at(base, at) != COMMA:
-        return REFUSED
+        return columns.REFUSED
     at, seen, _ = walk_keys(base, at, _line_key, (connections, names, ints, doubles, n), 0)
     if at < 0:
         return at
     if seen & _NEEDED != _NEEDED:
-        return REFUSED
+        return columns.REFUSED
     at = find_brace(base, at)
     if byte_at(base, at) != NEWLINE or not _charge(names, ints, n, seen):
-        return REFUSED
+        return columns.REFUSED
     return at
 
 
 @compiled
 def _charge(names, ints, n, seen):
     """Work out what a line that was read whole was charged; say whether it can be told."""
-    kind, version = ints[KIND, n], ints[VERSION, n]
-    if kind == OTHER:
+    kind, version = ints[columns.KIND, n], ints[columns.VERSION, n]
+    if kind == columns.OTHER:
         return True
-    if kind == PRODUCE:
-        ints[BYTES, n] += (10 if version <= 8 else 11) + _length(names, ints[CLIENT_NAME, n])
-        ints[EXACT, n] = 1 if version <= charged_bytes.NEWEST_PRODUCE else 0
+    if kind == columns.PRODUCE:
+        ints[columns.BYTES, n] += (10 if version <= 8 else 11) + _length(
+            names, ints[columns.CLIENT_NAME, n]
+        )
+        ints[columns.EXACT, n] = 1 if version <= charged_bytes.NEWEST_PRODUCE else 0
         return seen & _SEEN_REQUEST != 0
-    answered = ints[ANSWERED_TOPICS, n]
-    if kind == FETCH:
-        throttled = ints[THROTTLE, n] > 0
+    answered = ints[columns.ANSWERED_TOPICS, n]
+    if kind == columns.FETCH:
+        throttled = ints[columns.THROTTLE, n] > 0
         if answered < 0 or (answered == 0 and throttled):
             # Nothing was answered; or it was charged and taken back, and its size isn't logged.
-            ints[BYTES, n] = 0
-            ints[EXACT, n] = 0
+            ints[columns.BYTES, n] = 0
+            ints[columns.EXACT, n] = 0
         else:
             known = charged_bytes.OLDEST_EXACT_FETCH <= version <= charged_bytes.NEWEST_FETCH
-            ints[EXACT, n] = 1 if known and ints[THROTTLE, n] == 0 else 0
+            ints[columns.EXACT, n] = 1 if known and ints[columns.THROTTLE, n] == 0 else 0
     else:
-        asked = ints[ASKED_TOPICS, n]
+        asked = ints[columns.ASKED_TOPICS, n]
         if asked != answered or not asked:
             return False  # who knows which of them were charged
-        ints[THROTTLE, n] = max(ints[THROTTLE, n], ints[TOLD_INSIDE, n])
+        ints[columns.THROTTLE, n] = max(ints[columns.THROTTLE, n], ints[columns.TOLD_INSIDE, n])
     return seen & 3 == 3
 
 
@@ -311,7 +282,7 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
             at += 1
             continue
         stop = _line(base, at, nanos, connections, names, ints, doubles, n)
-        if stop == FULL:
+        if stop == columns.FULL:
             break
         lines += 1
         if stop >= 0:
@@ -322,7 +293,7 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
             given[back, 1] = stop
             back += 1
         at = stop + 1
-    found[STOPPED] = at
-    found[TAKEN] = n
-    found[GIVEN] = back
-    found[LINES] = lines
+    found[columns.STOPPED] = at
+    found[columns.TAKEN] = n
+    found[columns.GIVEN] = back
+    found[columns.LINES] = lines

@@ -8,47 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.kernel.compiled import compiled
-from headgate.pipeline.logs.scan.columns import (
-    API_NAME,
-    BROKER,
-    BROKERS,
-    BROKERS_FROM_4,
-    BYTES,
-    CHARGED,
-    CLIENT_NAME,
-    DOUBLES,
-    ESTIMATED,
-    EXACT,
-    FOLLOWER,
-    FORWARDED,
-    FRACTION,
-    GIVEN,
-    INTS,
-    KIND,
-    LISTENER_NAME,
-    LOCAL,
-    MIDDLE_NAME,
-    MOST_TOLD,
-    MUTATION,
-    NAME_BITS,
-    NANOS,
-    OFFSET,
-    OTHER,
-    PRINCIPAL_NAME,
-    QUEUE,
-    RECORD_MS,
-    REQUESTS,
-    SECOND,
-    SEND,
-    STAMP_NAME,
-    SUM_BYTES,
-    TAKEN,
-    THROTTLE,
-    THROTTLED,
-    TOLD,
-    VERSION,
-    WHO,
-)
+from headgate.pipeline.logs.scan import columns
 from headgate.pipeline.logs.scan.json_text import find_newline
 
 
@@ -67,31 +27,38 @@ def settle(base, ints, doubles, values, given, found):
         found: TAKEN and GIVEN are corrected.
     """
     kept = 0
-    back = found[GIVEN]
-    for i in range(found[TAKEN]):
-        second = values[ints[STAMP_NAME, i]] + values[ints[MIDDLE_NAME, i]]
-        charged_ms = second + doubles[FRACTION, i] - doubles[SEND, i] - doubles[QUEUE, i]
+    back = found[columns.GIVEN]
+    for i in range(found[columns.TAKEN]):
+        second = values[ints[columns.STAMP_NAME, i]] + values[ints[columns.MIDDLE_NAME, i]]
+        charged_ms = (
+            second
+            + doubles[columns.FRACTION, i]
+            - doubles[columns.SEND, i]
+            - doubles[columns.QUEUE, i]
+        )
         if not charged_ms >= 0.0:  # also where it's NaN
-            start = ints[OFFSET, i]
+            start = ints[columns.OFFSET, i]
             given[back, 0] = start
             given[back, 1] = find_newline(base, start)
             back += 1
             continue
         if kept != i:
-            for c in range(INTS):
+            for c in range(columns.INTS):
                 ints[c, kept] = ints[c, i]
-            for c in range(DOUBLES):
+            for c in range(columns.DOUBLES):
                 doubles[c, kept] = doubles[c, i]
-        doubles[RECORD_MS, kept] = charged_ms
-        charged = ints[FORWARDED, kept] == 0 and ints[FOLLOWER, kept] == 0
-        if ints[KIND, kept] == OTHER:
-            sender = values[ints[API_NAME, kept]]
-            if sender == BROKERS or (sender == BROKERS_FROM_4 and ints[VERSION, kept] >= 4):
+        doubles[columns.RECORD_MS, kept] = charged_ms
+        charged = ints[columns.FORWARDED, kept] == 0 and ints[columns.FOLLOWER, kept] == 0
+        if ints[columns.KIND, kept] == columns.OTHER:
+            sender = values[ints[columns.API_NAME, kept]]
+            if sender == columns.BROKERS or (
+                sender == columns.BROKERS_FROM_4 and ints[columns.VERSION, kept] >= 4
+            ):
                 charged = False
-        ints[CHARGED, kept] = 1 if charged else 0
+        ints[columns.CHARGED, kept] = 1 if charged else 0
         kept += 1
-    found[TAKEN] = kept
-    found[GIVEN] = back
+    found[columns.TAKEN] = kept
+    found[columns.GIVEN] = back
 
 
 @compiled
@@ -115,11 +82,11 @@ def add_up(n, ints, doubles, broker, slots, keys, sums, amounts, count):
     """
     mask = len(slots) - 1
     for i in range(n):
-        kind = ints[KIND, i]
-        who = ints[LISTENER_NAME, i] << NAME_BITS | ints[PRINCIPAL_NAME, i]
-        who = who << NAME_BITS | ints[CLIENT_NAME, i]
-        who = who << 3 | kind << 1 | ints[CHARGED, i]
-        second = np.int64(doubles[RECORD_MS, i] // 1000.0)
+        kind = ints[columns.KIND, i]
+        who = ints[columns.LISTENER_NAME, i] << columns.NAME_BITS | ints[columns.PRINCIPAL_NAME, i]
+        who = who << columns.NAME_BITS | ints[columns.CLIENT_NAME, i]
+        who = who << 3 | kind << 1 | ints[columns.CHARGED, i]
+        second = np.int64(doubles[columns.RECORD_MS, i] // 1000.0)
         h = (who ^ (second * -7046029254386353131)) * -4417276706812531889 + broker
         h ^= h >> 32
         slot = h & mask
@@ -128,33 +95,33 @@ def add_up(n, ints, doubles, broker, slots, keys, sums, amounts, count):
             if group < 0:
                 group = count
                 slots[slot] = group + 1
-                keys[group, WHO] = who
-                keys[group, SECOND] = second
-                keys[group, BROKER] = broker
+                keys[group, columns.WHO] = who
+                keys[group, columns.SECOND] = second
+                keys[group, columns.BROKER] = broker
                 sums[group, :] = 0
                 amounts[group] = 0.0
                 count += 1
                 break
             if (
-                keys[group, WHO] == who
-                and keys[group, SECOND] == second
-                and keys[group, BROKER] == broker
+                keys[group, columns.WHO] == who
+                and keys[group, columns.SECOND] == second
+                and keys[group, columns.BROKER] == broker
             ):
                 break
             slot = (slot + 1) & mask
-        local = doubles[LOCAL, i]
-        amount = local / 10.0 if kind == OTHER else np.float64(ints[BYTES, i])
-        bytes_ = 0 if kind == MUTATION else ints[BYTES, i]
-        told = ints[THROTTLE, i]
-        sums[group, REQUESTS] += 1
-        sums[group, SUM_BYTES] += bytes_
-        if ints[EXACT, i] == 0:
-            sums[group, ESTIMATED] += bytes_
-        sums[group, NANOS] += np.int64(local * 1e6 + 0.5)
+        local = doubles[columns.LOCAL, i]
+        amount = local / 10.0 if kind == columns.OTHER else np.float64(ints[columns.BYTES, i])
+        bytes_ = 0 if kind == columns.MUTATION else ints[columns.BYTES, i]
+        told = ints[columns.THROTTLE, i]
+        sums[group, columns.REQUESTS] += 1
+        sums[group, columns.SUM_BYTES] += bytes_
+        if ints[columns.EXACT, i] == 0:
+            sums[group, columns.ESTIMATED] += bytes_
+        sums[group, columns.NANOS] += np.int64(local * 1e6 + 0.5)
         amounts[group] += amount
         if told > 0:
-            sums[group, TOLD] += told
-            sums[group, THROTTLED] += 1
-            if told > sums[group, MOST_TOLD]:
-                sums[group, MOST_TOLD] = told
+            sums[group, columns.TOLD] += told
+            sums[group, columns.THROTTLED] += 1
+            if told > sums[group, columns.MOST_TOLD]:
+                sums[group, columns.MOST_TOLD] = told
     return count
