@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from headgate.pipeline.logs.api_names import API_NAMES, is_brokers_own
+from headgate.pipeline.logs.api_names import API_NAMES, BROKERS_OWN, is_brokers_own
 from headgate.pipeline.logs.line_parser import (
-    _BROKERS_OWN,
     BadLine,
     LineParser,
     LogRow,
@@ -411,6 +410,6 @@ def test_empty_lines_are_no_lines() -> None:
 
 
 def test_what_brokers_say_among_themselves_is_named_as_kafka_names_it() -> None:
-    assert {"ALTER_ISR"} == _BROKERS_OWN - set(API_NAMES)  # Kafka 2.8 to 3.1
+    assert {"ALTER_ISR"} == BROKERS_OWN - set(API_NAMES)  # Kafka 2.8 to 3.1
     assert is_brokers_own("WRITE_TXN_MARKERS", 1)
     assert [is_brokers_own("ADD_PARTITIONS_TO_TXN", version) for version in (3, 4)] == [False, True]

@@ -43,7 +43,7 @@ def api_name(key: int | None) -> str | None:
 
 # Requests between brokers and controllers: exempt from client quotas (KafkaApis, ControllerApis:
 # CLUSTER_ACTION). ADD_PARTITIONS_TO_TXN from version 4 on is the brokers' own too (KIP-890).
-_BROKERS_OWN: Final = frozenset(
+BROKERS_OWN: Final = frozenset(
     {
         "LEADER_AND_ISR",
         "STOP_REPLICA",
@@ -74,4 +74,4 @@ _BROKERS_OWN: Final = frozenset(
 
 def is_brokers_own(api_name: str, version: int) -> bool:
     """Say whether only brokers and controllers send it, so that no client quota counts it."""
-    return api_name in _BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
+    return api_name in BROKERS_OWN or (api_name == "ADD_PARTITIONS_TO_TXN" and version >= 4)
