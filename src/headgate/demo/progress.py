@@ -16,6 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headgate.demo.load import Seen
+
 BARS: Final = " ▁▂▃▄▅▆▇█"
 SHOWN_S: Final = 30
 
@@ -31,6 +33,8 @@ class Line:
         quota: the limit per broker, bytes per second; None is unlimited.
         source: the entity whose quota it is, as KIP-55's path.
         saturating: whether its clients want more than the quota.
+        seen: what its clients have seen so far, added up.
+        seconds: how long they have run.
     """
 
     quota_id: str
@@ -38,24 +42,15 @@ class Line:
     quota: float | None
     source: str
     saturating: bool
-    bytes: int = 0
-    told_ms: int = 0
-    told: int = 0
-    last_told_ms: int = 0
-    errors: int = 0
+    seen: Seen = field(default_factory=Seen)
     seconds: float = 0.0
-    meant: int = 0
-    messages: int = 0
-    slowest_ack_ms: float = 0.0
     # (seconds, bytes) of the last reports.
     _points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=2 * SHOWN_S + 2))
 
-    def add(self, seconds: float, total: int, told_ms: int, told: int, errors: int) -> None:
-        """Take a report: totals so far."""
-        self.last_told_ms = told_ms - self.told_ms if told > self.told else self.last_told_ms
-        self.seconds, self.bytes, self.told_ms, self.told = seconds, total, told_ms, told
-        self.errors = errors
-        self._points.append((seconds, total))
+    def add(self, seconds: float, seen: Seen) -> None:
+        """Take a report: what its clients have seen so far."""
+        self.seconds, self.seen = seconds, seen
+        self._points.append((seconds, seen.wire_bytes))
 
     def rates(self) -> list[float]:
         """Bytes per second of the last seconds, a value per second."""
@@ -72,7 +67,7 @@ class Line:
     @property
     def mean(self) -> float:
         """Mean since the start, bytes per second."""
-        return self.bytes / self.seconds if self.seconds else 0.0
+        return self.seen.wire_bytes / self.seconds if self.seconds else 0.0
 
 
 def rate_text(value: float | None) -> str:
@@ -109,10 +104,10 @@ def live_table(lines: Iterable[Line], seconds: float, total: float, width: int =
     for name, side in columns:
         table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for line in lines:
-        waits = line.told > 0
+        waits = line.seen.told > 0
         cells: list[Text | str] = [
             Text(line.quota_id), line.what, rate_text(line.quota), rate_text(line.mean),
-            Text(f"{line.told_ms / 1000:.1f} s" if waits else "never",
+            Text(f"{line.seen.told_ms / 1000:.1f} s" if waits else "never",
                  style="yellow" if waits else "green"),
             Text(line.source),
         ]  # fmt: skip

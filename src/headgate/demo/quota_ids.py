@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.demo import sample
+from headgate.demo.load import Seen
 from headgate.demo.progress import Line
 
 
@@ -37,19 +38,11 @@ def lines_of(store_url: str) -> list[Line]:
 
 def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
     """Add the clients' figures up by quota-id."""
-    sums: dict[tuple[str, str], list[int]] = {}
-    acks: dict[tuple[str, str], float] = {}
-    for place, role, *figures, ack_ms in report["rows"]:
-        sent, told_ms, told, _longest, errors, meant, messages = figures
-        key = (_quota_id(sample.CLIENTS[place], lines), role)
-        total = sums.setdefault(key, [0, 0, 0, 0, 0, 0])
-        for i, value in enumerate((sent, told_ms, told, errors, meant, messages)):
-            total[i] += value
-        acks[key] = max(acks.get(key, 0.0), ack_ms)
-    for key, (sent, told_ms, told, errors, meant, messages) in sums.items():
-        line = lines[key]
-        line.add(report["s"], sent, told_ms, told, errors)
-        line.meant, line.messages, line.slowest_ack_ms = meant, messages, acks[key]
+    found: dict[tuple[str, str], list[Seen]] = {}
+    for place, role, *figures in report["rows"]:
+        found.setdefault((_quota_id(sample.CLIENTS[place], lines), role), []).append(Seen(*figures))
+    for key, parts in found.items():
+        lines[key].add(report["s"], sum(parts, Seen()))
 
 
 def attained(lines: Sequence[Line]) -> tuple[float, float]:
@@ -61,9 +54,10 @@ def attained(lines: Sequence[Line]) -> tuple[float, float]:
         acknowledgement, ms.
     """
     free = [line for line in lines if line.what == "produce" and not line.saturating]
-    sent = sum(line.messages for line in free)
-    meant = sum(line.meant for line in free)
-    return (sent / meant if meant else 0.0), max((ln.slowest_ack_ms for ln in free), default=0.0)
+    sent = sum(line.seen.messages for line in free)
+    meant = sum(line.seen.meant for line in free)
+    slowest_ms = max((line.seen.slowest_ack_ms for line in free), default=0.0)
+    return (sent / meant if meant else 0.0), slowest_ms
 
 
 def _quota_id(client: sample.Client, lines: dict[tuple[str, str], Line]) -> str:

@@ -210,7 +210,7 @@ def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
     return Row(
         line.quota_id, line.what, line.source, line.quota, rate, cycles, line.saturating,
         len(events), sum(1 for ms in told if ms > 0), sum(ms for ms in told if ms > 0),
-        line.told_ms, differs,
+        line.seen.told_ms, differs,
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def test_the_share_is_of_what_was_due() -> None:
     place, client = next((i, c) for i, c in enumerate(demo_plan.CLIENTS) if not c.saturating)
     quota_id = f"{client.name}:"
     lines = {(quota_id, "produce"): Line(quota_id, "produce", None, "", saturating=False)}
-    rows = [[place, "produce", 10_000, 0, 0, 0, 0, 40, 39, 17.5]]
+    rows = [[place, "produce", 10_000, 0, 0, 40, 39, 17.5]]
     take({"s": 9.0, "rows": rows}, lines)
     assert attained(list(lines.values())) == (39 / 40, 17.5)
 

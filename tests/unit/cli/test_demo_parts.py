@@ -12,6 +12,7 @@ from rich.console import Console
 import kip_55
 from headgate.demo import demo
 from headgate.demo import sample as demo_plan
+from headgate.demo.load import Seen
 from headgate.demo.progress import Line, View, live_table, rate_text, spark
 from headgate.demo.quota_ids import attained, lines_of, scaled, take
 from headgate.demo.result import Row, out_of_bounds
@@ -80,25 +81,27 @@ def test_every_quota_id_is_used_on_one_broker_only_for_quotas_hold_per_broker(sa
 def test_clients_that_share_a_quota_id_are_added_up(sample: str) -> None:
     lines = {(line.quota_id, line.what): line for line in lines_of(sample)}
     rows = [
-        [place, role, 100 * (place + 1), 10, 1, 10, 0, 6, 5, 1.0]
+        [place, role, 100 * (place + 1), 10, 1, 6, 5, 1.0]
         for place in range(len(demo_plan.CLIENTS))
         for role in ("produce", "fetch")
     ]
     take({"s": 2.0, "rows": rows}, lines)
-    assert lines["user1:", "produce"].bytes == 100 + 200
-    assert lines["user2:clientA", "produce"].bytes == 300
-    assert lines["user1:", "produce"].messages == 10
-    assert lines["user1:", "produce"].meant == 12
-    assert lines["user3:", "fetch"].bytes == 600 + 700
-    assert lines["ANONYMOUS:", "fetch"].told_ms == 20
-    assert sum(line.bytes for line in lines.values()) == 2 * sum(100 * n for n in range(1, 10))
+    assert lines["user1:", "produce"].seen.wire_bytes == 100 + 200
+    assert lines["user2:clientA", "produce"].seen.wire_bytes == 300
+    assert lines["user1:", "produce"].seen.messages == 10
+    assert lines["user1:", "produce"].seen.meant == 12
+    assert lines["user3:", "fetch"].seen.wire_bytes == 600 + 700
+    assert lines["ANONYMOUS:", "fetch"].seen.told_ms == 20
+    assert sum(line.seen.wire_bytes for line in lines.values()) == 2 * sum(
+        100 * n for n in range(1, 10)
+    )
 
 
 def test_what_unthrottled_clients_attain_is_a_share_of_what_they_meant(sample: str) -> None:
     lines = lines_of(sample)
     for line in lines:
-        line.seconds, line.slowest_ack_ms = 10.0, 7.0 if line.saturating else 5.0
-        line.meant, line.messages = (0, 900) if line.saturating else (3_000, 2_850)
+        line.seconds, line.seen.slowest_ack_ms = 10.0, 7.0 if line.saturating else 5.0
+        line.seen.meant, line.seen.messages = (0, 900) if line.saturating else (3_000, 2_850)
     assert attained(lines) == (0.95, 5.0)
 
 
@@ -213,7 +216,7 @@ def test_the_live_table_fits_narrow_and_wide_consoles(sample: str) -> None:
     lines = lines_of(sample)
     for second in range(1, 20):
         for line in lines:
-            line.add(second, second * 1_000, second * 50, second, 0)
+            line.add(second, Seen(second * 1_000, second * 50, second))
     for width in (80, 100, 132, 160):
         out = io.StringIO()
         Console(file=out, width=width, force_terminal=True).print(live_table(lines, 9, 45, width))
