@@ -215,7 +215,7 @@ def _keep(source: Path, pins: Iterable[Pin], kept: Path) -> list[str]:
 
 
 def ivy_module(coordinates: Iterable[str]) -> str:
-    """Return what Ivy is to fetch: each of these jars by itself."""
+    """Return Ivy's order for exactly these jars, without what they depend on."""
     root = ET.Element("ivy-module", version="2.0")
     ET.SubElement(root, "info", organisation="headgate", module="kafka", revision="1")
     ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")

@@ -1,9 +1,8 @@
 """
 Quotas as code: `headgate export`, `plan` and `apply`.
 
-A quotas file is reviewed like code; these commands compare it with a store or a cluster, without
-any state of their own, show what would change (also for the clients it changes something for), and
-make it so.
+A quotas file is reviewed like code. These commands compare it with a store or a cluster, show what
+would change and for which clients, and apply it. They keep no state of their own.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ def carry_out(
         place: where the quotas are.
         plan: what to do.
         arguments: with the flags of ``add_apply`` and of plans.
-        at_revision: the revision that the plan goes by; None: any.
+        at_revision: the store's revision that the plan was made from; None: any.
         reviewed: somebody has seen this very plan before.
     """
     if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:

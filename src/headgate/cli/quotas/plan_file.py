@@ -1,8 +1,8 @@
 """
 A plan kept as a file: what was reviewed, and of which state of the quotas it speaks.
 
-``headgate plan --out FILE`` and ``headgate undo --out FILE`` write it, ``headgate apply FILE``
-makes it so, unless the quotas aren't what they were when the plan was made.
+``headgate plan --out FILE`` and ``headgate undo --out FILE`` write it. ``headgate apply FILE``
+applies it, and refuses if the quotas have changed since the plan was made.
 """
 
 from __future__ import annotations

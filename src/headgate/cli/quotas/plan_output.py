@@ -38,10 +38,10 @@ class EffectiveLine(NamedTuple):
 
 def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
     """
-    Return the clients that quotas speak of, for want of better knowledge.
+    Return the clients that quotas name, for a plan whose reader named none.
 
-    Each named user and client-id as far as they stand together, and each alone with "any other"
-    (a default) beside it.
+    An entity gives one client: its user and its client-id; the one it lacks is the default, which
+    stands for any other name.
     """
     found: set[QuotaEntity] = set()
     for table in tables:

@@ -55,7 +55,7 @@ class QuotaHome:
         arguments: with the flags of ``flags.add_place``.
         command: which command it is, for the history.
         create: make a store that is missing.
-        planned: a file that is missing is a store to be, and empty.
+        planned: take a missing SQLite file for an empty store, which ``apply`` will make.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class QuotaHome:
             alterations: one per entity.
             validate_only: check, and change nothing.
             message: why, for the history.
-            at_revision: the revision that the alterations go by; None: any.
+            at_revision: the store's revision that they were computed from; None: any.
 
         Returns:
             Entities that were refused, each with its error.

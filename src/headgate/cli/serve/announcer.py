@@ -1,5 +1,5 @@
 """
-What ``headgate serve`` says of itself: that it serves, and where, but not before it does.
+The log lines by which ``headgate serve`` says that it serves and where, once it does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Announcer:
     """
     Say when a gateway begins to serve: at its start, or when a standby has taken over.
 
-    For which lease it stands by the gateway says itself, broker by broker.
+    The gateway itself logs, for each broker, the lease that it waits for.
 
     Args:
         gateway: started.

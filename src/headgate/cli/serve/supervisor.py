@@ -142,7 +142,7 @@ class Supervisor:
         self._signal_all(signal.SIGTERM)
 
     def _reload(self) -> None:
-        """Have all read the file again, and go by it here too: workers may take longer to drain."""
+        """Have all read the file again, this process too: the file says how long to drain."""
         with contextlib.suppress(ConfigError, OSError):  # the workers say what is wrong with it
             self._settings, _ = take_over(self._settings, load_settings(self._config))
         self._signal_all(signal.SIGHUP)
@@ -198,7 +198,7 @@ class Supervisor:
         """Run one worker once; returns its status, and whether it was killed from here."""
         try:
             process = await self._start(broker)
-        except OSError as error:  # as for want of memory, or of processes
+        except OSError as error:  # as when memory or process ids run out
             log.error("a worker can't be started", broker=broker, error=str(error))
             self.fleet.left(broker, f"can't be started: {error}")
             return exit_codes.FAILED, False
