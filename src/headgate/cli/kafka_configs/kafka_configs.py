@@ -9,7 +9,6 @@ Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -45,6 +44,7 @@ from headgate.cli.kafka_configs.values import (
     configs_to_add,
     configs_to_delete,
     quota_value,
+    scram_credential,
 )
 from headgate.cli.output import complain, printable, say
 from headgate.errors import ApiError, HeadgateError, InvalidQuota
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
 TOOL: Final = "kafka-configs"
 KAFKA_VERSION: Final = "4.3.1"
 """The Kafka whose tool this is, for --version."""
-
-_SCRAM_DEFAULT_ITERATIONS: Final = 4096
-_SCRAM_MIN_ITERATIONS: Final = 4096
-_SCRAM = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
 
 
 class InvalidConfiguration(Exception):
@@ -283,18 +279,7 @@ def _alter_scram(
 
     upsertions = []
     for mechanism, text in add.items():
-        match = _SCRAM.fullmatch(text)
-        if match is None:
-            raise IllegalArgument(
-                f"Invalid credential property {mechanism.replace('-', '_')}={text}"
-            )
-        given, password = match.groups()
-        iterations = _SCRAM_DEFAULT_ITERATIONS if given in (None, "-1") else int(given or "0")
-        if iterations < _SCRAM_MIN_ITERATIONS:
-            raise IllegalArgument(
-                f"Iterations {iterations} is less than the minimum {_SCRAM_MIN_ITERATIONS} "
-                f"required for {mechanism}"
-            )
+        iterations, password = scram_credential(mechanism, text)
         upsertions.append(ScramUpsertion(mechanism, iterations, password.encode()))
     client.alter_user_scram_credentials(user, upsertions, delete)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from headgate.cli.connecting import load_properties
 from headgate.cli.kafka_configs.options import ConfigsOptions, IllegalArgument
@@ -121,3 +122,37 @@ def quota_value(key: str, text: str) -> float:
         return to_double(text)
     except ValueError:
         raise IllegalArgument(f"Cannot parse quota configuration value for {key}: {text}") from None
+
+
+_LEAST_ITERATIONS: Final = 4096
+"""Kafka's own minimum, and what is taken where none are given."""
+
+
+def scram_credential(mechanism: str, text: str, *, kafka3: bool = False) -> tuple[int, str]:
+    """
+    Read ``iterations=8192,password=secret``.
+
+    Args:
+        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
+        text: the value.
+        kafka3: whether 3.9's rules hold, where -1 iterations aren't the default's.
+
+    Returns:
+        Iterations and password.
+
+    Raises:
+        IllegalArgument: not of that form, or too few iterations.
+    """
+    java_name = mechanism.replace("-", "_")
+    number = "[0-9]*" if kafka3 else "-?[0-9]*"
+    match = re.fullmatch(rf"(?:iterations=({number}),)?password=(.*)", text)
+    if match is None:
+        raise IllegalArgument(f"Invalid credential property {java_name}={text}")
+    given, password = match.groups()
+    iterations = _LEAST_ITERATIONS if given in (None, "-1") else int(given or "0")
+    if iterations < _LEAST_ITERATIONS:
+        raise IllegalArgument(
+            f"Iterations {iterations} is less than the minimum {_LEAST_ITERATIONS} required for "
+            f"{java_name if kafka3 else mechanism}"
+        )
+    return iterations, password

@@ -9,7 +9,6 @@ Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from headgate.cli.kafka_configs.options import (
 from headgate.cli.kafka_configs.values import (
     configs_to_add,
     configs_to_delete,
+    scram_credential,
 )
 from headgate.cli.output import printable, say
 from headgate.config.java_text import properties_order, to_double
@@ -43,7 +43,6 @@ WARNING: Final = (
     "Use --bootstrap-server instead to specify a broker to connect to.",
 )
 TOOL: Final = "kafka-configs"
-_SCRAM: Final = re.compile(r"(?:iterations=([0-9]*),)?password=(.*)")
 _WORDS: Final[Mapping[str, str]] = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 
 
@@ -137,16 +136,8 @@ def _credential(mechanism: str, text: str) -> str:
     """Return what a znode keeps of ``iterations=8192,password=secret``."""
     from headgate.store.zookeeper.scram import credential_text
 
-    java_name = mechanism.replace("-", "_")
-    match = _SCRAM.fullmatch(text)
-    if match is None:
-        raise IllegalArgument(f"Invalid credential property {java_name}={text}")
-    iterations = 4096 if match[1] is None else int(match[1] or "0")
-    if iterations < 4096:
-        raise IllegalArgument(
-            f"Iterations {iterations} is less than the minimum 4096 required for {java_name}"
-        )
-    return credential_text(mechanism, match[2], iterations)
+    iterations, password = scram_credential(mechanism, text, kafka3=True)
+    return credential_text(mechanism, password, iterations)
 
 
 def _credentials(store: QuotaStore) -> dict[str, dict[str, str]]:
