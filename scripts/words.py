@@ -35,7 +35,6 @@ LEFT: tuple[str, ...] = (
     "src/headgate/gateway",
     "src/headgate/kernel",
     "src/headgate/metrics",
-    "src/headgate/pipeline",
     "src/headgate/store",
     "src/headgate/throttle",
     "src/headgate/usage",

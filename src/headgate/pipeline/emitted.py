@@ -23,7 +23,7 @@ _EXTRA = (
     Column("input_bytes", "long", "stat: bytes read, uncompressed"),
 )
 
-# What a journal says of its own quota, for an identical replay; null from logs.
+# What a journal says about its own quota, for an identical replay; null from logs.
 JOURNAL: Final = (
     Column("own_user", "string", "user tag of the quota-id it was charged to, raw"),
     Column("own_client_id", "string", "client-id tag, raw"),
@@ -116,7 +116,7 @@ class Columns:
         self._rows.append(values)
 
     def take(self) -> Any:
-        """Return what was added as one Arrow batch, and start anew."""
+        """Return what was added as one Arrow batch, and begin again."""
         rows, self._rows = self._rows, []
         columns = {name: [row.get(name) for row in rows] for name in self._table.names}
         return self._table.batch(len(rows), columns)

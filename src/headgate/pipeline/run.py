@@ -92,8 +92,8 @@ class Run:
         """
         Let the tables that a block writes, and the summary, replace the older ones when it ends.
 
-        They replace all of them or, where the block raises, none. Delta has versions of its own,
-        of each table by itself.
+        They replace all of them or, where the block raises, none. Delta has versions of its
+        own, for each table alone.
         """
         if self.format != "parquet":
             yield
@@ -125,7 +125,7 @@ class Run:
         words: str | None = None,
     ) -> None:
         """
-        Write a table that workers make, by themselves where they can (``worker_files``).
+        Write a table that workers make; they write its files where they can (``worker_files``).
 
         Args:
             frame: what the function gets.

@@ -98,8 +98,8 @@ REQUESTS: Final = make_table(
         "event",
         "string",
         "of a journal: record (charged, then checked), strict (checked, then charged unless "
-        "refused), norecord (no quota of the type), unrecord (taken back), told (what a request "
-        "was told of its mutations' decisions); null from logs",
+        "refused), norecord (no quota of the type), unrecord (taken back), told (the "
+        "answer to a request about its mutations' decisions); null from logs",
     ),
     ("worker_id", "string", "gateway worker (journals)"),
     ("seq", "long", "order within the source: byte offset in the file, or the journal's seq"),
@@ -216,7 +216,7 @@ WHAT_IF: Final = make_table(
         "least_throttle_time_ms",
         "long",
         "what the throttling is at least: throttle_time_ms; under a limit not above the one in "
-        "force what the log says of withheld fetches, if that's more",
+        "force what the log says about withheld fetches, if that's more",
     ),
     (
         "most_throttle_time_ms",
@@ -253,15 +253,15 @@ RECOMMEND: Final = make_table(
     (
         "throttled_requests_current",
         "long",
-        "requests of all whom the row concerns that the current quotas throttle in this data; "
-        "null where it can't be replayed",
+        "requests in this data that the current quotas throttle, of all clients that the row "
+        "concerns; null where it can't be replayed",
     ),
     ("throttle_time_ms_current", "long", "their throttle time, ms"),
     (
         "throttled_requests_recommended",
         "long",
         "the same with the row's advice taken: all values set and kept together, each other kind "
-        "of action by itself",
+        "of action alone",
     ),
     ("throttle_time_ms_recommended", "long", "their throttle time, ms"),
     ("reason", "string", "one line that explains the numbers"),

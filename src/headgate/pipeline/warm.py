@@ -26,7 +26,7 @@ def main() -> int:
     """Make what isn't there yet."""
     from headgate.embedded.java import spark_env
 
-    # Spark's workers are to find it also where Python is told not to write it by itself.
+    # Spark's workers are to find it also where Python is told to write none.
     compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     log_reader.preload()
     os.environ.update(spark_env())

@@ -190,5 +190,5 @@ def test_state_by_names_alone_is_refused(tmp_path: Path) -> None:
     store = Store()
     store.parts[0] = ([], [Input("/logs", "r.log", -1, None, 10, None)])
     store.committed = 0
-    with pytest.raises(ConfigError, match="begin anew"):
+    with pytest.raises(ConfigError, match="start again"):
         followed(store, tmp_path)

@@ -51,7 +51,7 @@ class Advice:
         split_share: a client with this share of a shared quota's use should have its own.
         max_request_bytes: a request this large, alone in the window, must not be throttled;
             0 = figures have no floor.
-        min_history_s: seconds from first to last use below which there is nothing to go by.
+        min_history_s: seconds from first to last use below which no figure is given.
         min_active_s: the same of seconds with use.
     """
 

@@ -1,7 +1,7 @@
 """
 Say between what bounds a plan's throttling lies: a request held to several limits waits once.
 
-Each limit is replayed by itself, and has rows of its own in ``what_if``: a broker's byte rate, a
+Each limit is replayed alone, and has rows of its own in ``what_if``: a broker's byte rate, a
 cluster-wide one, shares; in a journal request percentage and producer ids too. A client is told the
 longest wait of a request. Which request that was isn't in sums, so what a client was told in all is
 at least what its hardest limit told it, and at most what all of them did.
@@ -52,7 +52,7 @@ def bounds_by_plan(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bounds]:
         rows: of WHAT_IF, or sums of them by plan, quota_type, principal and client_id. Brokers
             aren't told apart: a cluster-wide rate's rows have none.
     """
-    # By plan and client, by who is charged for the same requests, by limit.
+    # By plan and client, by the quota type that the same requests are charged to, by limit.
     cells: dict[tuple[Any, ...], dict[str, dict[str, list[int]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(lambda: [0] * len(SUMS)))
     )

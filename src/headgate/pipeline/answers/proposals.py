@@ -104,7 +104,7 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
 
 
 def _value(seen: Observed, advice: Advice) -> tuple[str, float, tuple[str, str]]:
-    """Return what to do, the limit, and what is to be said of the figure and of the limit now."""
+    """Return what to do, the limit, and the words about the figure and about the present limit."""
     value, used = figure(seen, advice), need(seen, advice)
     raised = f", raised to the {why_floor(seen.quota_type, advice)}" if value > used else ""
     if seen.current is None:

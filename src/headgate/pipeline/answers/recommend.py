@@ -90,7 +90,7 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             (F.floor(span_ms / 1000) + 1).alias("span_s"),
             F.countDistinct("second_ms").alias("active_s"),
         )
-        # Without use (fetches that were all throttled, say) there is nothing to go by.
+        # Without use (fetches that were all throttled, say) no figure can be given.
         joined = busiest.where(F.col("peak") > 0).join(growth, [*_TAGS], "left")
         joined = joined.join(history, [*_TAGS], "left")
         return joined.na.fill({"days": 0, "growth_per_day": 0.0})
@@ -159,7 +159,7 @@ class Tried:
 
     def of(self, proposal: Proposal, plan: str) -> tuple[int | None, int | None]:
         """
-        Return requests throttled and ms, of all whom a proposal concerns, under a plan.
+        Return requests throttled and ms, of all clients that a proposal concerns, under a plan.
 
         None where the data doesn't hold what a replay of the type needs.
         """

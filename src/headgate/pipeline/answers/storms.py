@@ -79,7 +79,7 @@ def storms(
 
 _NAMES: Final = ("client_ip", "listener", "principal", "client_id")
 _SOURCE: Final = ("kind", "broker_id", *_NAMES)
-"""Who makes something: seconds are looked at, and storms found, of each by itself."""
+"""What tells sources apart: storms are found source by source."""
 
 
 def _seconds_of(activity: DataFrame, connections: DataFrame, limit: Thresholds) -> DataFrame:

@@ -21,7 +21,7 @@ DAY_MS: Final = 86_400_000
 
 RESOLVED_ACTIVITY: Final = make_table(
     "resolved_activity",
-    "ACTIVITY with who shares the quota.",
+    "ACTIVITY, with the quota-id of each row.",
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )

@@ -183,7 +183,7 @@ def what_if_packed(
             F.sum("withheld").alias("withheld"),
             F.sum("withheld_ms").alias("withheld_ms"),
         )
-        # Who has no weight only takes from what is shared.
+        # A client without a weight only takes from what is shared.
         infinite = F.col("quota") >= UNLIMITED
         weighed = joined.where(~(F.col("quota_type").endswith(":shares") & infinite))
         return weighed.mapInArrow(NamePlans(options.plans, in_force), schema.WHAT_IF.struct)

@@ -7,5 +7,5 @@ The same answers of an input that grows: what is new is read once, round by roun
 - ``parts``: what rounds have written, and how a source is followed.
 - ``directories``: directories, patterns and files as a source.
 - ``topic``: a topic as a source.
-- ``follow``: a command's tables, made anew after each round.
+- ``follow``: a command's tables, made again after each round.
 """

@@ -153,7 +153,7 @@ class FileRounds(threading.Thread):
         return self.is_alive()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """Wait for its end, so many seconds at most."""
+        """Wait for its end, ``timeout`` seconds at most."""
         self.join(timeout)
         return not self.is_alive()
 

@@ -95,12 +95,12 @@ def follow(
         source: where rounds come from.
         tables: what to make.
         stop: ends it.
-        say: told of each round.
+        say: gets a sentence about each round.
         once: take what is there now, make the tables and end.
         every_s: seconds between rounds.
 
     Raises:
-        ConfigError: it ended by itself, by an error.
+        ConfigError: it ended because of an error.
     """
 
     def after(number: int) -> None:

@@ -4,7 +4,7 @@ The same answers of an input that grows, directories or a topic, exactly once.
 What was read before says what a batch reads (of a topic, Spark's checkpoint); each batch writes
 what it read (sums by second, or the requests themselves) to a directory of its own number,
 replacing what a killed attempt left, and then the tables are made of all batches so far. So a kill
-at any moment and a restart give what one batch over all input gives. A replay begins anew in each
+at any moment and a restart give what one batch over all input gives. A replay begins again in each
 round, from the requests that were kept: whatever order files come in, a sensor sees its charges in
 theirs.
 """
@@ -38,13 +38,13 @@ CONNECTIONS: Final = make_table(
 )
 REQUESTS: Final = make_table(
     "requests",
-    "Requests as they were read, with what a journal says of its own quotas.",
+    "Requests as they were read, with what a journal says about its own quotas.",
     *schema.REQUESTS.columns,
     *JOURNAL,
     ("kind", "string", "request, or bound: a limit moved"),
 )
 _TABLES: Final = {t.name: t for t in (ACTIVITY, CONNECTIONS, REQUESTS, schema.BAD_LINES, INPUTS)}
-# So many parts become one: a stream of a year shouldn't leave a million small files.
+# This many parts become one: a stream of a year shouldn't leave a million small files.
 FOLD: Final = 16
 # Requests of one joined file, about 50 bytes each.
 _ROWS_PER_FILE: Final = 2_000_000

@@ -114,7 +114,7 @@ class RolledFiles:
                 if row.head is None:
                     raise ConfigError(
                         f"what was read of {path} is known by its name only, as older versions "
-                        "did; begin anew with another --out"
+                        "did; start again with another --out"
                     )
                 known = self._logs.get(row.head)
                 if known is None or (row.t_ms or 0) >= known.at_ms:

@@ -3,8 +3,8 @@ Recover the bytes Kafka charged from the sizes a request-log line holds.
 
 A log line has no request or response size, but the JSON body holds all that the size depends on:
 names, counts and, in place of each ``records`` field, its size. A produce request is charged its
-header and body, a fetch response 4 bytes and its body. Sources: spec "Recovering bytes from the
-log"; Kafka's message schemas ProduceRequest, FetchResponse, RequestHeader.
+header and body, a fetch response 4 bytes and its body. Sources: Kafka's
+message schemas ProduceRequest, FetchResponse and RequestHeader.
 """
 
 from __future__ import annotations

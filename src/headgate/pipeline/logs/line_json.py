@@ -87,7 +87,7 @@ class ProduceResponse(msgspec.Struct, gc=False):
 
 
 class ProduceLine(Line, gc=False, kw_only=True):
-    """A produce request; its answer is looked at by who needs it."""
+    """A produce request; its answer is decoded only where it may hold a refusal."""
 
     request: ProduceRequest
     response: msgspec.Raw = msgspec.Raw(b"")

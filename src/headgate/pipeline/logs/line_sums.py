@@ -59,7 +59,7 @@ class Sums:
             self._seen[seen] = record_ms
 
     def take(self) -> Iterator[Any]:
-        """Yield Arrow batches of what was added up, and start anew."""
+        """Yield Arrow batches of what was added up, and begin again."""
         if self.totals:
             keys = list(zip(*self.totals, strict=True))
             values = list(zip(*self.totals.values(), strict=True))

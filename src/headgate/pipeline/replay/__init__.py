@@ -5,7 +5,7 @@ A worker packs the charges of a piece: a *bundle* is one row that holds the char
 sensors (one quota type, one broker, one share of the quota-ids). Spark brings the bundles of each
 group together, and a second pass replays them.
 
-- ``packed_format``: the table of bundles, and what is asked of packing.
+- ``packed_format``: the table of bundles, and the options of packing.
 - ``arrays``: NumPy views of Arrow columns.
 - ``charges``: which requests a sensor was fed with, and what the log says it decided.
 - ``roots``: what a charge is packed under, where plans disagree on its sensor.

@@ -1,13 +1,15 @@
 """
-What is packed: a row for many quota-ids of one piece, events in blobs; and what's asked of packing.
+Say what is packed: the table of bundles, and the options of packing.
 
-A bundle is the events of those sensors of a piece that have one kind, one broker (and gateway
-worker) and one share of the quota-ids in common. A sensor belongs to one bundle key for ever, so
-whoever gets all bundles of a key, in order, has all there is of its sensors.
+A bundle is one row with the events of several sensors, in binary columns. These sensors have the
+quota type, the broker (of a journal the gateway's worker, too) and a share of the quota-ids in
+common: they are a group. A sensor stays in its group for ever. So all bundles of a group, in order,
+hold all events of its sensors.
 
-Plans that disagree on who shares a quota give an event several sensors. It's packed once all the
-same, under its root, which is coarse enough for all of them: the user for quotas of users and of
-users' client-ids, a broker as a whole where users and client-ids across all users have quotas.
+Several plans may disagree on the quota-id of an event, and then it has several sensors. It is
+packed once all the same, under its root. The root is coarse enough for all its sensors: it is the
+user where quotas are of users and of users' client-ids, and a whole broker where users and
+client-ids across all users have quotas.
 """
 
 from __future__ import annotations
@@ -75,9 +77,9 @@ GROUP_COLUMNS: Final = (
     "max_throttle_ms",
     "start_ms",
 )
-# What a journal says of a charge's own quota.
+# What a journal says about a charge's own quota.
 OWN: Final = ("own_user", "own_client_id", "own_quota")
-# What the log says of each head.
+# What the log says about each head.
 LOGGED: Final = ("requests", "bytes", "throttled", "told_ms", "max_told_ms", "first_ms", "last_ms")
 
 

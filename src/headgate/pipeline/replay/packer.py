@@ -2,7 +2,7 @@
 Pack charges into few rows before the shuffle: a row per bundle of quota-ids, its events in blobs.
 
 A row per event through Spark's sort costs more than parsing and replaying it. So the worker that
-read a piece groups its events by who shares the quota (one counting sort of codes) and hands over
+read a piece groups its events by quota-id (one counting sort of codes) and hands over
 a row for some hundred groups: times and amounts as binary columns, and, where rows are wanted
 back, the whole requests as an Arrow batch. Spark moves and sorts only these rows.
 """
@@ -31,7 +31,7 @@ from headgate.pipeline.workers.log_reader import ReadOptions
 # 40 bytes each, and some hundred more where the requests themselves are kept.
 GATHER_EVENTS: Final = 3_000_000
 GATHER_EVENTS_WITH_ROWS: Final = 200_000
-# A parser's batches are small, and each one looked at costs 2 ms: so many rows go together.
+# A parser's batches are small, and each one looked at costs 2 ms: this many rows go together.
 TOGETHER: Final = 30_000
 # Rows of one hand-over that can't be replayed.
 MAX_PLAIN: Final = 100_000

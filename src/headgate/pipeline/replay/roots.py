@@ -1,11 +1,11 @@
 """
-Say under which root a charge is packed: what all its sensors, whichever plan's, have in common.
+Say under which root a charge is packed: what its sensors have in common, whichever plan's they are.
 
-While plans agree on who shares, that's the sensor itself, and bundles are as many as there are
-shares of the quota-ids. Where they don't, all sensors that any plan ever limits must find their
-charges under one root: users where quotas are of users and of users' client-ids, client-ids where
-they're of these and of users', and a broker as a whole where they're of users here and of
-client-ids across users there. What no plan ever limits may be anywhere: it never throttles.
+Where all plans agree on a charge's quota-id, its root is its sensor. Where they don't, every sensor
+that any plan limits must find all its charges under one root. That root is the user where quotas
+are of users and of users' client-ids. It is the client-id where they are of client-ids and of
+users' client-ids. It is the whole broker where one plan limits users and another limits client-ids
+across users. A sensor that no plan limits never throttles, so its charges may be anywhere.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class SensorGroup:
             events: of the bundle.
             first: order of its first event; later bundles begin no earlier.
             last: order of its last event.
-            rank: of its piece: of equal moments the lower's come first, however pieces are cut
+            rank: of its piece: of equal moments the lower's come first, however pieces are divided
                 into bundles. Of bundles with the same first, the lower comes first.
         """
         ready: list[Events] = []

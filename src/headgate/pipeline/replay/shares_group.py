@@ -21,7 +21,7 @@ from headgate.throttle.shares import SharesQuotaManager
 
 PERIOD_MS = 1000
 """How often the gateway divides contested capacity (``gateway.managers.SHARES_PERIOD_MS``)."""
-# After so many periods without a charge nothing is assigned to anybody any more.
+# After this many periods without a charge nothing is assigned to anybody any more.
 _LAPSED = 4
 
 

@@ -33,7 +33,7 @@ SUMS: Final = make_table(
     ("first_ms", "long", "first request"),
     ("last_ms", "long", "last request"),
     ("withheld", "long", "fetches that a log says were throttled, without bytes"),
-    ("withheld_ms", "long", "throttle time that it says of them, ms"),
+    ("withheld_ms", "long", "their throttle time as it says, ms"),
 )
 # Rows of one hand-over.
 _MOST_ROWS: Final = 100_000
@@ -57,7 +57,7 @@ class SumSink:
         self._begin()
 
     def _begin(self) -> None:
-        # By root, by who, and by the layers they have under each plan.
+        # By root, by (principal, client-id), and by the layers they have under each plan.
         self._groups: dict[tuple[Any, ...], int] = {}
         self._logged = np.empty((0, len(LOGGED)), np.int64)
         self._limits = np.empty((0, self._plans), np.float64)

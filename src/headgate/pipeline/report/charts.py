@@ -24,7 +24,7 @@ MOST_FLOWS: Final = 24
 MOST_CARDS: Final = 12
 
 FLATTENING: Final = 25
-"""Bars so many times as long as the shortest leave it a line."""
+"""Bars this many times as long as the shortest leave it a line."""
 
 BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
@@ -299,8 +299,8 @@ def plans(report: Report) -> Chart | None:
         "Throttle time told under each plan: "
         + "; ".join(f"{row[0]} {row[3]}, {row[1]} quota-ids" for row in rows)
         + "."
-        + (" A request held to several limits waits for the longest, and each is replayed by "
-           "itself: bars are their sum, the most it can be." if several else ""),
+        + (" A request held to several limits waits for the longest, and each is replayed "
+           "alone: bars are their sum, the most it can be." if several else ""),
         [
             {"type": "bar", "x": names, "y": [round(value, 3) for value in seconds],
              "marker": {"color": colours}, "text": [f"≤ {t}" if p["several"] else t for t, p in zip(told, report.plans, strict=True)],

@@ -117,7 +117,7 @@ class Report:
         totals: sums over the whole usage table, other tenants included.
         flow: amounts per quota type and bin, all tenants.
         plans: what-if's plans, the log first.
-        differing: clients for whom the plans differ most, their throttle time by plan.
+        differing: clients on which the plans differ most, their throttle time by plan.
     """
 
     place: str

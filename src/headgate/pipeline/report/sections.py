@@ -56,7 +56,7 @@ _MOST_DIFFERING: Final = 30
 
 
 def differing(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Clients for whom the plans differ most: their throttle time under each, the log beside."""
+    """Clients on which the plans differ most: their throttle time under each, the log beside."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
         who = (row["quota_type"], row["principal"] or "", row["client_id"] or "")
@@ -79,7 +79,7 @@ _ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep", "wait")
 
 
 def recommendations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Order by what there is to do, then by who waits longest."""
+    """Order by action, then by the time that is waited."""
     place = {action: i for i, action in enumerate(_ACTIONS)}
     return sorted(
         rows,

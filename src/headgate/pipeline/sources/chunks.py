@@ -73,7 +73,7 @@ class _Stream:
         self._rest = b""
 
     def skip(self, count: int) -> None:
-        """Go past so many bytes."""
+        """Go past ``count`` bytes."""
         while count > len(self._rest):
             count -= len(self._rest)
             self._rest = next(self._pieces, b"")
@@ -105,7 +105,7 @@ def _behind_newline(file: Any, begin: int, end: int) -> int:
 
 
 def _shorter(at: int, end: int) -> OSError:
-    """Return the error for a file that was cut since it was listed, or is another one here."""
+    """Return the error for a file that was truncated since, or is another one here."""
     return OSError(f"it ends at byte {at}, before byte {end}, and was longer when it was listed")
 
 

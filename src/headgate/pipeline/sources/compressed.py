@@ -1,8 +1,8 @@
 """
 Read compressed files, and tell a file that is damaged from one that can't be read.
 
-Damage is in the file: whoever reads it again finds it again, so what came before it counts, and a
-row of ``bad_lines`` says so. A read that fails says nothing of the file: it's tried again, and
+Damage is in the file: it is found by each reading of it, so what came before it counts, and a
+row of ``bad_lines`` says so. A read that fails says nothing about the file: it's tried again, and
 in the end the run fails.
 """
 
@@ -63,7 +63,7 @@ class Watched:
         self.failure: OSError | None = None
 
     def read(self, count: int = -1) -> bytes:
-        """Read up to so many bytes."""
+        """Read up to ``count`` bytes."""
         try:
             data: bytes = self._source.read(None if count < 0 else count)
         except OSError as exc:
@@ -150,7 +150,7 @@ def _gunzip(stream: Any) -> Iterator[bytes]:
 
 
 def _up_to_damage(unzip: Any, data: bytes) -> Iterator[bytes]:
-    """Yield what can be had of data in which there's damage: zlib gives nothing at all of it."""
+    """Yield what is readable of data in which there's damage: zlib gives nothing at all of it."""
     for size in (4096, 1):
         for at in range(0, len(data), size):
             before = unzip.copy()

@@ -3,7 +3,7 @@ Read a gateway's usage journal as requests, with what an identical replay needs.
 
 A journal's event is one charge to one quota type, so one request may give several rows; only its
 own charge counts as a request (``is_request``). Limits, tags and windows are the journal's own.
-A worker that starts anew begins with empty sensors: rows carry the generation (the number of the
+A worker that starts again begins with empty sensors: rows carry the generation (the number of the
 start event before them), so that a replay does as well.
 """
 
@@ -28,7 +28,7 @@ StartsBefore = Callable[[str, int], dict[int, tuple[int, int]]]
 
 
 def _read(path: str, batches: int, events: int, size: int) -> list[dict[str, Any]]:
-    """Return what is to be said of a file that was read: its counts, and what is wrong with it."""
+    """Return the rows about a file that was read: its counts, and what is wrong with it."""
     damage = damage_of(path, batches)
     bad = {"kind": "bad", "file": path, "offset": size, "reason": damage, "line": ""}
     stat = {"kind": "stat", "file": path, "lines": events + bool(damage), "input_bytes": size}
@@ -373,9 +373,9 @@ def _see(events: Any, seen: dict[tuple[Any, ...], float]) -> None:
     """
     Remember the connections that were accepted.
 
-    A gateway tells of each one as it comes, with its address. Charges name theirs too, but by the
-    gateway's own number, which would count it again. Without an address it was still to come:
-    the listener waited.
+    A gateway writes an event for each one as it comes, with its address. Charges name theirs
+    too, but by the gateway's own number, which would count it again. Without an address it was
+    still to come: the listener waited.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

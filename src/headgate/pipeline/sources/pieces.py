@@ -1,5 +1,5 @@
 """
-Divide files into pieces that workers read by themselves.
+Divide files into pieces, each of which a worker reads alone.
 
 A piece is (path, start, end): it owns the lines that begin in it, so every line has exactly one
 owner wherever pieces begin. Compressed files are one piece each. Paths are local, or any URI that
@@ -139,7 +139,7 @@ def pieces_of(
 
 
 def _of_one_broker(logs: Sequence[str], *, by_pattern: bool) -> Iterator[str]:
-    """Say of logs whose broker isn't known that they count as one's."""
+    """Say that logs whose broker isn't known count as one broker's."""
     if by_pattern and logs:
         count, whose = ("1 log", "its") if len(logs) == 1 else (f"{len(logs)} logs", "their")
         where = f"isn't in the path of {count} ({logs[0]})"

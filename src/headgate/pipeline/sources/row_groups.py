@@ -88,7 +88,7 @@ def read_table(piece: FilePiece, *, replayed: bool = False) -> Iterator[Any]:
 
 
 def _with_quota(piece: FilePiece, table: Any) -> Any:
-    """Add what a table ``replay`` says of each row's quota; nothing where it isn't one."""
+    """Add what a table ``replay`` says about each row's quota; nothing where it isn't one."""
     import pyarrow.parquet as pq
 
     system, inner = filesystem(piece.path)

@@ -36,7 +36,7 @@ from headgate.usage.splits import Split
 BPS: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_BPS, CONSUMER_BPS)}
 SHARES: Final[dict[str, QuotaKey]] = {key.name: key for key in (PRODUCER_SHARES, CONSUMER_SHARES)}
 KEYS: Final = BPS | SHARES
-# A split that isn't renewed for so many periods has expired; the gateways' own number.
+# A split that isn't renewed for this many periods has expired; the gateways' own number.
 PERIODS_VALID: Final = 3
 # Journals are written once a second (headgate.usage.batch.ms), and take a moment to arrive.
 LAG_MS: Final = 1500
@@ -190,7 +190,7 @@ class Rounds:
         brokers: those that share the quotas.
         lag_ms: how long events may be on their way.
         capacity: bytes per second of a broker's bandwidth by shares key; a key left out isn't
-            divided here (gateways divide it by themselves).
+            divided here (gateways divide it alone).
 
     Attributes:
         newest_ms: time of the newest half second seen, epoch ms.

@@ -41,15 +41,15 @@ def write_rounds(
     """
     Return the function that each micro-batch of SEEN rows is given to.
 
-    What it says of a round, as JSON: ``round``, ``seen`` rows, ``splits`` written; ``age_ms``, how
-    long ago the newest half second seen began, null before the first; ``took_ms`` from the
+    What it says about a round, as JSON: ``round``, ``seen`` rows, ``splits`` written; ``age_ms``,
+    how long ago the newest half second seen began, null before the first; ``took_ms`` from the
     trigger's rows being asked for to the splits being there for gateways to read.
 
     Args:
         rounds: what demands are remembered in.
         writer: of the splits' topic.
-        table: the quotas now; if they can't be had, those of the last round count.
-        say: told of each round.
+        table: the quotas now; if they can't be read, those of the last round count.
+        say: gets a line about each round.
         clock_ms: epoch ms.
     """
     tables = [QuotaTable()]
@@ -124,7 +124,7 @@ def run(
         write: what :func:`write_rounds` gave.
         period_ms: of a round.
         stop: asked twice a second.
-        say: told of failures.
+        say: gets a sentence about each failure.
 
     Raises:
         ConfigError: another writer has taken over, or the very first round failed.

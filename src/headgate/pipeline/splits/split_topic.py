@@ -33,7 +33,7 @@ class SplitWriter:
     The one writer of the splits' topic; a newer one fences it.
 
     Its epoch is above all in the topic, and at least the time in seconds: so it is above those
-    that gateways remember even if the topic was deleted and made anew. It writes at once that it
+    that gateways remember even if the topic was deleted and made again. It writes at once that it
     has taken over, so the next writer's is higher even within the same second.
 
     Args:

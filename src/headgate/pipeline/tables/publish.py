@@ -94,7 +94,7 @@ def _move_in(folder: Folder, name: str) -> None:
     """Move tables from a run's folder into their places; again after a kill, what is left."""
     for table in json.loads(folder.read(f"{name}/{_WHOLE}")):
         made = f"{name}/{table}"
-        if table == "summary":  # each command's file by itself
+        if table == "summary":  # each command has a file of its own
             for file in folder.names(made):
                 folder.move(f"{made}/{file}", f"{table}/{file}")
             continue

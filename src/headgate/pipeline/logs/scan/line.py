@@ -273,7 +273,7 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
         given: (start, end) of lines given back.
         found: how far it came: STOPPED, TAKEN, GIVEN, LINES.
     """
-    n = np.int64(0)  # not the literal 0: a type of its own, for which all would be compiled anew
+    n = np.int64(0)  # not the literal 0: a type of its own, for which all would be compiled again
     back = np.int64(0)
     lines = np.int64(0)
     room = min(ints.shape[1], given.shape[0])

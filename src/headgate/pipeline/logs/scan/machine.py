@@ -25,7 +25,7 @@ _ROOM: Final = Path(__file__).parent
 _SOURCES: Final = (_ROOM.parent / "charged_bytes.py", *sorted(_ROOM.glob("*.py")))
 # All that the code may ask of others: the C library's.
 _KNOWN: Final = ("memcpy", "memmove", "memset")
-# Numba's runtime frees arrays it has made; ours are all others', so this is never called.
+# Numba's runtime frees arrays that it has made with this. The scan makes none: it is never called.
 _FREE: Final = "NRT_MemInfo_call_dtor"
 
 Enter = Callable[[int], int]

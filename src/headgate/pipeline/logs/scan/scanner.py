@@ -261,7 +261,7 @@ class ScannedSums:
         self._count = scanner.do(to.ADD_UP)
 
     def take(self) -> dict[str, Any]:
-        """Return the sums as columns of ``activity``, and start anew."""
+        """Return the sums as columns of ``activity``, and begin again."""
         n = self._count
         keys, sums = self._keys[:n], self._sums[:n]
         who = keys[:, at.WHO]
