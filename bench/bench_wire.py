@@ -106,7 +106,7 @@ def journal_costs() -> tuple[float, float, float]:
 
 
 def main() -> None:
-    gc.set_threshold(10_000, 20, 50)  # as headgate serve does
+    gc.set_threshold(10_000, 5, 200)  # as headgate serve does (settle_memory)
     request = produce_request(4, 16_384)
     body = parse_request_header(request)[4]
     answer = build_response(0, 9, 1, b"\x02\x02t\x02" + bytes(30) + b"\x01\x00\x00\x00" + bytes(5))

@@ -56,7 +56,7 @@ class Answers:
     Answers questions of every link of a gateway.
 
     Args:
-        in_force: whose store, table and settings are used.
+        current: whose store, table and settings are used.
         slices: of the loop.
         threads: where the store is asked.
         topics: knows how many partitions topics have.
@@ -66,14 +66,14 @@ class Answers:
 
     def __init__(
         self,
-        in_force: Current,
+        current: Current,
         slices: Slices,
         threads: Threads,
         topics: Topics,
         token_owners: TokenOwners,
         trouble: Callable[[], str | None],
     ) -> None:
-        self.in_force = in_force
+        self.current = current
         self.slices = slices
         self.on_thread = threads.run
         self.topics = topics
@@ -86,7 +86,7 @@ class Answers:
 
     def may_administer(self, principal: str) -> bool:
         """Whether a principal may read and change quotas."""
-        settings = self.in_force.settings
+        settings = self.current.settings
         return principal in settings.super_users or principal in settings.admin_principals
 
     def tell(self) -> None:
@@ -149,7 +149,7 @@ class Answers:
         ):
             return
         log.warning("refused", api=ask.plan.name, principal=f"User:{ask.principal}")
-        store = self.in_force.store
+        store = self.current.store
         if store is None:
             return
         subject, detail = attempted(ask)
@@ -209,17 +209,17 @@ class Answers:
 
     async def table(self) -> QuotaTable:
         """Return the store's quotas as of now; the last known ones while it doesn't answer."""
-        store = self.in_force.store
+        store = self.current.store
         if store is None:
-            return self.in_force.table
+            return self.current.table
         try:
             return await self.on_thread(store.snapshot)
         except StoreError:
-            return self.in_force.table
+            return self.current.table
 
     async def explained(self) -> QuotaTable:
         """Return the store's quotas and the last resorts of the settings file: what is in force."""
-        return (await self.table()).with_static_defaults(static_defaults(self.in_force.settings))
+        return (await self.table()).with_static_defaults(static_defaults(self.current.settings))
 
     def no_store(self) -> str:
         """Say why nothing can be changed."""
@@ -252,7 +252,7 @@ class Answers:
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
         """Alter in the store; what keeps it from answering is every entity's error."""
-        store = self.in_force.store
+        store = self.current.store
         if store is None:
             error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())
             return [AlterResult(a.entity, error) for a in alterations]

@@ -105,7 +105,7 @@ async def split(answers: Answers, link: Link, ask: Ask) -> None:
         brokers = (r for r in request.resources if r.resource_type == configs.BROKER)
         _describe(answers, link, ask, {r.resource_name: r.keys for r in brokers})
     else:
-        await _alter(answers, link, ask, request)
+        await _Alteration(answers, link, ask, request).run()
 
 
 # --- 32 -------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def _describe(
     answers: Answers, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
 ) -> None:
     """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
-    dynamic = answers.in_force.broker_configs
-    settings = answers.in_force.settings
+    dynamic = answers.current.broker_configs
+    settings = answers.current.settings
     static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
     defaults = _quota_defaults(settings)
     plan = ask.plan
@@ -252,138 +252,170 @@ class _Part(NamedTuple):
     forwarded: bool
 
 
-async def _alter(answers: Answers, link: Link, ask: Ask, request: Any) -> None:
+class _Alteration:
     """
-    Alter both sides' settings of a broker, or neither's.
+    One request that alters settings of brokers: both sides' settings of a broker, or neither's.
 
-    What we can tell of our part is looked at first; then the broker is asked for its own, and
+    What we can tell of our part is looked at first. Then the broker is asked for its own part, and
     only what it has taken is done here too. What may still go wrong after that, the store's
     failing or the gateway's end, leaves the broker's part without ours: the answer says so.
     """
-    known = Counter(r.resource_name for r in request.resources if r.resource_type == configs.BROKER)
-    refused: dict[str, ApiError] = {}
-    parts: dict[str, _Part] = {}
-    upstream: list[configs.AlterResource] = []
-    denied = False
-    for resource in request.resources:
-        name = resource.resource_name
-        if resource.resource_type != configs.BROKER:
-            upstream.append(resource)
-            continue
-        try:
-            if known[name] > 1:
-                raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
-            part = await _checked(answers, ask, resource)
-        except ApiError as error:
-            denied = denied or error.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-            refused[name] = error
-            continue
-        except StoreError as error:
-            refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
-            continue
-        parts[name] = part
-        if part.forwarded:
-            theirs = tuple(c for c in resource.configs if not is_ours(c.name))
-            upstream.append(replace(resource, configs=theirs))
-    if denied:
-        await answers.refused(ask, ask.client_id or "kafka")
 
-    async def finish(response: configs.AlterConfigsResponse) -> bytes:
-        taken = {
-            r.resource_name
-            for r in response.responses
-            if r.resource_type == configs.BROKER and not r.error_code
-        }
-        for name, part in parts.items():
-            if request.validate_only or (part.forwarded and name not in taken):
-                continue
-            error = await _apply(answers, ask, name, part)
-            if error is not None:
-                refused[name] = error
-        asked = {name for name, part in parts.items() if part.forwarded}
-        results = [
-            _result(r.resource_name, refused[r.resource_name])
-            if r.resource_type == configs.BROKER and r.resource_name in refused
-            else r
-            for r in response.responses
-        ]
-        own = sorted({*refused, *parts} - asked)
-        results.extend(_result(name, refused.get(name)) for name in own)
-        return await answers.slices.run(
-            encode_response_steps(
-                ask.plan.key,
-                ask.plan.version,
-                ask.correlation_id,
-                replace(response, responses=tuple(results)),
-            )
-        )
+    def __init__(self, answers: Answers, link: Link, ask: Ask, request: Any) -> None:
+        self._answers = answers
+        self._link = link
+        self._ask = ask
+        self._request = request
+        self._may = answers.may_administer(ask.principal)
+        self._incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
+        self._refused: dict[str, ApiError] = {}
+        self._parts: dict[str, _Part] = {}
 
-    if not upstream:
-        link.answer(ask, await finish(configs.AlterConfigsResponse(())))
-        return
-
-    def merge(frame: bytes) -> Ask:
-        async def joined() -> bytes:
-            steps = decode_response_steps(ask.plan.key, ask.plan.version, frame)
-            return await finish(await answers.slices.run(steps))
-
-        answers.answer_later(link, ask, joined())
-        return ask
-
-    frame = await answers.slices.run(
-        encode_request_steps(
+    async def run(self) -> None:
+        """Look at our part, pass on the broker's, answer when both are done."""
+        ask, answers = self._ask, self._answers
+        theirs = await self._look()
+        codes = {error.code for error in self._refused.values()}
+        if KafkaError.CLUSTER_AUTHORIZATION_FAILED in codes:
+            await answers.refused(ask, ask.client_id or "kafka")
+        if not theirs:
+            self._link.answer(ask, await self._finish(configs.AlterConfigsResponse(())))
+            return
+        steps = encode_request_steps(
             ask.plan.key,
             ask.plan.version,
             ask.correlation_id,
             ask.client_id,
-            replace(request, resources=tuple(upstream)),
+            replace(self._request, resources=tuple(theirs)),
         )
-    )
-    link.forward(ask, frame, merge)
+        self._link.forward(ask, await answers.slices.run(steps), self._merge)
+
+    async def _look(self) -> list[configs.AlterResource]:
+        """Look at each broker's part; return what the broker is asked for."""
+        resources = self._request.resources
+        named = Counter(r.resource_name for r in resources if r.resource_type == configs.BROKER)
+        theirs: list[configs.AlterResource] = []
+        for resource in resources:
+            name = resource.resource_name
+            if resource.resource_type != configs.BROKER:
+                theirs.append(resource)
+                continue
+            try:
+                if named[name] > 1:
+                    raise ApiError(KafkaError.INVALID_REQUEST, _TWICE)
+                part = await self._checked(resource)
+            except ApiError as error:
+                self._refused[name] = error
+            except StoreError as error:
+                self._refused[name] = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, str(error))
+            else:
+                self._parts[name] = part
+                if part.forwarded:
+                    configs_left = tuple(c for c in resource.configs if not is_ours(c.name))
+                    theirs.append(replace(resource, configs=configs_left))
+        return theirs
+
+    async def _checked(self, resource: Any) -> _Part:
+        """
+        Look at an alteration of one broker.
+
+        Raises:
+            ApiError: it can't be, or its principal may not.
+            StoreError: the store doesn't answer.
+        """
+        ours = [c for c in resource.configs if is_ours(c.name)]
+        theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
+        # AlterConfigs replaces the whole, the broker's settings also where none of them is named.
+        forwarded = bool(theirs) or not self._incremental or not ours
+        nothing = _Part({}, theirs, forwarded)
+        if not self._may:
+            if ours:
+                raise ApiError(
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                    KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
+                )
+            return nothing
+        ops = _ops(ours, self._incremental)
+        store = self._answers.current.store
+        if not ops and (self._incremental or store is None):
+            return nothing
+        if store is None:
+            raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self._answers.no_store())
+        broker = resource.resource_name
+        if not self._incremental:
+            stored = await self._answers.on_thread(store.broker_configs)
+            ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
+        if ops:
+            await self._answers.on_thread(
+                lambda: store.alter_broker_configs(broker, ops, validate_only=True)
+            )
+        return _Part(ops, theirs, forwarded)
+
+    def _merge(self, frame: bytes) -> Ask:
+        """Join the broker's answer with ours, later: the store is asked first."""
+        ask, answers = self._ask, self._answers
+
+        async def joined() -> bytes:
+            steps = decode_response_steps(ask.plan.key, ask.plan.version, frame)
+            return await self._finish(await answers.slices.run(steps))
+
+        answers.answer_later(self._link, ask, joined())
+        return ask
+
+    async def _finish(self, response: configs.AlterConfigsResponse) -> bytes:
+        """Do our part where the broker has taken its own; return the client's answer."""
+        of_brokers = [r for r in response.responses if r.resource_type == configs.BROKER]
+        taken = {r.resource_name for r in of_brokers if not r.error_code}
+        for name, part in self._parts.items():
+            if self._request.validate_only or (part.forwarded and name not in taken):
+                continue
+            error = await self._apply(name, part)
+            if error is not None:
+                self._refused[name] = error
+        asked = {name for name, part in self._parts.items() if part.forwarded}
+        results = [
+            _result(r.resource_name, self._refused[r.resource_name])
+            if r.resource_type == configs.BROKER and r.resource_name in self._refused
+            else r
+            for r in response.responses
+        ]
+        own = sorted({*self._refused, *self._parts} - asked)
+        results.extend(_result(name, self._refused.get(name)) for name in own)
+        plan = self._ask.plan
+        answer = replace(response, responses=tuple(results))
+        return await self._answers.slices.run(
+            encode_response_steps(plan.key, plan.version, self._ask.correlation_id, answer)
+        )
+
+    async def _apply(self, broker: str, part: _Part) -> ApiError | None:
+        """Change our settings of one broker; return what kept us from it."""
+        store = self._answers.current.store
+        if not part.ops:
+            return None
+        who, tool = f"User:{self._ask.principal}", self._ask.client_id or "kafka"
+        try:
+            if store is None:
+                raise StoreError("the gateway runs without a store")
+            await self._answers.on_thread(
+                lambda: store.alter_broker_configs(broker, part.ops, who=who, tool=tool)
+            )
+        except (ApiError, StoreError) as error:
+            api = error if isinstance(error, ApiError) else None
+            code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
+            text = str(error) if api is None else api.message
+            if not part.forwarded:
+                return ApiError(code, text)
+            log.error("half an alteration of broker settings is in force: the broker's, not ours",
+                      broker=broker, ours=", ".join(part.ops), error=str(error))  # fmt: skip
+            held = f"the broker has taken {', '.join(part.theirs) or 'its part'}"
+            return ApiError(code, f"{held}, but {', '.join(part.ops)} can't be changed: {text}")
+        return None
 
 
 def _result(broker: str, error: ApiError | None) -> configs.AlterResult:
     if error is None:
         return configs.AlterResult(configs.BROKER, broker)
     return configs.AlterResult(configs.BROKER, broker, int(error.code), error.message)
-
-
-async def _checked(answers: Answers, ask: Ask, resource: Any) -> _Part:
-    """
-    Look at an alteration of one broker.
-
-    Raises:
-        ApiError: it can't be, or its principal may not.
-        StoreError: the store doesn't answer.
-    """
-    incremental = ask.plan.key == apis.INCREMENTAL_ALTER_CONFIGS
-    ours = [c for c in resource.configs if is_ours(c.name)]
-    theirs = tuple(c.name for c in resource.configs if not is_ours(c.name))
-    # AlterConfigs replaces the whole, the broker's settings also where none of them is named.
-    forwarded = bool(theirs) or not incremental or not ours
-    if not answers.may_administer(ask.principal):
-        if ours:
-            raise ApiError(
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message,
-            )
-        return _Part({}, theirs, forwarded)
-    ops = _ops(ours, incremental)
-    if not ops and incremental:
-        return _Part({}, theirs, forwarded)
-    store = answers.in_force.store
-    if store is None:
-        if not ops:
-            return _Part({}, theirs, forwarded)
-        raise ApiError(KafkaError.UNKNOWN_SERVER_ERROR, answers.no_store())
-    broker = resource.resource_name
-    if not incremental:
-        stored = await answers.on_thread(store.broker_configs)
-        ops = {**dict.fromkeys(stored.get(broker, ())), **ops}
-    part = _Part(ops, theirs, forwarded)
-    if ops:
-        await answers.on_thread(lambda: store.alter_broker_configs(broker, ops, validate_only=True))
-    return part
 
 
 def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, str | None]:
@@ -411,29 +443,3 @@ def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, st
             )
         ops[config.name] = None if deleted else config.value
     return ops
-
-
-async def _apply(answers: Answers, ask: Ask, broker: str, part: _Part) -> ApiError | None:
-    """Change our settings of one broker; return what kept us from it."""
-    store = answers.in_force.store
-    if not part.ops:
-        return None
-    try:
-        if store is None:
-            raise StoreError("the gateway runs without a store")
-        await answers.on_thread(
-            lambda: store.alter_broker_configs(
-                broker, part.ops, who=f"User:{ask.principal}", tool=ask.client_id or "kafka"
-            )
-        )
-    except (ApiError, StoreError) as error:
-        api = error if isinstance(error, ApiError) else None
-        code = KafkaError.UNKNOWN_SERVER_ERROR if api is None else api.code
-        text = str(error) if api is None else api.message
-        if not part.forwarded:
-            return ApiError(code, text)
-        log.error("half an alteration of broker settings is in force: the broker's, not ours",
-                  broker=broker, ours=", ".join(part.ops), error=str(error))  # fmt: skip
-        held = f"the broker has taken {', '.join(part.theirs) or 'its part'}"
-        return ApiError(code, f"{held}, but {', '.join(part.ops)} can't be changed: {text}")
-    return None
