@@ -230,7 +230,7 @@ def test_612_7_a_wait_for_a_slot_is_counted_as_blocked_when_it_is_over(start: St
 
         acceptor = front.listeners["PLAINTEXT"].acceptor
         wait_for(
-            lambda: gateway.call(lambda: acceptor._now_ms() > acceptor._blocked_since_ms),
+            lambda: gateway.call(lambda: acceptor._now_ms() > acceptor.blocked_since_ms),
             "a millisecond to pass: less isn't counted",
         )
         assert blocked() == 0
