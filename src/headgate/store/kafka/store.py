@@ -38,6 +38,7 @@ from headgate.store.kafka.client import KafkaClient, as_store_error
 from headgate.store.kafka.codec import by_entity, merged, two_homes
 from headgate.store.kafka.lease import KafkaLease, take
 from headgate.store.kafka.state import (
+    At,
     Expected,
     Record,
     TopicState,
@@ -337,11 +338,37 @@ class KafkaStore(WatchedStore):
             self._suspects = [s for s in self._suspects if s not in due]
         if due:
             try:
-                self._write(lambda state: _unknown(state, table, due))
+                self._record_unknown(due)
             except StoreError as exc:
                 log.warning("changes made past Headgate aren't in its history: %s", exc)
         if hurry and not self._closed:
             time.sleep(0.02)
+            self._poke.set()
+
+    def _record_unknown(self, due: Iterable[_Suspect]) -> None:
+        """
+        Write down what came past Headgate.
+
+        What Kafka shows is read after what the history tells. Where another watcher tells of a key
+        after that, what was read may be older than what it tells, so that key is looked at again.
+        """
+        first: dict[At, _Suspect] = {}
+        for suspect in due:
+            first.setdefault((suspect.entity, suspect.key), suspect)
+        self._topic.read_to_end()
+        with self._topic.locked() as state:
+            told = {at: state.last.get(at, suspect.before) for at, suspect in first.items()}
+        table = self._refresh()
+        again: list[_Suspect] = []
+
+        def decide(state: TopicState) -> list[Record]:
+            again[:] = [s for at, s in first.items() if state.last.get(at, s.before) != told[at]]
+            return _unknown(state, table, [s for s in first.values() if s not in again])
+
+        self._write(decide)
+        if again:
+            with self._state_lock:
+                self._suspects += again
             self._poke.set()
 
     def _release(self) -> None:
@@ -355,14 +382,16 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
     """
     Return entries for changes that, by now, nobody has told of.
 
-    A key that changed twice since is suspect twice; it gets one entry, from what the history last
-    says of it to what it is now.
+    Each key gets one entry, from what the history last says of it to what it is now.
+
+    Args:
+        state: the topic's.
+        table: what Kafka shows.
+        due: one for each key.
     """
     records: list[Record] = []
-    first: dict[tuple[QuotaEntity, QuotaKey], _Suspect] = {}
     for suspect in due:
-        first.setdefault((suspect.entity, suspect.key), suspect)
-    for at, suspect in first.items():
+        at = suspect.entity, suspect.key
         if state.turn is not None and at in state.turn.ops:
             continue  # who has the turn, or takes it next, tells of it
         now = table.get(*at)
