@@ -1,10 +1,16 @@
 """
-Messages as data: a message is a dataclass and a list of its fields, for every version at once.
+Messages as data: a message is a dataclass whose annotations say how its fields are written.
 
 For what is off the hot path. One description serves both directions and all versions, so encoder
 and decoder can't drift apart::
 
-    ENTITY = Struct(Entity, Field("entity_type", STRING), Field("entity_name", NULLABLE_STRING))
+    @message("throttle_time_ms")
+    class ListGroupsResponse:
+        error_code: Int16
+        groups: tuple[ListedGroup, ...]
+        throttle_time_ms: Int32 = versions(0, since=1)
+
+    LIST_GROUPS_RESPONSE = struct(ListGroupsResponse)
 
 A field that a version lacks keeps the dataclass's default when read and is left out when written.
 Unlike kio's, the float64 here takes infinities and NaN: a quota may be infinite.
@@ -12,9 +18,22 @@ Unlike kio's, the float64 here takes infinities and NaN: a quota may be infinite
 
 from __future__ import annotations
 
-import struct
+import dataclasses
+import struct as packing
+import types
+import typing
+import uuid
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+)
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.wire import fields as f
@@ -80,6 +99,21 @@ STRING = _Sized(f.read_string, f.write_nullable_string, False)
 NULLABLE_STRING = _Sized(f.read_nullable_string, f.write_nullable_string, True)
 BYTES = _Sized(f.read_bytes, f.write_nullable_bytes, False)
 NULLABLE_BYTES = _Sized(f.read_nullable_bytes, f.write_nullable_bytes, True)
+
+Int8 = Annotated[int, INT8]
+Int16 = Annotated[int, INT16]
+Int32 = Annotated[int, INT32]
+Int64 = Annotated[int, INT64]
+"""Whole numbers, which Python doesn't tell apart, as annotations of a message's fields."""
+_BY_HINT: Final[dict[Any, Any]] = {
+    bool: BOOL,
+    float: FLOAT64,
+    uuid.UUID: UUID,
+    str: STRING,
+    str | None: NULLABLE_STRING,
+    bytes: BYTES,
+    bytes | None: NULLABLE_BYTES,
+}
 
 
 class Array(NamedTuple):
@@ -182,7 +216,7 @@ class Struct(Generic[T]):
             if since <= version <= until:
                 try:
                     kind.write(getattr(value, name), out, version, flexible)
-                except (struct.error, TypeError, AttributeError) as exc:
+                except (packing.error, TypeError, AttributeError) as exc:
                     raise LocalProtocolError(f"{name} can't be written: {exc}") from exc
         if flexible:
             tags: dict[int, bytes] = {}
@@ -251,6 +285,62 @@ class Struct(Generic[T]):
         out: list[bytes] = []
         self.write(value, out, version, flexible)
         return b"".join(out)
+
+
+@dataclass_transform(frozen_default=True)
+def message(*first: str) -> Callable[[type[T]], type[T]]:
+    """
+    Make a class a message: a frozen dataclass.
+
+    Args:
+        first: fields that come first on the wire, whatever their place in the class.
+    """
+
+    def make(cls: type[T]) -> type[T]:
+        made: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
+        made.first_on_the_wire = first
+        return made  # type: ignore[no-any-return]
+
+    return make
+
+
+def versions(default: T, *, since: int = 0, until: int = f.MAX_INT16, tag: int | None = None) -> T:
+    """
+    Return the default of a message's field that not every version has.
+
+    Args:
+        default: its value where it is left out.
+        since: the first version that has it.
+        until: the last version that has it.
+        tag: its number where it is a tagged field.
+    """
+    held = {"since": since, "until": until, "tag": tag, "default": default}
+    return dataclasses.field(default=default, metadata=held)
+
+
+def struct(made: type[T]) -> Struct[T]:
+    """Return how a message is read and written."""
+    hints = typing.get_type_hints(made, include_extras=True)
+    fields = {
+        x.name: Field(x.name, _type_of(hints[x.name]), **x.metadata)
+        for x in dataclasses.fields(made)  # type: ignore[arg-type]
+    }
+    first: tuple[str, ...] = made.first_on_the_wire  # type: ignore[attr-defined]
+    return Struct(made, *(fields.pop(name) for name in first), *fields.values())
+
+
+def _type_of(hint: Any) -> Type:
+    """Return how a field with this annotation is read and written."""
+    known = _BY_HINT.get(hint)
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    if typing.get_origin(hint) is Annotated:
+        return typing.get_args(hint)[1]  # type: ignore[no-any-return]
+    nullable = typing.get_origin(hint) is types.UnionType
+    array = typing.get_args(hint)[0] if nullable else hint
+    if typing.get_origin(array) is tuple:
+        return Array(_type_of(typing.get_args(array)[0]), nullable)
+    return struct(hint)
 
 
 def _check_end(body: Buffer, end: int) -> None:

@@ -25,37 +25,35 @@ from headgate.wire.fields import (
     write_array_length,
 )
 from headgate.wire.header import build_response
-from headgate.wire.schema import INT16 as I16
-from headgate.wire.schema import INT32 as I32
-from headgate.wire.schema import STRING, Array, Field, Struct
+from headgate.wire.schema import Int16, Int32, message, struct, versions
 
 Ranges = Mapping[int, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ApiVersionsRequest:
     """What the client is (version 3 and later) and whom it means to ask (version 5, KIP-1242)."""
 
-    client_software_name: str = ""
-    client_software_version: str = ""
+    client_software_name: str = versions("", since=3)
+    client_software_version: str = versions("", since=3)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ApiVersion:
     """The versions of one API."""
 
-    api_key: int
-    min_version: int
-    max_version: int
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code")
 class ApiVersionsResponse:
     """The APIs of a broker; features are dropped when read as a whole."""
 
     api_keys: tuple[ApiVersion, ...]
-    error_code: int = 0
-    throttle_time_ms: int = 0
+    error_code: Int16 = 0
+    throttle_time_ms: Int32 = versions(0, since=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +74,8 @@ class ApiVersions:
     tail: int
 
 
-REQUESTS: Final = {
-    API_VERSIONS: Struct(
-        ApiVersionsRequest,
-        Field("client_software_name", STRING, since=3),
-        Field("client_software_version", STRING, since=3),
-    )
-}
-RESPONSES: Final = {
-    API_VERSIONS: Struct(
-        ApiVersionsResponse,
-        Field("error_code", I16),
-        Field(
-            "api_keys",
-            Array(
-                Struct(
-                    ApiVersion,
-                    Field("api_key", I16),
-                    Field("min_version", I16),
-                    Field("max_version", I16),
-                )
-            ),
-        ),
-        Field("throttle_time_ms", I32, since=1),
-    )
-}
+REQUESTS: Final = {API_VERSIONS: struct(ApiVersionsRequest)}
+RESPONSES: Final = {API_VERSIONS: struct(ApiVersionsResponse)}
 
 
 def parse_response(frame: Buffer, version: int) -> ApiVersions:

@@ -7,21 +7,10 @@ Source: Apache Kafka's ``ListGroups*.json``, ``DescribeCluster*.json``,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.wire.apis import DESCRIBE_CLUSTER, LIST_CONFIG_RESOURCES, LIST_GROUPS
-from headgate.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    NULLABLE_STRING,
-    STRING,
-    Array,
-    Field,
-    Struct,
-)
+from headgate.wire.schema import Int8, Int16, Int32, Struct, message, struct, versions
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -30,147 +19,98 @@ CLIENT_METRICS: Final = 16
 """The one type of resource that ListConfigResources 0 lists."""
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ListGroupsRequest:
     """Which states (version 4) and types (version 5) of groups are wanted; none: all."""
 
-    states: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
+    states: tuple[str, ...] = versions((), since=4)
+    types: tuple[str, ...] = versions((), since=5)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ListedGroup:
     """One group of the broker that was asked."""
 
     group_id: str
     protocol_type: str
-    state: str = ""
-    type: str = ""
+    state: str = versions("", since=4)
+    type: str = versions("", since=5)
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class ListGroupsResponse:
     """The groups that a broker coordinates."""
 
-    error_code: int
+    error_code: Int16
     groups: tuple[ListedGroup, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = versions(0, since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeClusterRequest:
     """Of controllers it can be asked since version 1."""
 
     authorized_operations: bool = False
-    endpoint_type: int = BROKERS
-    fenced_brokers: bool = False
+    endpoint_type: Int8 = versions(BROKERS, since=1)
+    fenced_brokers: bool = versions(False, since=2)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class Endpoint:
     """A broker's address, or a controller's."""
 
-    node_id: int
+    node_id: Int32
     host: str
-    port: int
+    port: Int32
     rack: str | None = None
-    is_fenced: bool = False
+    is_fenced: bool = versions(False, since=2)
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms", "error_code", "error_message", "endpoint_type")
 class DescribeClusterResponse:
     """Brokers, or controllers, whichever were asked for."""
 
     cluster_id: str
-    controller_id: int
+    controller_id: Int32
     brokers: tuple[Endpoint, ...]
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
-    endpoint_type: int = BROKERS
-    authorized_operations: int = -(2**31)
-    throttle_time_ms: int = 0
+    endpoint_type: Int8 = versions(BROKERS, since=1)
+    authorized_operations: Int32 = -(2**31)
+    throttle_time_ms: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ListConfigResourcesRequest:
     """Which types are wanted; version 0 knows client-metrics alone and doesn't say so."""
 
-    resource_types: tuple[int, ...] = ()
+    resource_types: tuple[Int8, ...] = versions((), since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ListedResource:
     """One resource that has settings."""
 
     resource_name: str
-    resource_type: int = CLIENT_METRICS
+    resource_type: Int8 = versions(CLIENT_METRICS, since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ListConfigResourcesResponse:
     """The resources that have settings."""
 
-    throttle_time_ms: int
-    error_code: int
+    throttle_time_ms: Int32
+    error_code: Int16
     config_resources: tuple[ListedResource, ...]
 
 
-_GROUP: Final = Struct(
-    ListedGroup,
-    Field("group_id", STRING),
-    Field("protocol_type", STRING),
-    Field("state", STRING, since=4),
-    Field("type", STRING, since=5),
-)
-_ENDPOINT: Final = Struct(
-    Endpoint,
-    Field("node_id", INT32),
-    Field("host", STRING),
-    Field("port", INT32),
-    Field("rack", NULLABLE_STRING),
-    Field("is_fenced", BOOL, since=2),
-)
-_RESOURCE: Final = Struct(
-    ListedResource, Field("resource_name", STRING), Field("resource_type", INT8, since=1)
-)
 REQUESTS: Final[dict[int, Struct[Any]]] = {
-    LIST_GROUPS: Struct(
-        ListGroupsRequest,
-        Field("states", Array(STRING), since=4),
-        Field("types", Array(STRING), since=5),
-    ),
-    DESCRIBE_CLUSTER: Struct(
-        DescribeClusterRequest,
-        Field("authorized_operations", BOOL),
-        Field("endpoint_type", INT8, since=1),
-        Field("fenced_brokers", BOOL, since=2),
-    ),
-    LIST_CONFIG_RESOURCES: Struct(
-        ListConfigResourcesRequest, Field("resource_types", Array(INT8), since=1)
-    ),
+    LIST_GROUPS: struct(ListGroupsRequest),
+    DESCRIBE_CLUSTER: struct(DescribeClusterRequest),
+    LIST_CONFIG_RESOURCES: struct(ListConfigResourcesRequest),
 }
 RESPONSES: Final[dict[int, Struct[Any]]] = {
-    LIST_GROUPS: Struct(
-        ListGroupsResponse,
-        Field("throttle_time_ms", INT32, since=1),
-        Field("error_code", INT16),
-        Field("groups", Array(_GROUP)),
-    ),
-    DESCRIBE_CLUSTER: Struct(
-        DescribeClusterResponse,
-        Field("throttle_time_ms", INT32),
-        Field("error_code", INT16),
-        Field("error_message", NULLABLE_STRING),
-        Field("endpoint_type", INT8, since=1),
-        Field("cluster_id", STRING),
-        Field("controller_id", INT32),
-        Field("brokers", Array(_ENDPOINT)),
-        Field("authorized_operations", INT32),
-    ),
-    LIST_CONFIG_RESOURCES: Struct(
-        ListConfigResourcesResponse,
-        Field("throttle_time_ms", INT32),
-        Field("error_code", INT16),
-        Field("config_resources", Array(_RESOURCE)),
-    ),
+    LIST_GROUPS: struct(ListGroupsResponse),
+    DESCRIBE_CLUSTER: struct(DescribeClusterResponse),
+    LIST_CONFIG_RESOURCES: struct(ListConfigResourcesResponse),
 }

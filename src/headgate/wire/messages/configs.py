@@ -14,13 +14,17 @@ from headgate.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTE
 from headgate.wire.schema import (
     BOOL,
     INT8,
-    INT16,
-    INT32,
     NULLABLE_STRING,
     STRING,
     Array,
     Field,
+    Int8,
+    Int16,
+    Int32,
     Struct,
+    message,
+    struct,
+    versions,
 )
 
 TOPIC: Final = 2
@@ -38,65 +42,65 @@ SOURCE_STATIC_BROKER: Final = 4
 SOURCE_DEFAULT: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeResource:
     """A resource to describe; ``keys`` None asks for all."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     keys: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeConfigsRequest:
     """What to describe."""
 
     resources: tuple[DescribeResource, ...]
-    include_synonyms: bool = False
-    include_documentation: bool = False
+    include_synonyms: bool = versions(False, since=1)
+    include_documentation: bool = versions(False, since=3)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class Synonym:
     """Another place the value may come from, most specific first."""
 
     name: str
     value: str | None
-    source: int
+    source: Int8
 
 
-@dataclass(frozen=True, slots=True)
+@message("name", "value", "read_only", "is_default")
 class ConfigValue:
     """One config of a resource."""
 
     name: str
     value: str | None
     read_only: bool = False
-    config_source: int = -1
-    is_default: bool = False
+    config_source: Int8 = versions(-1, since=1)
+    is_default: bool = versions(False, until=0)
     is_sensitive: bool = False
-    synonyms: tuple[Synonym, ...] = ()
-    config_type: int = 0
-    documentation: str | None = None
+    synonyms: tuple[Synonym, ...] = versions((), since=1)
+    config_type: Int8 = versions(0, since=3)
+    documentation: str | None = versions(None, since=3)
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class DescribeResult:
     """The configs of one resource, or its error."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
     configs: tuple[ConfigValue, ...] = ()
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class DescribeConfigsResponse:
     """What was found."""
 
     results: tuple[DescribeResult, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,41 +129,25 @@ class AlterConfigsRequest:
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class AlterResult:
     """How it went for one resource."""
 
-    resource_type: int
+    resource_type: Int8
     resource_name: str
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class AlterConfigsResponse:
     """How it went (33 and 44)."""
 
     responses: tuple[AlterResult, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
 _RESOURCE = (Field("resource_type", INT8), Field("resource_name", STRING))
-_ERROR = (Field("error_code", INT16), Field("error_message", NULLABLE_STRING))
-_SYNONYM = Struct(
-    Synonym, Field("name", STRING), Field("value", NULLABLE_STRING), Field("source", INT8)
-)
-_CONFIG = Struct(
-    ConfigValue,
-    Field("name", STRING),
-    Field("value", NULLABLE_STRING),
-    Field("read_only", BOOL),
-    Field("is_default", BOOL, until=0),
-    Field("config_source", INT8, since=1),
-    Field("is_sensitive", BOOL),
-    Field("synonyms", Array(_SYNONYM), since=1),
-    Field("config_type", INT8, since=3),
-    Field("documentation", NULLABLE_STRING, since=3),
-)
 _NAME_VALUE = (Field("name", STRING), Field("value", NULLABLE_STRING))
 _INCREMENTAL = (
     Field("name", STRING),
@@ -177,36 +165,13 @@ def _alter_request(*config: Field) -> Struct[AlterConfigsRequest]:
     )
 
 
-_ALTER_RESPONSE = Struct(
-    AlterConfigsResponse,
-    Field("throttle_time_ms", INT32),
-    Field("responses", Array(Struct(AlterResult, *_ERROR, *_RESOURCE))),
-)
-
 REQUESTS = {
-    DESCRIBE_CONFIGS: Struct(
-        DescribeConfigsRequest,
-        Field(
-            "resources",
-            Array(
-                Struct(DescribeResource, *_RESOURCE, Field("keys", Array(STRING, nullable=True)))
-            ),
-        ),
-        Field("include_synonyms", BOOL, since=1),
-        Field("include_documentation", BOOL, since=3),
-    ),
+    DESCRIBE_CONFIGS: struct(DescribeConfigsRequest),
     ALTER_CONFIGS: _alter_request(*_NAME_VALUE),
     INCREMENTAL_ALTER_CONFIGS: _alter_request(*_INCREMENTAL),
 }
 RESPONSES = {
-    DESCRIBE_CONFIGS: Struct(
-        DescribeConfigsResponse,
-        Field("throttle_time_ms", INT32),
-        Field(
-            "results",
-            Array(Struct(DescribeResult, *_ERROR, *_RESOURCE, Field("configs", Array(_CONFIG)))),
-        ),
-    ),
-    ALTER_CONFIGS: _ALTER_RESPONSE,
-    INCREMENTAL_ALTER_CONFIGS: _ALTER_RESPONSE,
+    DESCRIBE_CONFIGS: struct(DescribeConfigsResponse),
+    ALTER_CONFIGS: struct(AlterConfigsResponse),
+    INCREMENTAL_ALTER_CONFIGS: struct(AlterConfigsResponse),
 }

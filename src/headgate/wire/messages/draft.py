@@ -10,25 +10,12 @@ Source: KIP-546, "Proposed Changes".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
 from headgate.wire.fields import Buffer, read_int16
 from headgate.wire.header import build_request, build_response
-from headgate.wire.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    INT64,
-    NULLABLE_STRING,
-    STRING,
-    Array,
-    Field,
-    Steps,
-    Struct,
-)
+from headgate.wire.schema import Int16, Int32, Int64, Steps, Struct, message, struct
 
 NO_FRACTIONS: Final = "which this version can't tell; use the released API."
 """How the answer about a stored fraction ends (SEEDS 546-32); the admin client goes by it."""
@@ -37,7 +24,7 @@ DESCRIBE_EFFECTIVE_QUOTAS: Final = 49
 ALTER_QUOTAS: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class EntityPart:
     """One part of an entity."""
 
@@ -45,7 +32,7 @@ class EntityPart:
     entity_name: str
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class Filter:
     """A filter: ``rule`` is ``EXACT`` or ``PREFIX``."""
 
@@ -54,34 +41,34 @@ class Filter:
     match: str
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeQuotasRequest:
     """Filters, all of which must hold."""
 
     filters: tuple[Filter, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class DescribedQuota:
     """One quota of one entity."""
 
     entity: tuple[EntityPart, ...]
     type: str
     units: str
-    value: int
-    error_code: int = 0
+    value: Int64
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class DescribeQuotasResponse:
     """What was found."""
 
     entries: tuple[DescribedQuota, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeEffectiveQuotasRequest:
     """One entity, and whether overridden values are left out."""
 
@@ -89,15 +76,15 @@ class DescribeEffectiveQuotasRequest:
     omit_overridden_values: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class ValueEntry:
     """A value and the entity it is set for; the first of a list applies, the rest is overridden."""
 
     entity: tuple[EntityPart, ...]
-    value: int
+    value: Int64
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class EffectiveValue:
     """The values of one quota type and unit that match."""
 
@@ -106,35 +93,35 @@ class EffectiveValue:
     entries: tuple[ValueEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class EffectiveEntry:
     """What applies to one entity."""
 
     entity: tuple[EntityPart, ...]
     values: tuple[EffectiveValue, ...]
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class DescribeEffectiveQuotasResponse:
     """What applies."""
 
     entries: tuple[EffectiveEntry, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterOp:
     """One quota to set, or with ``remove`` to clear."""
 
     type: str
     units: str
-    value: int
+    value: Int64
     remove: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterEntry:
     """What to change of one entity."""
 
@@ -142,7 +129,7 @@ class AlterEntry:
     ops: tuple[AlterOp, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterQuotasRequest:
     """What to change."""
 
@@ -150,76 +137,32 @@ class AlterQuotasRequest:
     validate_only: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class AlteredEntry:
     """How it went for one entity."""
 
     entity: tuple[EntityPart, ...]
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class AlterQuotasResponse:
     """How it went."""
 
     entries: tuple[AlteredEntry, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-_ENTITY = Array(Struct(EntityPart, Field("entity_type", STRING), Field("entity_name", STRING)))
-_FILTER = Struct(
-    Filter, Field("entity_type", STRING), Field("rule", STRING), Field("match", STRING)
-)
-_ERROR = (Field("error_code", INT16), Field("error_message", NULLABLE_STRING))
-_VALUE_ENTRY = Struct(ValueEntry, Field("entity", _ENTITY), Field("value", INT64))
-_EFFECTIVE_VALUE = Struct(
-    EffectiveValue,
-    Field("type", STRING),
-    Field("units", STRING),
-    Field("entries", Array(_VALUE_ENTRY)),
-)
-_DESCRIBED = Struct(
-    DescribedQuota,
-    *_ERROR,
-    Field("entity", _ENTITY),
-    Field("type", STRING),
-    Field("units", STRING),
-    Field("value", INT64),
-)
-_OP = Struct(
-    AlterOp,
-    Field("type", STRING),
-    Field("units", STRING),
-    Field("value", INT64),
-    Field("remove", BOOL),
-)
-_ALTER = Struct(AlterEntry, Field("entity", _ENTITY), Field("ops", Array(_OP)))
-_ALTERED = Struct(AlteredEntry, *_ERROR, Field("entity", _ENTITY))
-_EFFECTIVE = Struct(
-    EffectiveEntry, *_ERROR, Field("entity", _ENTITY), Field("values", Array(_EFFECTIVE_VALUE))
-)
-
-
-def _answer(factory: Any, entry: Struct[Any]) -> Struct[Any]:
-    return Struct(factory, Field("throttle_time_ms", INT32), Field("entries", Array(entry)))
-
-
-REQUESTS: Final[Mapping[int, Struct[Any]]] = {
-    DESCRIBE_QUOTAS: Struct(DescribeQuotasRequest, Field("filters", Array(_FILTER))),
-    DESCRIBE_EFFECTIVE_QUOTAS: Struct(
-        DescribeEffectiveQuotasRequest,
-        Field("entity", _ENTITY),
-        Field("omit_overridden_values", BOOL),
-    ),
-    ALTER_QUOTAS: Struct(
-        AlterQuotasRequest, Field("entries", Array(_ALTER)), Field("validate_only", BOOL)
-    ),
+REQUESTS: Final[dict[int, Struct[Any]]] = {
+    DESCRIBE_QUOTAS: struct(DescribeQuotasRequest),
+    DESCRIBE_EFFECTIVE_QUOTAS: struct(DescribeEffectiveQuotasRequest),
+    ALTER_QUOTAS: struct(AlterQuotasRequest),
 }
-RESPONSES: Final[Mapping[int, Struct[Any]]] = {
-    DESCRIBE_QUOTAS: _answer(DescribeQuotasResponse, _DESCRIBED),
-    DESCRIBE_EFFECTIVE_QUOTAS: _answer(DescribeEffectiveQuotasResponse, _EFFECTIVE),
-    ALTER_QUOTAS: _answer(AlterQuotasResponse, _ALTERED),
+RESPONSES: Final[dict[int, Struct[Any]]] = {
+    DESCRIBE_QUOTAS: struct(DescribeQuotasResponse),
+    DESCRIBE_EFFECTIVE_QUOTAS: struct(DescribeEffectiveQuotasResponse),
+    ALTER_QUOTAS: struct(AlterQuotasResponse),
 }
 
 

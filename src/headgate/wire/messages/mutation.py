@@ -14,7 +14,7 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from headgate.errors import KafkaError
 from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
@@ -26,17 +26,17 @@ from headgate.wire.header import (
     parse_request_header,
 )
 from headgate.wire.schema import (
-    BOOL,
-    INT8,
-    INT16,
     INT32,
-    NULLABLE_STRING,
-    STRING,
-    UUID,
     Array,
     Field,
+    Int8,
+    Int16,
+    Int32,
     Steps,
     Struct,
+    message,
+    struct,
+    versions,
 )
 
 # First versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -57,7 +57,7 @@ class Assignment:
     partition_index: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class TopicConfig:
     """A config of a topic to create."""
 
@@ -65,60 +65,60 @@ class TopicConfig:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class CreatableTopic:
     """A topic to create; ``num_partitions`` -1 with no assignments means the broker's default."""
 
     name: str
-    num_partitions: int
-    replication_factor: int
-    assignments: tuple[Assignment, ...] = ()
+    num_partitions: Int32
+    replication_factor: Int16
+    assignments: Annotated[tuple[Assignment, ...], Array(_NEW)] = ()
     configs: tuple[TopicConfig, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class CreateTopicsRequest:
     """Topics to create."""
 
     topics: tuple[CreatableTopic, ...]
-    timeout_ms: int = 60_000
-    validate_only: bool = False
+    timeout_ms: Int32 = 60_000
+    validate_only: bool = versions(False, since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class CreatedConfig:
     """A config a created topic has."""
 
     name: str
     value: str | None
     read_only: bool
-    config_source: int
+    config_source: Int8
     is_sensitive: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class CreatedTopic:
     """How it went for one topic."""
 
     name: str
-    topic_id: uuid.UUID = NO_ID
-    error_code: int = 0
-    error_message: str | None = None
-    topic_config_error_code: int = 0
-    num_partitions: int = -1
-    replication_factor: int = -1
-    configs: tuple[CreatedConfig, ...] | None = ()
+    topic_id: uuid.UUID = versions(NO_ID, since=7)
+    error_code: Int16 = 0
+    error_message: str | None = versions(None, since=1)
+    topic_config_error_code: Int16 = versions(0, since=5, tag=0)
+    num_partitions: Int32 = versions(-1, since=5)
+    replication_factor: Int16 = versions(-1, since=5)
+    configs: tuple[CreatedConfig, ...] | None = versions((), since=5)
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class CreateTopicsResponse:
     """How it went."""
 
     topics: tuple[CreatedTopic, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = versions(0, since=2)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DeletableTopic:
     """A topic to delete, by name or (version 6) by id."""
 
@@ -126,156 +126,80 @@ class DeletableTopic:
     topic_id: uuid.UUID = NO_ID
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DeleteTopicsRequest:
     """Topics to delete: ``topics`` from version 6 on, ``topic_names`` before."""
 
-    topics: tuple[DeletableTopic, ...] = ()
-    topic_names: tuple[str, ...] = ()
-    timeout_ms: int = 60_000
+    topics: tuple[DeletableTopic, ...] = versions((), since=6)
+    topic_names: tuple[str, ...] = versions((), until=5)
+    timeout_ms: Int32 = 60_000
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DeletedTopic:
     """How it went for one topic."""
 
     name: str | None
-    topic_id: uuid.UUID = NO_ID
-    error_code: int = 0
-    error_message: str | None = None
+    topic_id: uuid.UUID = versions(NO_ID, since=6)
+    error_code: Int16 = 0
+    error_message: str | None = versions(None, since=5)
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class DeleteTopicsResponse:
     """How it went."""
 
     topics: tuple[DeletedTopic, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = versions(0, since=1)
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class GrowingTopic:
     """A topic and the number of partitions it shall have in all."""
 
     name: str
-    count: int
-    assignments: tuple[Assignment, ...] | None = None
+    count: Int32
+    assignments: Annotated[tuple[Assignment, ...] | None, Array(_MORE, nullable=True)] = None
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class CreatePartitionsRequest:
     """Topics that shall have more partitions."""
 
     topics: tuple[GrowingTopic, ...]
-    timeout_ms: int = 60_000
+    timeout_ms: Int32 = 60_000
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class GrownTopic:
     """How it went for one topic."""
 
     name: str
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class CreatePartitionsResponse:
     """How it went."""
 
     topics: tuple[GrownTopic, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-_IDS = Field("broker_ids", Array(INT32))
-_CREATABLE = Struct(
-    CreatableTopic,
-    Field("name", STRING),
-    Field("num_partitions", INT32),
-    Field("replication_factor", INT16),
-    Field("assignments", Array(Struct(Assignment, Field("partition_index", INT32), _IDS))),
-    Field(
-        "configs",
-        Array(Struct(TopicConfig, Field("name", STRING), Field("value", NULLABLE_STRING))),
-    ),
-)
-_CREATED_CONFIG = Struct(
-    CreatedConfig,
-    Field("name", STRING),
-    Field("value", NULLABLE_STRING),
-    Field("read_only", BOOL),
-    Field("config_source", INT8),
-    Field("is_sensitive", BOOL),
-)
-_CREATED = Struct(
-    CreatedTopic,
-    Field("name", STRING),
-    Field("topic_id", UUID, since=7),
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING, since=1),
-    Field("topic_config_error_code", INT16, since=5, tag=0, default=0),
-    Field("num_partitions", INT32, since=5),
-    Field("replication_factor", INT16, since=5),
-    Field("configs", Array(_CREATED_CONFIG, nullable=True), since=5),
-)
-_DELETABLE = Struct(DeletableTopic, Field("name", NULLABLE_STRING), Field("topic_id", UUID))
-_DELETED = Struct(
-    DeletedTopic,
-    Field("name", NULLABLE_STRING),
-    Field("topic_id", UUID, since=6),
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING, since=5),
-)
-_GROWING = Struct(
-    GrowingTopic,
-    Field("name", STRING),
-    Field("count", INT32),
-    Field("assignments", Array(Struct(Assignment, _IDS), nullable=True)),
-)
-_GROWN = Struct(
-    GrownTopic,
-    Field("name", STRING),
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING),
-)
-
+_IDS: Final = Field("broker_ids", Array(INT32))
+_NEW: Final = Struct(Assignment, Field("partition_index", INT32), _IDS)
+_MORE: Final = Struct(Assignment, _IDS)
 REQUESTS: Final[dict[int, Struct[Any]]] = {
-    CREATE_TOPICS: Struct(
-        CreateTopicsRequest,
-        Field("topics", Array(_CREATABLE)),
-        Field("timeout_ms", INT32),
-        Field("validate_only", BOOL, since=1),
-    ),
-    DELETE_TOPICS: Struct(
-        DeleteTopicsRequest,
-        Field("topics", Array(_DELETABLE), since=6),
-        Field("topic_names", Array(STRING), until=5),
-        Field("timeout_ms", INT32),
-    ),
-    CREATE_PARTITIONS: Struct(
-        CreatePartitionsRequest,
-        Field("topics", Array(_GROWING)),
-        Field("timeout_ms", INT32),
-        Field("validate_only", BOOL),
-    ),
+    CREATE_TOPICS: struct(CreateTopicsRequest),
+    DELETE_TOPICS: struct(DeleteTopicsRequest),
+    CREATE_PARTITIONS: struct(CreatePartitionsRequest),
 }
 RESPONSES: Final[dict[int, Struct[Any]]] = {
-    CREATE_TOPICS: Struct(
-        CreateTopicsResponse,
-        Field("throttle_time_ms", INT32, since=2),
-        Field("topics", Array(_CREATED)),
-    ),
-    DELETE_TOPICS: Struct(
-        DeleteTopicsResponse,
-        Field("throttle_time_ms", INT32, since=1),
-        Field("topics", Array(_DELETED)),
-    ),
-    CREATE_PARTITIONS: Struct(
-        CreatePartitionsResponse,
-        Field("throttle_time_ms", INT32),
-        Field("topics", Array(_GROWN)),
-    ),
+    CREATE_TOPICS: struct(CreateTopicsResponse),
+    DELETE_TOPICS: struct(DeleteTopicsResponse),
+    CREATE_PARTITIONS: struct(CreatePartitionsResponse),
 }
 
 

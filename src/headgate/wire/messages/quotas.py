@@ -6,29 +6,17 @@ Source: Apache Kafka's ``DescribeClientQuotas*.json``, ``AlterClientQuotas*.json
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headgate.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
-from headgate.wire.schema import (
-    BOOL,
-    FLOAT64,
-    INT8,
-    INT16,
-    INT32,
-    NULLABLE_STRING,
-    STRING,
-    Array,
-    Field,
-    Struct,
-)
+from headgate.wire.schema import Int8, Int16, Int32, Struct, message, struct
 
 MATCH_EXACT: Final = 0
 MATCH_DEFAULT: Final = 1
 MATCH_ANY: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class EntityPart:
     """One part of an entity; ``entity_name`` None is the default entity."""
 
@@ -36,16 +24,16 @@ class EntityPart:
     entity_name: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class Component:
     """One component of a filter; ``match`` is null unless ``match_type`` is exact."""
 
     entity_type: str
-    match_type: int
+    match_type: Int8
     match: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribeClientQuotasRequest:
     """What to describe."""
 
@@ -53,7 +41,7 @@ class DescribeClientQuotasRequest:
     strict: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class Value:
     """A quota's key, as spelled on the released wire, and its value."""
 
@@ -61,7 +49,7 @@ class Value:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class DescribedEntry:
     """The quotas of one entity."""
 
@@ -69,17 +57,17 @@ class DescribedEntry:
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms", "error_code", "error_message")
 class DescribeClientQuotasResponse:
     """What was found; ``entries`` is None when there is an error."""
 
     entries: tuple[DescribedEntry, ...] | None
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterOp:
     """One key to set, or with ``remove`` to clear (the value is then 0 and ignored)."""
 
@@ -88,7 +76,7 @@ class AlterOp:
     remove: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterEntry:
     """What to change of one entity."""
 
@@ -96,7 +84,7 @@ class AlterEntry:
     ops: tuple[AlterOp, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class AlterClientQuotasRequest:
     """What to change."""
 
@@ -104,69 +92,28 @@ class AlterClientQuotasRequest:
     validate_only: bool
 
 
-@dataclass(frozen=True, slots=True)
+@message("error_code", "error_message")
 class AlteredEntry:
     """How it went for one entity."""
 
     entity: tuple[EntityPart, ...]
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class AlterClientQuotasResponse:
     """How it went."""
 
     entries: tuple[AlteredEntry, ...]
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
 
 
-_ENTITY = Array(
-    Struct(EntityPart, Field("entity_type", STRING), Field("entity_name", NULLABLE_STRING))
-)
-_COMPONENT = Struct(
-    Component,
-    Field("entity_type", STRING),
-    Field("match_type", INT8),
-    Field("match", NULLABLE_STRING),
-)
-_DESCRIBED = Struct(
-    DescribedEntry,
-    Field("entity", _ENTITY),
-    Field("values", Array(Struct(Value, Field("key", STRING), Field("value", FLOAT64)))),
-)
-_OP = Struct(AlterOp, Field("key", STRING), Field("value", FLOAT64), Field("remove", BOOL))
-_ALTER = Struct(AlterEntry, Field("entity", _ENTITY), Field("ops", Array(_OP)))
-_ALTERED = Struct(
-    AlteredEntry,
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING),
-    Field("entity", _ENTITY),
-)
-
-REQUESTS = {
-    DESCRIBE_CLIENT_QUOTAS: Struct(
-        DescribeClientQuotasRequest,
-        Field("components", Array(_COMPONENT)),
-        Field("strict", BOOL),
-    ),
-    ALTER_CLIENT_QUOTAS: Struct(
-        AlterClientQuotasRequest,
-        Field("entries", Array(_ALTER)),
-        Field("validate_only", BOOL),
-    ),
+REQUESTS: Final[dict[int, Struct[Any]]] = {
+    DESCRIBE_CLIENT_QUOTAS: struct(DescribeClientQuotasRequest),
+    ALTER_CLIENT_QUOTAS: struct(AlterClientQuotasRequest),
 }
-RESPONSES = {
-    DESCRIBE_CLIENT_QUOTAS: Struct(
-        DescribeClientQuotasResponse,
-        Field("throttle_time_ms", INT32),
-        Field("error_code", INT16),
-        Field("error_message", NULLABLE_STRING),
-        Field("entries", Array(_DESCRIBED, nullable=True)),
-    ),
-    ALTER_CLIENT_QUOTAS: Struct(
-        AlterClientQuotasResponse,
-        Field("throttle_time_ms", INT32),
-        Field("entries", Array(_ALTERED)),
-    ),
+RESPONSES: Final[dict[int, Struct[Any]]] = {
+    DESCRIBE_CLIENT_QUOTAS: struct(DescribeClientQuotasResponse),
+    ALTER_CLIENT_QUOTAS: struct(AlterClientQuotasResponse),
 }

@@ -6,31 +6,30 @@ Source: Apache Kafka's ``SaslHandshake*.json``, ``SaslAuthenticate*.json``; KIP-
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.wire.apis import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from headgate.wire.fields import Buffer
 from headgate.wire.header import is_flexible, response_body_offset
-from headgate.wire.schema import BYTES, INT16, INT64, NULLABLE_STRING, STRING, Array, Field, Struct
+from headgate.wire.schema import Int16, Int64, Struct, message, struct, versions
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class SaslHandshakeRequest:
     """The mechanism a client chose."""
 
     mechanism: str
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class SaslHandshakeResponse:
     """The mechanisms a broker has."""
 
-    error_code: int
+    error_code: Int16
     mechanisms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class SaslAuthenticateRequest:
     """A token of the mechanism. It may be a password: repr leaves it out."""
 
@@ -40,14 +39,14 @@ class SaslAuthenticateRequest:
         return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class SaslAuthenticateResponse:
     """A token back, or why not; ``session_lifetime_ms`` 0 means no re-authentication is due."""
 
-    error_code: int
+    error_code: Int16
     error_message: str | None
     auth_bytes: bytes
-    session_lifetime_ms: int = 0
+    session_lifetime_ms: Int64 = versions(0, since=1)
 
     def __repr__(self) -> str:
         return (
@@ -56,18 +55,10 @@ class SaslAuthenticateResponse:
         )
 
 
-_HANDSHAKE = Struct(SaslHandshakeRequest, Field("mechanism", STRING))
-_MECHANISMS = Struct(
-    SaslHandshakeResponse, Field("error_code", INT16), Field("mechanisms", Array(STRING))
-)
-_AUTHENTICATE = Struct(SaslAuthenticateRequest, Field("auth_bytes", BYTES))
-_AUTHENTICATED = Struct(
-    SaslAuthenticateResponse,
-    Field("error_code", INT16),
-    Field("error_message", NULLABLE_STRING),
-    Field("auth_bytes", BYTES),
-    Field("session_lifetime_ms", INT64, since=1),
-)
+_HANDSHAKE: Final = struct(SaslHandshakeRequest)
+_MECHANISMS: Final = struct(SaslHandshakeResponse)
+_AUTHENTICATE: Final = struct(SaslAuthenticateRequest)
+_AUTHENTICATED: Final = struct(SaslAuthenticateResponse)
 REQUESTS: Final[dict[int, Struct[Any]]] = {
     SASL_HANDSHAKE: _HANDSHAKE,
     SASL_AUTHENTICATE: _AUTHENTICATE,

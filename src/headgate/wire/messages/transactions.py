@@ -6,59 +6,43 @@ Source: Apache Kafka's ``InitProducerId*.json``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, Final
 
 from headgate.wire.apis import INIT_PRODUCER_ID
 from headgate.wire.fields import Buffer, read_int16, read_int64
 from headgate.wire.header import response_body_offset
-from headgate.wire.schema import BOOL, INT16, INT32, INT64, NULLABLE_STRING, Field, Struct
+from headgate.wire.schema import Int16, Int32, Int64, Struct, message, struct, versions
 
 
-@dataclass(frozen=True, slots=True)
+@message()
 class InitProducerIdRequest:
     """Ask for a producer id."""
 
     transactional_id: str | None
-    transaction_timeout_ms: int
-    producer_id: int = -1
-    producer_epoch: int = -1
-    enable_2pc: bool = False
-    keep_prepared_txn: bool = False
+    transaction_timeout_ms: Int32
+    producer_id: Int64 = versions(-1, since=3)
+    producer_epoch: Int16 = versions(-1, since=3)
+    enable_2pc: bool = versions(False, since=6)
+    keep_prepared_txn: bool = versions(False, since=6)
 
 
-@dataclass(frozen=True, slots=True)
+@message("throttle_time_ms")
 class InitProducerIdResponse:
     """The producer id given."""
 
-    error_code: int
-    producer_id: int
-    producer_epoch: int
-    ongoing_txn_producer_id: int = -1
-    ongoing_txn_producer_epoch: int = -1
-    throttle_time_ms: int = 0
+    error_code: Int16
+    producer_id: Int64
+    producer_epoch: Int16
+    ongoing_txn_producer_id: Int64 = versions(-1, since=6)
+    ongoing_txn_producer_epoch: Int16 = versions(-1, since=6)
+    throttle_time_ms: Int32 = 0
 
 
-REQUESTS = {
-    INIT_PRODUCER_ID: Struct(
-        InitProducerIdRequest,
-        Field("transactional_id", NULLABLE_STRING),
-        Field("transaction_timeout_ms", INT32),
-        Field("producer_id", INT64, since=3),
-        Field("producer_epoch", INT16, since=3),
-        Field("enable_2pc", BOOL, since=6),
-        Field("keep_prepared_txn", BOOL, since=6),
-    ),
+REQUESTS: Final[dict[int, Struct[Any]]] = {
+    INIT_PRODUCER_ID: struct(InitProducerIdRequest),
 }
-RESPONSES = {
-    INIT_PRODUCER_ID: Struct(
-        InitProducerIdResponse,
-        Field("throttle_time_ms", INT32),
-        Field("error_code", INT16),
-        Field("producer_id", INT64),
-        Field("producer_epoch", INT16),
-        Field("ongoing_txn_producer_id", INT64, since=6),
-        Field("ongoing_txn_producer_epoch", INT16, since=6),
-    ),
+RESPONSES: Final[dict[int, Struct[Any]]] = {
+    INIT_PRODUCER_ID: struct(InitProducerIdResponse),
 }
 
 
