@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from headgate.admin.given import EntityLike, OpsLike, alteration_of
 from headgate.errors import ApiError, InvalidQuota, KafkaError
@@ -116,108 +116,71 @@ class AlterQuotasEntry(QuotaAlteration):
         return super().__new__(cls, *alteration_of(entity, ops))
 
 
-_Op = Op
-
 Entities = dict[QuotaEntity, dict[QuotaKey, float]]
 Values = dict[QuotaKey, Value]
 
 
-class DescribeQuotasResult:
-    """What ``describe_quotas`` gives: one future for everything that matched."""
+OneT = TypeVar("OneT")
+AllT = TypeVar("AllT")
 
-    def __init__(self, entities: Future[Entities]) -> None:
+
+class _Described(Generic[AllT]):
+    """One future for everything that matched."""
+
+    def __init__(self, entities: AllT) -> None:
         self._entities = entities
 
-    def entities(self) -> Future[Entities]:
+    def entities(self) -> AllT:
         """Return the future of entity to its keys and values; entities without keys are absent."""
         return self._entities
 
 
-class DescribeEffectiveQuotasResult:
+class _Each(Generic[OneT, AllT]):
+    """A future for each entity, and one for all of them."""
+
+    def __init__(self, each: Mapping[QuotaEntity, OneT], everything: AllT) -> None:
+        self._each = dict(each)
+        self._all = everything
+
+    def all(self) -> AllT:
+        """Return a future that succeeds only if the call does for every entity."""
+        return self._all
+
+
+class _Effective(_Each[OneT, AllT]):
+    def config(self) -> dict[QuotaEntity, OneT]:
+        """Return the futures; keys without any limit are absent from their results."""
+        return dict(self._each)
+
+
+class _Altered(_Each[OneT, AllT]):
+    def values(self) -> dict[QuotaEntity, OneT]:
+        """Return the futures; each succeeds when its entity was (or would be) changed."""
+        return dict(self._each)
+
+
+class DescribeQuotasResult(_Described[Future[Entities]]):
+    """What ``describe_quotas`` gives: one future for everything that matched."""
+
+
+class DescribeEffectiveQuotasResult(_Effective[Future[Values], Future[None]]):
     """What ``describe_effective_quotas`` gives: a future for each entity asked about."""
 
-    def __init__(
-        self, config: Mapping[QuotaEntity, Future[Values]], everything: Future[None]
-    ) -> None:
-        self._config = dict(config)
-        self._all = everything
 
-    def config(self) -> dict[QuotaEntity, Future[Values]]:
-        """Return the futures; keys without any limit are absent from their results."""
-        return dict(self._config)
-
-    def all(self) -> Future[None]:
-        """Return a future that succeeds only if every description does."""
-        return self._all
-
-
-class AlterQuotasResult:
+class AlterQuotasResult(_Altered[Future[None], Future[None]]):
     """What ``alter_quotas`` gives: a future for each entity."""
 
-    def __init__(
-        self, values: Mapping[QuotaEntity, Future[None]], everything: Future[None]
-    ) -> None:
-        self._values = dict(values)
-        self._all = everything
 
-    def values(self) -> dict[QuotaEntity, Future[None]]:
-        """Return the futures; each succeeds when its entity was (or would be) changed."""
-        return dict(self._values)
-
-    def all(self) -> Future[None]:
-        """Return a future that succeeds only if every alteration does."""
-        return self._all
-
-
-class AsyncDescribeQuotasResult:
+class AsyncDescribeQuotasResult(_Described[asyncio.Future[Entities]]):
     """:class:`DescribeQuotasResult` with an asyncio future."""
 
-    def __init__(self, entities: asyncio.Future[Entities]) -> None:
-        self._entities = entities
 
-    def entities(self) -> asyncio.Future[Entities]:
-        """Return the future of entity to its keys and values."""
-        return self._entities
-
-
-class AsyncDescribeEffectiveQuotasResult:
+class AsyncDescribeEffectiveQuotasResult(_Effective[asyncio.Future[Values], asyncio.Future[None]]):
     """:class:`DescribeEffectiveQuotasResult` with asyncio futures."""
 
-    def __init__(
-        self,
-        config: Mapping[QuotaEntity, asyncio.Future[Values]],
-        everything: asyncio.Future[None],
-    ) -> None:
-        self._config = dict(config)
-        self._all = everything
 
-    def config(self) -> dict[QuotaEntity, asyncio.Future[Values]]:
-        """Return the futures; keys without any limit are absent from their results."""
-        return dict(self._config)
-
-    def all(self) -> asyncio.Future[None]:
-        """Return a future that succeeds only if every description does."""
-        return self._all
-
-
-class AsyncAlterQuotasResult:
+class AsyncAlterQuotasResult(_Altered[asyncio.Future[None], asyncio.Future[None]]):
     """:class:`AlterQuotasResult` with asyncio futures."""
-
-    def __init__(
-        self,
-        values: Mapping[QuotaEntity, asyncio.Future[None]],
-        everything: asyncio.Future[None],
-    ) -> None:
-        self._values = dict(values)
-        self._all = everything
-
-    def values(self) -> dict[QuotaEntity, asyncio.Future[None]]:
-        """Return the futures; each succeeds when its entity was (or would be) changed."""
-        return dict(self._values)
-
-    def all(self) -> asyncio.Future[None]:
-        """Return a future that succeeds only if every alteration does."""
-        return self._all
 
 
 class ConfigSynonym(NamedTuple):

@@ -4,35 +4,28 @@ The synchronous admin client: an asynchronous one on a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from headgate.admin.api import (
-    AlterQuotasOptions,
     AlterQuotasResult,
     ConfigEntry,
-    DescribeEffectiveQuotasOptions,
     DescribeEffectiveQuotasResult,
-    DescribeQuotasOptions,
     DescribeQuotasResult,
-    Entities,
     ScramUpsertion,
-    Values,
 )
-from headgate.admin.async_client import AsyncAdminClient, alter, describe, effective, query_of
-from headgate.admin.backend import Query
-from headgate.admin.given import EntityLike, entities_of, entries_of
+from headgate.admin.async_client import AsyncAdminClient
 from headgate.admin.opening import Target
+from headgate.admin.operations import QuotaOperations
 from headgate.client.thread import LoopThread
 from headgate.errors import ApiError
-from headgate.quota.alteration import QuotaAlteration
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.filter import FilterComponent, QuotaFilter
 from headgate.store.base import QuotaStore
 
 
-class AdminClient:
+class AdminClient(
+    QuotaOperations[DescribeQuotasResult, DescribeEffectiveQuotasResult, AlterQuotasResult]
+):
     """
     KIP-546's admin client with ``concurrent.futures``; an event loop runs on a thread of its own.
 
@@ -52,6 +45,10 @@ class AdminClient:
     May be used from several threads. Use it as a context manager, or close it.
     """
 
+    described = DescribeQuotasResult
+    effective = DescribeEffectiveQuotasResult
+    altered = AlterQuotasResult
+
     def __init__(
         self,
         bootstrap_servers: str | None = None,
@@ -67,105 +64,17 @@ class AdminClient:
         self._closed = False
         self._run = self._thread.run
         self._async = self._run(_make(target))
+        self.calls = self._async.calls
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _future(self) -> Future[Any]:
+        return Future()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a call; closing waits for it."""
         if self._closed:
             work.close()
             raise RuntimeError("this admin client is closed")
         self._thread.loop.call_soon_threadsafe(self._async.start, work)
-
-    def describe_quotas(
-        self,
-        filters: Collection[QuotaFilter] = (),
-        options: DescribeQuotasOptions | None = None,
-    ) -> DescribeQuotasResult:
-        """
-        Describe all entities that pass all filters and have a quota (KIP-546).
-
-        Args:
-            filters: a collection of filters, ANDed; none means every entity. EXACT with
-                :data:`QUOTA_ENTITY_NAME_DEFAULT` selects the default; PREFIX never does.
-            options: the call's timeout.
-        """
-        return self._describe(query_of(filters), options)
-
-    def describe_client_quotas(
-        self,
-        components: Collection[FilterComponent] = (),
-        *,
-        strict: bool = False,
-        options: DescribeQuotasOptions | None = None,
-    ) -> DescribeQuotasResult:
-        """
-        Describe entities by a released filter.
-
-        Args:
-            components: exact, default or any (which includes the default), one per entity type.
-            strict: whether entities may have no other types than the components name.
-            options: the call's timeout.
-        """
-        return self._describe(Query(tuple(components), strict), options)
-
-    def _describe(
-        self, query: Query, options: DescribeQuotasOptions | None
-    ) -> DescribeQuotasResult:
-        options = options or DescribeQuotasOptions()
-        future: Future[Entities] = Future()
-        self._start(self._async.calls.fill_one(future, options.timeout_ms, describe(query)))
-        return DescribeQuotasResult(future)
-
-    def describe_effective_quotas(
-        self,
-        entities: Collection[EntityLike],
-        options: DescribeEffectiveQuotasOptions | None = None,
-    ) -> DescribeEffectiveQuotasResult:
-        """
-        Describe what applies to each entity, and what that overrides (KIP-546).
-
-        Args:
-            entities: requests' entities, or mappings such as ``{"user": "alice"}``. A part left
-                out matches only quotas without it; DEFAULT matches only defaults.
-            options: the call's timeout, and whether to leave out what is overridden.
-        """
-        options = options or DescribeEffectiveQuotasOptions()
-        futures: dict[QuotaEntity, Future[Values]] = {e: Future() for e in entities_of(entities)}
-        everything: Future[None] = Future()
-        self._start(
-            self._async.calls.fill_each(
-                futures,
-                everything,
-                options.timeout_ms,
-                effective(list(futures), options.omit_overridden_values),
-            )
-        )
-        return DescribeEffectiveQuotasResult(futures, everything)
-
-    def alter_quotas(
-        self,
-        entries: Collection[QuotaAlteration],
-        options: AlterQuotasOptions | None = None,
-    ) -> AlterQuotasResult:
-        """
-        Set and clear quotas, each entity all or nothing (KIP-546).
-
-        Args:
-            entries: one per entity; ``AlterQuotasEntry({"user": "alice"}, {"producer_byte_rate":
-                5})`` will do.
-            options: the call's timeout, and whether only to check.
-        """
-        options = options or AlterQuotasOptions()
-        wanted = entries_of(entries)
-        futures: dict[QuotaEntity, Future[None]] = {entry.entity: Future() for entry in wanted}
-        everything: Future[None] = Future()
-        self._start(
-            self._async.calls.fill_each(
-                futures,
-                everything,
-                options.timeout_ms,
-                alter(wanted, options.validate_only),
-            )
-        )
-        return AlterQuotasResult(futures, everything)
 
     def names(self, resource: str = "brokers") -> list[str]:
         """Return the names of the brokers, topics or other resources."""

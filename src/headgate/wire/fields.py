@@ -89,11 +89,6 @@ def read_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     return _varint(buffer, offset, _MAX_VARINT_BYTES, 32)
 
 
-def read_varlong(buffer: Buffer, offset: int) -> tuple[int, int]:
-    """Read an unsigned varint of 64 bits."""
-    return _varint(buffer, offset, _MAX_VARLONG_BYTES, 64)
-
-
 def _varint(buffer: Buffer, offset: int, max_bytes: int, bits: int) -> tuple[int, int]:
     value = shift = 0
     for at in range(offset, offset + max_bytes):

@@ -20,9 +20,6 @@ from headgate.wire.fields import (
     write_nullable_string,
 )
 
-# socket.request.max.bytes, Kafka's own default for what a broker takes in.
-MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-
 # (api_key, api_version, correlation_id, client_id, offset of the body)
 RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
 

@@ -32,8 +32,6 @@ BROKER: Final = 4
 
 OP_SET: Final = 0
 OP_DELETE: Final = 1
-OP_APPEND: Final = 2
-OP_SUBTRACT: Final = 3
 
 # DescribeConfigsResponse.ConfigSource
 SOURCE_DYNAMIC_BROKER: Final = 2
