@@ -12,6 +12,22 @@ KIP-546's admin client in Python: describe, describe effective, alter.
 
 It works against a Headgate gateway, a real Kafka 2.6 or later, or a Headgate store
 (``AdminClient(store="sqlite:quotas.db")``). ``AsyncAdminClient`` is its twin for asyncio.
+
+In the order a call meets them:
+
+- ``client``: the client with ``concurrent.futures``.
+- ``async_client``: the client for asyncio, on which the other runs.
+- ``operations``: the calls that both make.
+- ``given``: dicts and text that callers may give instead of entities and keys.
+- ``api``: options, results and the values in them.
+- ``client_settings``: which client settings there are.
+- ``opening``: opens what a client was pointed at, a store or servers.
+- ``remote``: finds out which APIs servers speak.
+- ``backend``: what a client needs of whatever holds the quotas.
+- ``local``: a store in this process.
+- ``released``: Kafka's own APIs, of brokers and of a gateway's data listeners.
+- ``draft``: KIP-546's own APIs, of a gateway's admin listener.
+- ``scram``: SCRAM credentials of users.
 """
 
 from headgate.admin.api import (

@@ -1,5 +1,15 @@
 """
-Where quotas live: one contract (:mod:`headgate.store.base`), several homes behind one URL.
+Where quotas live: one contract, and three homes behind one URL.
+
+- ``base``: the contract, and the words it uses.
+- ``opening``: opens a store by its URL.
+- ``identity``: which store it is, and whom it took over from.
+- ``hub``: hands changes to those who watch, each change once and in order.
+- ``watched``: what the homes share: the table last known, the watches, the thread that tells them.
+- ``broker_rules``: which broker settings a store keeps, and what values they take.
+- ``synonyms``: where a broker setting's value comes from, and from where else it could.
+
+Homes: :mod:`headgate.store.sqlite`, :mod:`headgate.store.zookeeper`, :mod:`headgate.store.kafka`.
 """
 
 from headgate.store.base import AuditEvent, HistoryEntry, Lease, QuotaStore, Watch

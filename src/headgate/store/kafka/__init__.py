@@ -1,1 +1,12 @@
-"""TODO: the map of this room."""
+"""
+Quotas in a KRaft cluster: Kafka's own through its APIs, all else in a compacted topic beside it.
+
+- ``client``: client quotas described and altered through any broker.
+- ``codec``: quotas of the two places: Kafka's own and the topic.
+- ``reader``: a thread that reads the topic from its beginning.
+- ``state``: what the topic's records amount to, record by record.
+- ``topic``: reads the topic to its end and commits to it, one fenced writer at a time.
+- ``alter``: changes quotas, one change at a time over all processes.
+- ``lease``: leases: a record each.
+- ``store``: the store itself.
+"""

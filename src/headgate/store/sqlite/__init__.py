@@ -1,1 +1,10 @@
-"""TODO: the map of this room."""
+"""
+Quotas in one SQLite file on one host, the embedded default.
+
+- ``place``: refuses files on network file systems.
+- ``file``: connections to the file, and whether it is still the file that was opened.
+- ``migrations``: the schema, as small steps that run once each.
+- ``rows``: what the tables hold, read and written within a transaction.
+- ``lease``: leases: a row each.
+- ``store``: the store itself.
+"""

@@ -1,13 +1,29 @@
 """
 Whole messages for what is off the hot path: typed in, typed out, every version.
 
-The dataclasses live in the modules beside this one; here are the four verbs for all of them::
+Four functions serve all of them::
 
     request = decode_request(CREATE_TOPICS, version, frame, body_offset)
     frame = encode_response(CREATE_TOPICS, version, correlation_id, CreateTopicsResponse(...))
 
-``headgate.wire.messages.draft`` has the same four for KIP-546's own 48, 49 and 50, whose keys
-clash with the released ones.
+The draft's 48, 49 and 50 have keys of released calls, so ``draft`` has four functions of its own.
+
+- ``api_versions``: ApiVersions: what a client is told it may use.
+- ``sasl``: SaslHandshake and SaslAuthenticate.
+- ``metadata``: Metadata, for our own questions.
+- ``cluster``: ListGroups, DescribeCluster, ListConfigResources.
+- ``addresses``: swaps the addresses of brokers in answers.
+- ``produce``: Produce, as far as quotas care.
+- ``fetch``: Fetch, as far as quotas care.
+- ``share``: ShareFetch, as far as quotas care.
+- ``transactions``: InitProducerId.
+- ``mutation``: CreateTopics, DeleteTopics, CreatePartitions.
+- ``configs``: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+- ``quotas``: DescribeClientQuotas and AlterClientQuotas, as released.
+- ``draft``: KIP-546's own quota calls.
+- ``denied``: refuses every entity or resource of a request, without reading it whole.
+- ``delegation``: CreateDelegationToken and DescribeDelegationToken.
+- ``scram``: DescribeUserScramCredentials and AlterUserScramCredentials.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ KIP-546's draft quota calls: DescribeQuotas 48, DescribeEffectiveQuotas 49, Alte
 
 Version 0, never flexible. The keys are those of released calls, so a listener speaks either these
 or those: the admin listener speaks these and doesn't advertise Metadata (SEEDS.md 546-35).
-Values are int64. An entity's name is a string that can't be null: the default is ``<default>``.
+Values are int64. An entity's name is a string that can't be null: the default's is the empty one
+(SEEDS 546-14).
 
 Source: KIP-546, "Proposed Changes".
 """
