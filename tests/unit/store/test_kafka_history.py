@@ -76,7 +76,7 @@ def test_what_the_history_tells_already_is_not_told_again() -> None:
 
 
 def test_one_who_was_held_up_does_not_undo_in_the_history_what_another_tells() -> None:
-    """It saw 7; before it comes to write, another one saw the 8 that came after and wrote it down."""
+    """It saw 7; before it comes to write, another one writes down the 8 that came after."""
     topic = Topic(1.0)
     late = Watcher(topic, 7.0, meanwhile=lambda: topic.tell("other", 1.0, 8.0))
     suspect = _Suspect(0.0, 10, ALICE, PRODUCER, 1.0)
