@@ -37,7 +37,7 @@ class Query(NamedTuple):
 
 
 class Backend(Protocol):
-    """Where the admin client's calls go."""
+    """What carries out the admin client's calls: a store, or servers over a connection."""
 
     async def describe(self, query: Query) -> Entities:
         """Return the entities that match, with their quotas."""

@@ -3,7 +3,7 @@ The admin client over KIP-546's own APIs, on a gateway's admin listener.
 
 The draft has no null: the default's name is ``QUOTA_ENTITY_NAME_DEFAULT``. Its values are int64;
 where that can't hold one (``request_percentage`` 12.75) the released APIs are used instead, if one
-of the bootstrap addresses speaks them (SEEDS 546-14, 546-32).
+of the bootstrap addresses speaks them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class DraftBackend:
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> list[AlterResult]:
-        """Change quotas; entities with a fraction go by the released API or are refused."""
+        """Change quotas; entities with a fraction are sent by the released API, or refused."""
         whole = [a for a in alterations if not _fractions(a.ops)]
         broken = [a for a in alterations if _fractions(a.ops)]
         results: dict[int, AlterResult] = {}

@@ -1,9 +1,9 @@
 """
 The admin client over Kafka's released APIs: a real Kafka 2.6 or later, or a gateway's data port.
 
-Effective quotas, which no Kafka tells, are computed here from all quotas.
+Kafka has no API for effective quotas; they are computed here from all quotas.
 
-Source: spec wire.md, resolution.md sections 6, 7; KafkaAdminClient in Apache Kafka.
+Source: KafkaAdminClient and ClientQuotaControlManager in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ReleasedBackend:
             names = tuple(_QUOTA_DEFAULTS)
             entries = await self._configs("brokers", str(broker), names)
         except (ApiError, StoreError, ValueError):
-            return {}  # who may not ask, or can't: what quotas say is told nevertheless
+            return {}  # without permission, or without an answer: the quotas alone decide
         return {
             _QUOTA_DEFAULTS[entry.name]: float(entry.value)
             for entry in entries
@@ -104,7 +104,7 @@ class ReleasedBackend:
     async def alter(
         self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> list[AlterResult]:
-        """Change quotas; a request is cut where the controller would refuse it for its size."""
+        """Change quotas; split a request that the controller would refuse for its size."""
         results: list[AlterResult] = []
         for part in words.cut(alterations):
             results += await self._nodes.controlling(
@@ -185,7 +185,7 @@ class ReleasedBackend:
             raise_error(result.error_code, result.error_message)
 
     async def _for_resource(self, resource: str, name: str) -> Connection:
-        """Return the connection a resource is asked over: a broker's own settings by itself."""
+        """Return the connection to ask over; for a broker's own settings the one to that broker."""
         if resource in ("brokers", "broker-loggers") and name:
             return await self._nodes.node(int(name))
         return await self._nodes.any()

@@ -3,7 +3,7 @@ Connects to servers and finds out whether they speak the released quota APIs or 
 
 Draft 48 and 49 (version 0) and released 48 and 49 (version 0) have the same key and version. A
 gateway's admin listener advertises only 17, 18, 36, 48, 49 and 50; the absence of Metadata, with
-48 there, is what tells them apart (SEEDS 546-35). A KRaft controller has no Metadata either, but
+48 there, is what tells them apart. A KRaft controller has no Metadata either, but
 no 48.
 """
 

@@ -202,7 +202,8 @@ class Connection:
         Hand the authenticated transport over; nothing more is asked here.
 
         Raises:
-            StoreError: the broker has hung up: whoever takes the transport won't be told again.
+            StoreError: the broker has closed the connection, and the transport won't report it
+            again.
         """
         transport = self._writer.transport
         if transport.is_closing() or self._reader.at_eof():

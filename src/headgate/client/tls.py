@@ -119,7 +119,7 @@ class ClientContexts:
     """
     Client contexts, one for each set of ``ssl.*``, made when it is first needed.
 
-    A context takes up to 20 ms to make, most of it for the system's authorities. It is made anew
+    A context takes up to 20 ms to make, most of it for the system's authorities. It is made again
     when the files it was made from have changed.
 
     Args:
@@ -301,7 +301,7 @@ def _file(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _explained(setting: str, where: str) -> Iterator[None]:
-    """Say of an error which setting it is about, and what to do."""
+    """Add to an error which setting it is about, and what to do."""
     try:
         yield
     except ssl.SSLError as error:

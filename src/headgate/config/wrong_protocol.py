@@ -20,7 +20,7 @@ _OTHER_SPEECH: Final = frozenset(
 
 class Spoken(NamedTuple):
     """
-    The security protocol that a port is spoken to in.
+    The security protocol that this side uses with a port.
 
     Args:
         setting: where it is set, such as ``security.protocol``.

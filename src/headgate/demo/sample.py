@@ -27,7 +27,7 @@ bytes_in_per_gb: 50
 bytes_out_per_gb: 20
 per_million_requests: 40
 principals:
-  user1: {bytes_in_per_gb: 30}  # a friend of the house
+  user1: {bytes_in_per_gb: 30}  # a special price
 """
 """What the demo's chargeback asks for: dear enough that two minutes cost something."""
 
@@ -63,7 +63,7 @@ SAMPLE: Final = (
                 ("--entity-type", "users", "--entity-name", "user1"), 1024, 2048),
     SampleQuota("user2", ("--entity-type", "users", "--entity-name", "user2"), 4096, 8192),
     # The JSON says 30 for clientA's consumers, the prose below it 20; the JSON is what would be
-    # stored, so it counts (SEEDS 55-18).
+    # stored, so it counts.
     SampleQuota("user2's clientA",
                 ("--entity-type", "users", "--entity-name", "user2",
                  "--entity-type", "clients", "--entity-name", "clientA"), 10, 30),
@@ -84,7 +84,7 @@ class Client:
         user: "" is anonymous, on the PLAINTEXT listener.
         client_id: its client-id.
         broker: the broker that leads its partition. All clients that share a quota-id use the same
-            one, because a quota holds on each broker by itself.
+            one, because a quota holds on each broker separately.
         produce_bytes, fetch_bytes: size of its requests and of the answers it asks for: a few
             per cent of its window, so that a burst ends close to its limit.
         pace: bytes per second it wants to produce; 0 is as much as it can.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headgate.kernel.compiled import compiled
 from headgate.kernel.rate import Floats, Ints
 
-# Up to so many codes a plain table (16 MB) numbers them; beyond, a hashed one.
+# Up to this many codes a plain table (16 MB) numbers them; beyond, a hashed one.
 MOST_CODES = 1 << 22
 _NONE = np.empty(0, np.int64)
 

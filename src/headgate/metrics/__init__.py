@@ -1,5 +1,5 @@
 """
-What a gateway shows of itself: Kafka's own quota metrics under one naming rule, and a few of ours.
+The metrics of a gateway: Kafka's own quota metrics under one naming rule, and a few of Headgate's.
 
 `table.py` lists every metric; `meters.py` counts what isn't in a sensor; `samples.py` reads meters
 and sensors into plain samples, which travel between processes and change nothing; `expose.py`

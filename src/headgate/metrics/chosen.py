@@ -2,8 +2,8 @@
 Which quota-ids have series of their own: the busiest, and no more of them than fit.
 
 Clients choose their names, so there may be any number of quota-ids. Half of the places are for
-those that a quota was set for by name: whoever invents names can't push these out. Whoever has a
-place keeps it until he is clearly among the less busy, so that series don't come and go.
+those that a quota was set for by name, so that clients that invent names can't push these out. A
+quota-id keeps its place until it is clearly among the less busy, so that series don't come and go.
 
 The rest is one sum for each quota type. Counters never fall by a change of places: what was counted
 in the rest stays there when a quota-id gets series of its own, which then begin at 0; and what
@@ -23,7 +23,7 @@ Score = tuple[bool, float, float]
 MOST: Final = 1_000
 """Quota-ids of each quota type and broker with series of their own, unless set otherwise."""
 RANK_MS: Final = 10_000
-"""Places are given anew at most so often, where there are fewer than would like to have one."""
+"""The shortest time between two choices, where there are fewer places than quota-ids."""
 
 
 class Counts:
@@ -66,7 +66,7 @@ class Chosen:
         self.rest_ids = 0
 
     def due(self, now_ms: int) -> bool:
-        """Whether places are to be given anew; also if the clock was set back."""
+        """Whether it is time to choose again; also if the clock was set back."""
         return self.ranked_ms is None or not 0 <= now_ms - self.ranked_ms < RANK_MS
 
 
@@ -74,15 +74,15 @@ def choose(
     candidates: Iterable[tuple[Tags, Score, bool]], most: int, incumbents: Collection[Tags]
 ) -> Generator[None, None, frozenset[Tags]]:
     """
-    Choose who gets a place; yields after each candidate.
+    Choose which quota-ids get a place; yields after each candidate.
 
     Args:
         candidates: quota-id, how busy it is, and whether a quota was set for it by name.
         most: places.
-        incumbents: who has one.
+        incumbents: the quota-ids that have one.
 
     Returns:
-        At most so many: half of the places are for the named ones if there are enough.
+        At most ``most``: half of the places are for the named ones if there are enough.
     """
     band = most + most // 4
     everybody: list[tuple[Score, Tags]] = []

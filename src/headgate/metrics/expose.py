@@ -1,7 +1,7 @@
 """
 Print samples for Prometheus, in steps: family by family, a line for each sample.
 
-prometheus-client prints a whole scrape in one go, a tenth of a second for ten thousand series; so
+prometheus-client prints a whole scrape at once, a tenth of a second for ten thousand series; so
 the lines are made here, and a test holds them to what its parser reads.
 """
 

@@ -169,7 +169,7 @@ class Meters:
         throttle_times: means of what was told, by quota type and tags.
         throttled: what was told, by quota type, then by tags.
         throttled_in_all: requests and ms told so far by quota type, of forgotten quota-ids too.
-        chosen: who has series of his own, by quota type.
+        chosen: the quota-ids that have series of their own, by quota type.
         drawings: how often this was shown.
     """
 

@@ -25,7 +25,7 @@ a pair's does. `user` is percent-encoded as Kafka does it, `client_id` is as the
 nearest to their quota, then those with most traffic. Half of the places are kept for quota-ids that a quota names, so that
 invented names can't push tenants out, and a place is kept until its owner is clearly among the less busy. The rest is one
 sum for each quota type: `headgate_others_rate`, and the counters with `others="true"`. Summed over all series a counter never falls.
-A name of more than 256 characters is cut and its hash appended, so two never become one. A scrape is drawn in slices
+A name of more than 256 characters is shortened and its hash appended, so two never become one. A scrape is drawn in slices
 of a millisecond, traffic in between.
 
 This page is generated from `headgate.metrics.table` (`python -m headgate.metrics.reference docs/reference/metrics.md`).

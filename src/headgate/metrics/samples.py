@@ -1,8 +1,8 @@
 """
 Read sensors and meters into plain samples: name, labels, value. Reading changes no sensor.
 
-It is done in steps, for there may be a hundred thousand sensors: whoever walks through the samples
-may leave off wherever he gets None, or a sample, and come back later.
+It is done in steps, because there may be a hundred thousand sensors. A caller may stop wherever it
+gets None or a sample, and continue later.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def shortened(name: str) -> str:
     """
     Return a name that isn't long: its beginning and its hash, if it is.
 
-    What was cut is longer than what wasn't, so that two names never become one.
+    A shortened name is longer than any name that isn't shortened, so two names never become one.
     """
     if len(name) <= MOST_NAME:
         return name
@@ -129,7 +129,7 @@ def shortened(name: str) -> str:
 
 
 def _tags(user: str, client_id: str) -> tuple[tuple[str, str], ...]:
-    """The tags that apply, user percent-encoded, client-id raw (SEEDS 55-6)."""
+    """The tags that apply, user percent-encoded, client-id raw."""
     # Differs: Kafka's quota metrics always carry both tags, "" for the one that doesn't apply.
     labels = []
     if user:
@@ -221,7 +221,7 @@ def _choose(
 
 
 def _seat(meters: Meters, quota_type: QuotaType, shown: frozenset[Tags]) -> None:
-    """Change who has series of his own, and leave no count out or in twice."""
+    """Change which quota-ids have series of their own; no count is lost or counted twice."""
     chosen, throttled = meters.chosen[quota_type], meters.throttled[quota_type]
     for tags in chosen.shown - shown:
         counts = throttled.get(tags)

@@ -44,7 +44,7 @@ class Origin(NamedTuple):
     message: str = ""
 
     def told(self) -> dict[str, str]:
-        """Return it for JSON; what is empty is left out but for who and tool."""
+        """Return it for JSON, without empty fields, except for ``who`` and ``tool``."""
         more = {"change": self.change, "message": self.message}
         return {"who": self.who, "tool": self.tool, **{k: v for k, v in more.items() if v}}
 
@@ -144,7 +144,7 @@ class Lease(Protocol):
     """
     The right to be the only one doing something, for a while.
 
-    ``epoch`` grows with every holder, so whoever acts for a lease can be fenced: a reader that
+    ``epoch`` grows with every holder, so a former holder can be fenced: a reader that
     has seen a higher epoch ignores the lower one.
     """
 
@@ -199,7 +199,7 @@ class QuotaStore(Protocol):
             who: the principal, for the history.
             tool: the program, for the history.
             message: why, for the history.
-            at_revision: the revision that the alterations go by; None: any.
+            at_revision: the revision that the alterations are based on; None: any.
 
         Returns:
             One result per alteration, in their order, with Kafka's error where one was refused.
@@ -229,7 +229,7 @@ class QuotaStore(Protocol):
         ...
 
     def accept(self, identity: StoreIdentity) -> None:
-        """Go by this identity from now on, where the store was found to be another one."""
+        """Take this identity for the known one from now on, where another store was found."""
         ...
 
     def trouble(self) -> str | None:
@@ -255,7 +255,7 @@ class QuotaStore(Protocol):
 
         Args:
             entity: only changes of this entity.
-            limit: only the latest so many.
+            limit: only this many, the latest.
         """
         ...
 
@@ -296,7 +296,7 @@ class QuotaStore(Protocol):
         ...
 
     def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
-        """Return the kept lines, oldest first; with a limit, only the latest so many."""
+        """Return the kept lines, oldest first; with a limit, only the latest ones."""
         ...
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:

@@ -1,5 +1,5 @@
 """
-Which store it is: a random id inside it, a revision that grows, and whom it took over from.
+A store's identity: a random id inside it, a growing revision, and the stores it succeeded.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def new_identity() -> StoreIdentity:
 
 
 def succeeded(previous: StoreIdentity) -> tuple[tuple[str, int], ...]:
-    """Return what a store that takes over from another one says of it."""
+    """Return the ``succeeds`` of a store that takes over from another one."""
     return ((previous.id, previous.revision), *previous.succeeds)[:MOST_SUCCEEDED]
 
 
 def moved_on(url: str, expected: int, found: StoreIdentity | None, done: int = 0) -> StoreMovedOn:
-    """Return the error of a store that is at another revision than a change goes by."""
+    """Return the error of a store whose revision isn't the one that a change is based on."""
     at = "has no identity" if found is None else f"is at revision {found.revision}"
     what = "nothing was changed" if not done else f"{done} entities were changed before"
     return StoreMovedOn(f"{url} {at}, and the change goes by revision {expected}; {what}")

@@ -1,5 +1,5 @@
 """
-Opens a store by its URL; the libraries of a home are loaded only when it is asked for.
+Open a store by its URL. The libraries of a kind of store are loaded only when it is needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ def open_store(url: str, settings: Settings | None = None, *, create: bool = Tru
     Args:
         url: ``sqlite:PATH``, ``zookeeper://HOST:PORT[,HOST:PORT]/CHROOT``, ``kafka://HOST:PORT``.
         settings: how to connect (``zookeeper.*``, ``headgate.store.*``); None for plaintext.
-        create: make the store when it is missing, as who is to change it wants. Without it nothing
-            is written before the first change, and a file or chroot that is missing is an error.
+        create: make the store when it is missing, as a caller that will change it needs. Without it
+            nothing is written before the first change, and a file or chroot that is missing is an
+            error.
 
     Raises:
         ConfigError: the URL names no store.
@@ -55,7 +56,7 @@ def open_store(url: str, settings: Settings | None = None, *, create: bool = Tru
 
 
 def hidden(url: str) -> str:
-    """Return a store's URL without what stands before an ``@``: it may be a password."""
+    """Return a store's URL without the part before an ``@``: it may be a password."""
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite" or "@" not in rest:
         return url

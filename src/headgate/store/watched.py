@@ -52,7 +52,7 @@ class WatchedStore(abc.ABC):
         self._clock_ms = clock_ms
         self._resolve = resolve
         self._closed = False
-        # Held while the table is read anew; a change and its version belong together.
+        # Held while the table is read again; a change and its version belong together.
         self._state_lock = threading.RLock()
         self._thread_lock = threading.Lock()
         self._table: QuotaTable | None = None
@@ -125,7 +125,7 @@ class WatchedStore(abc.ABC):
         return self.identify()
 
     def accept(self, identity: StoreIdentity) -> None:
-        """Go by this identity from now on, where the store was found to be another one."""
+        """Take this identity for the known one from now on, where another store was found."""
         with self._state_lock:
             self._identity = identity
         self._poke.set()

@@ -1,21 +1,22 @@
 """
 A cluster-wide quota (``bps``) split over brokers by the demand each of them sees.
 
-Once per period every broker says what each quota-id used and how long it was made to wait. A broker
-that made nobody wait has shown its demand. One whose clients waited most of the period might want
-anything: its split itself censors what can be seen, so its demand counts as unbounded. The quota is
-poured over these demands by max-min fairness; what nobody asked for is spread as room to grow. So
+Once per period every broker reports what each quota-id used and how long it was made to wait. A
+broker that throttled no client has shown its demand. A broker whose clients waited most of the
+period might want any amount, because its split hides the rest of the demand; such a demand counts
+as unbounded. Max-min fairness divides the quota among these demands. A part that no broker asked
+for is spread over all, so that each can grow. So
 
 - splits never add up to more than the quota, and every broker gets something;
-- a step in demand is followed within three rounds: seen as waiting in the first, given an equal
-  level after it, and cut to the demand that this shows after the second;
-- noise is averaged away: a demand seen whole is a mean over eight rounds, begun anew when it moves
-  by more than the number of requests in a period can explain.
+- a step in demand is followed within three rounds: the first sees clients wait, the second gives an
+  equal part, and the third lowers that to the demand that the second has shown;
+- noise is averaged away: a demand that was fully visible is a mean over eight rounds; the mean
+  starts again when the demand moves by more than the number of requests in a period can explain.
 
 Splits are enforced by token buckets (:class:`BpsQuotaManager`). The messages that carry splits take
 time, so for that moment brokers on old and on new splits may together exceed the quota.
 
-Source: KIP-546 "Units" (bps across all brokers); DESIGN section 3; docs/explanation/cluster-quotas.
+Source: KIP-546 "Units" (bps across all brokers); docs/explanation/cluster-quotas.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ One connection is three calls::
     admission = quotas.admit(listener, address, now_ms)  # charge the address, count
     quotas.release(listener, address)                  # when it closes (also if TOO_MANY)
 
-Source: kafka.network.ConnectionQuotas; ``spec/connection-rate.md``.
+Source: kafka.network.ConnectionQuotas; KIP-612.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class ConnectionQuotas:
 
         Args:
             ip: the address as :func:`host_address` spells it; None: the default of all others.
-            rate: connections per s, cut to an int as Kafka does; None: removed.
+            rate: connections per s, truncated to an int as Kafka does; None: removed.
         """
         if ip is None:
             self._default_ip_rate = INT_MAX if rate is None else int(rate)
@@ -286,8 +286,8 @@ class ConnectionQuotas:
         """
         Whether a connection of this listener should be closed to make room.
 
-        The protected listener is admitted beyond max.connections; others then give way, least
-        recently used first.
+        A connection of the protected listener is admitted beyond max.connections. Then connections
+        of other listeners are closed, the least recently used first.
         """
         return self.total > self.max_connections and not self.is_protected(listener)
 

@@ -6,7 +6,7 @@ thread's time, known only when the response has been sent, without. One throttle
 window. Exempt requests (inter-broker ones) are charged to one sensor of their own, never
 throttled.
 
-Source: kafka.server.ClientRequestQuotaManager; ``spec/request-percentage.md``.
+Source: kafka.server.ClientRequestQuotaManager; KIP-124.
 """
 
 from __future__ import annotations

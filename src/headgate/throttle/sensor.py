@@ -106,7 +106,7 @@ class SampledRate:
                 self.last_ms = now_ms
                 return
         self._add(amount, now_ms)
-        # The next measurement decides anew what is purged, so nothing is quick before it.
+        # The next measurement decides again what is purged, so no shortcut is valid before it.
         self.quick_until = NEVER
 
     def measure(self, now_ms: int) -> float:

@@ -122,9 +122,9 @@ def sync_directory(directory: Path) -> None:
 
 def create(path: Path) -> IO[bytes]:
     """
-    Make a file anew and open it for writing.
+    Make a new file and open it for writing.
 
-    What is there by its name goes first, a link too: what it leads to isn't ours to write over.
+    A file or link of the same name is removed first, so that a link's target is never overwritten.
 
     Raises:
         OSError: it can't be made.

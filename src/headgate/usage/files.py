@@ -86,13 +86,13 @@ def journal_files(directory: Path) -> list[JournalFile]:
 
 def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
     """
-    Read the complete batches of a file that may have been cut anywhere, as ``SCHEMA``.
+    Read the complete batches of a file that may end anywhere, as ``SCHEMA``.
 
     Args:
         source: an open ``pyarrow.NativeFile`` or bytes of an IPC file, footer or not.
 
     Raises:
-        OSError: the system couldn't read the file, which says nothing of where it was cut.
+        OSError: the system couldn't read the file, which doesn't mean that it ends there.
     """
     stream = pa.BufferReader(source) if isinstance(source, (bytes, pa.Buffer)) else source
     if bytes(stream.read(len(MAGIC))) != MAGIC:
@@ -101,12 +101,13 @@ def complete_batches(source: Any) -> Iterator[pa.RecordBatch]:
         reader = pa.ipc.open_stream(stream)
         while True:
             batch = reader.read_next_batch()
-            # In full, a tenth of the reading: an index into nowhere would crash who goes by it.
+            # A wrong offset would crash whatever follows it, so offsets are checked on reading, in
+            # full. That costs a tenth of the reading.
             batch.validate(full=True)
             yield to_schema(batch)
     except (StopIteration, EOFError, pa.ArrowException, OSError) as exc:
-        # The end, or where a kill cut it: what is complete has been given out. Arrow says OSError
-        # of what it can't unpack, too; the system's have a number.
+        # The end, or the place where a kill ended it: all complete batches were yielded. Arrow
+        # raises OSError for data that it can't unpack, too; the system's errors have a number.
         if isinstance(exc, OSError) and exc.errno is not None:
             raise
 

@@ -20,10 +20,10 @@ from headgate.quota.key import KEYS
 #: start: managers began empty. quota: a limit came or went. record: a charge with a decision.
 #: norecord: a decision without a charge. unrecord: a charge taken back. expire: a sensor is gone.
 #: connection: a connection was accepted. strict: checked, then charged unless refused (tokens were
-#: below zero). told: what a request was told of decisions written before. bound: the limit of a
-#: pacing bucket moved. producer_id: a broker gave out a producer id (InitProducerId), which charges
-#: nobody. held: a fetch waited for its quota-id's turn, ``amount`` ms; it charges nobody. New words
-#: go to the end.
+#: below zero). told: the throttle that a request was told, from decisions written before. bound:
+#: the limit of a pacing bucket changed. producer_id: a broker gave out a producer id
+#: (InitProducerId), which charges nobody. held: a fetch waited for its quota-id's turn, ``amount``
+#: ms; it charges nobody. New words go to the end.
 KINDS: Final = (
     "start",
     "quota",

@@ -1,5 +1,5 @@
 """
-How an event of the journal lies in memory, for whoever packs it: ten numbers of eight bytes.
+The form of a packed journal event in memory: ten numbers of eight bytes.
 """
 
 from __future__ import annotations

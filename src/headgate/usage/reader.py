@@ -148,7 +148,7 @@ def compact(
 
     Args:
         directory: the journal's.
-        on_damaged: told of each file that was set aside.
+        on_damaged: called with each file that was set aside.
 
     Returns:
         The Parquet files made; none while another process compacts this directory.

@@ -1,12 +1,12 @@
 """
-Keep a journal's folder within its bound: the oldest files go, and their numbers are remembered.
+Keep a journal's folder within its bound: remove the oldest files, and remember their numbers.
 
-Closed files of every kind count, those set aside as damaged too. One that is being written doesn't:
-it is bounded by itself. Within a worker's files age goes by number; times of the disk, which go
-back when a clock is set, only tell workers' files from each other.
+Closed files of every kind count, those set aside as damaged too. A file that is being written
+doesn't count; it has a bound of its own. Among a worker's files the numbers say which is older. The
+disk's times may go back when a clock is set, so they only order the files of different workers.
 
-The next run of a worker goes on behind the highest number there is. Before the file that tells it
-is removed, the number is put into ``<worker>.next``: none is ever given twice.
+The next run of a worker continues after the highest number. Before the file with that number is
+removed, the number is written to ``<worker>.next``, so that no number is used twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from headgate.usage.disk import create, sync_directory
 
 NEXT: Final = ".next"
 MOST_EVENTS: Final = 32 * 1024 * 1024
-"""So many numbers are left out behind a damaged file that is gone: far more than one can hold."""
+"""How many numbers are left out after a damaged file that was removed: far more than one can
+hold."""
 
 
 class Removed(NamedTuple):

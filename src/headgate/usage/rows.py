@@ -81,7 +81,7 @@ class Rows:
             event: a tuple as ``format.Event``.
 
         Raises:
-            struct.error: it isn't one.
+            struct.error: the event isn't of that form.
         """
         origin, t_ms, amount, bound, ms, told, upstream, size, handler_ms, ids = event
         if origin.token is not self.token:

@@ -9,15 +9,15 @@ Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
 
     {"computed_ms":1795261549304,"epoch":7,"split":262144.0,"valid_ms":15000}
 
-``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``; then the
-quota divided by the number of brokers counts again. For ``shares`` it is what a weight comes to
-while capacity is contested; null: it isn't, nobody is held.
+``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``. After that
+the limit is the quota divided by the number of brokers. For ``shares`` it is the rate that a weight
+gives while capacity is contested; null means that it isn't contested and no client is limited.
 
 Each round ends with a heartbeat, key ``{"heartbeat":"splits"}``, value as above without ``split``:
 it says that splits are computed even while there is nothing to split. One writer at a time: each
 has a higher ``epoch`` than all before it, and a reader passes over lower ones (:class:`Fence`).
 
-Source: DESIGN section 6 "Splits".
+Source: KIP-546 "Units" (``bps``, ``shares``); docs/howto/cluster-wide-quotas.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ log = logging.getLogger("headgate.usage")
 MAX_MESSAGE_BYTES: Final = 900_000
 _DELIVERY_S: Final = 10.0
 _POLL_S: Final = 1.0
-# A header of the last message of a run that ended by itself; its value is the last number.
+# A header of the last message of a run that ended normally; its value is the last number.
 _CLOSED: Final = "closed"
 # A worker that ran lately is found in its partition's last messages; one a second.
 _RECENT: Final = 300
@@ -87,8 +87,9 @@ class TopicWriter(EventWriter):
     """
     Keep the journal in a topic.
 
-    Numbers go on where the worker's last run ended; one is left out if that run didn't end by
-    itself, so that a loss shows. This is looked up on the writer's thread, before the first batch.
+    Numbers continue where the worker's last run ended. One is left out if that run didn't end
+    normally, so that a loss shows. This is looked up on the writer's thread, before the first
+    batch.
 
     Args:
         topic: its name; it must exist, or the cluster create it.
@@ -231,7 +232,7 @@ def _scan(
         topic: its name.
         config: confluent-kafka's settings.
         timeout_s: longest wait for the next message, in seconds.
-        last: only so many of each partition's last offsets; None: all.
+        last: only this many of each partition's last offsets; None: all.
     """
     consumer = Consumer(
         {

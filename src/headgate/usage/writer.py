@@ -52,8 +52,8 @@ class EventWriter(ABC):
     """
     Take events on one side, write batches on the other.
 
-    One thread appends. What it has appended the writing thread takes from rows where they lie; it
-    never changes what the appending thread goes by, but for telling it to go on in other rows.
+    One thread appends to rows in memory. The writing thread takes the events from these rows. It
+    changes no state of the appending thread, except to give it other rows to continue in.
 
     Args:
         worker_id: whose journal this is.
@@ -81,8 +81,8 @@ class EventWriter(ABC):
         self.written = 0  # events
         self._flush_s = flush_ms / 1_000
         self._limit = max_pending
-        # pyarrow loads parts of itself, and pandas where there is one, at its first batch: a
-        # quarter of a second that a start can spare better than the traffic.
+        # pyarrow loads further modules, and pandas where it is installed, at its first batch. That
+        # takes a quarter of a second, which delays less at the start than under traffic.
         batch_of([Event(Origin("start"), 0.0)], worker_id, 1)
         self.rows = Rows(0)
         self._chunks: deque[Rows] = deque((self.rows,))  # oldest first; the last one is ``rows``
@@ -269,7 +269,7 @@ class EventWriter(ABC):
 
     @abstractmethod
     def _end(self, lost: int) -> None:
-        """Close what is open; so many events at the end were not written, and shall be missed."""
+        """Close the open file; ``lost`` events at the end weren't written, and leave a gap."""
 
 
 class JournalWriter(EventWriter):
@@ -401,10 +401,10 @@ def _next_seq(directory: Path, worker_id: str, most: int, *, gap: bool) -> int:
 
     Args:
         directory: the journal's.
-        worker_id: whose.
-        most: events that a file may hold at most. So many are left out if the last file is damaged:
-            nobody can tell how many it held, and a number must not be given twice.
-        gap: leave one number out: the last run didn't end by itself, and what it lost should show.
+        worker_id: the worker of this journal.
+        most: events that a file may hold at most. If the last file is damaged, this many numbers
+            are left out, because it is unknown how many it held, and no number may be used twice.
+        gap: leave one number out, because the last run didn't end normally, so that a loss shows.
 
     Raises:
         FileNotFoundError: the last file was compacted or removed meanwhile.

@@ -3,7 +3,7 @@ Every Kafka API as data: names, versions, where the throttle is, what the gatewa
 
 Rows are one line each, so that a new Kafka release is a diff of a few lines. Columns: api key,
 name, oldest version ever, newest known, flexible since (KIP-482), ``throttle_time_ms`` since,
-clients pause by themselves since (KIP-219), newest version that may pass through the gateway where
+clients pause unmuted since (KIP-219), newest version that may pass through the gateway where
 it must understand the API (None: any passes), flags.
 
 Source: Apache Kafka's message schemas and ``ApiKeys`` of 3.9 (with the old versions that 4.0
@@ -52,17 +52,16 @@ SHARE_ACKNOWLEDGE: Final = 79
 
 class Api(NamedTuple):
     """
-    What there is to know about one API.
+    The facts about one API.
 
     Attributes:
-        key: the api key on the wire.
-        name: Kafka's name, as in its request log (``Produce``).
-        min_version: the oldest version any release since 0.10 spoke.
-        max_version: the newest version known.
-        flexible_since: first version with compact and tagged fields; ``NEVER`` if none.
-        throttle_since: first version whose response has ``throttle_time_ms``; None if none.
-        client_throttles_since: first version from which clients pause by themselves; None: never.
-        passes_until: newest version the gateway lets through, because it reads this API; None
+        key: the api key on the wire. name: Kafka's name, as in its request log (``Produce``).
+        min_version: the oldest version any release since 0.10 spoke. max_version: the newest
+        version known. flexible_since: first version with compact and tagged fields; ``NEVER`` if
+        none. throttle_since: first version whose response has ``throttle_time_ms``; None if none.
+        client_throttles_since: first version from which clients pause without being muted; None:
+        never. passes_until: newest version the gateway lets through, because it reads this API;
+        None
             where any version passes untouched.
         cluster_action: an inter-broker call.
         forwardable: brokers forward it to the controller.
@@ -207,7 +206,7 @@ def has_throttle(api_key: int, version: int) -> bool:
 
 
 def client_pauses(api_key: int, version: int) -> bool:
-    """Whether a client pauses by itself when told a throttle in this version (KIP-219)."""
+    """Whether a client told a throttle in this version pauses without being muted (KIP-219)."""
     api = API.get(api_key)
     since = None if api is None else api.client_throttles_since
     return since is not None and version >= since

@@ -2,7 +2,7 @@
 A client's side of a conversation with a broker: requests are numbered, answers checked and read.
 
 Pure: each question is a generator that yields request frames, is sent the frames of their answers,
-and returns what was asked for. Whoever holds the connection carries the frames.
+and returns what was asked for. The owner of the connection sends and receives the frames.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Dialogue:
         Return how many bytes follow an answer's first four.
 
         Raises:
-            RemoteProtocolError: no answer can have so many.
+            RemoteProtocolError: no answer can have that many.
         """
         size = int.from_bytes(prefix, "big", signed=True)
         if not 4 <= size <= MAX_RESPONSE_BYTES:
@@ -121,7 +121,7 @@ class Dialogue:
         Args:
             mechanism: the SASL mechanism.
             exchange: the client's side of it.
-            no_sasl: what to say of a port that takes no SASL.
+            no_sasl: the error text for a port that takes no SASL.
 
         Raises:
             ApiError: ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM; and with the broker's text

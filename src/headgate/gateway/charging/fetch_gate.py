@@ -2,16 +2,16 @@
 When a quota-id may fetch again (``headgate.fetch=deliver``): one gate for all its connections.
 
 A fetch that takes its quota-id over the quota keeps its records, so muting its connection isn't
-enough: another connection, or the same client reconnecting, would be given records that nobody has
-paid for. So each delivery closes the quota-id's gate until the throttle time that Kafka's manager
-tells for it is over, and what comes meanwhile waits: a request before it is passed on, an answer
-before it is read.
+enough: another connection, or the same client after reconnecting, would get records beyond the
+quota. So each delivery closes the quota-id's gate until the throttle time that Kafka's manager
+computed for it is over. Meanwhile requests wait before they are passed on, and answers before they
+are read.
 
-When the gate opens, one of those that wait goes, and the gate closes again when it is charged. A
-long poll may bring nothing for a while, so after ``SLOT_MS`` two may be on their way, then four,
-and so on: nobody waits for a slow peer. Turns go round by principal, then by connection; a place is
-kept until its connection is charged (``fetch_hold``); one that closes before leaves it to the next
-newcomer of its principal.
+When the gate opens, one waiting fetch passes, and the gate closes again when it is charged. A long
+poll may bring nothing for a while, so after ``SLOT_MS`` two may pass, then four, and so on: no
+fetch waits for a slow one. Principals take turns, then the connections of each. A connection keeps
+its place until it is charged (``fetch_hold``). If it closes before, the next new connection of its
+principal gets the place.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Turn:
     A connection's place at a gate.
 
     Args:
-        principal: turns go round by it.
-        number: its place; whoever came first has the lowest.
-        wake: has its connection look again.
+        principal: principals take turns.
+        number: its place; the connection that came first has the lowest.
+        wake: makes its connection look again.
 
     Attributes:
         waiting: it wants to pass.
@@ -238,7 +238,7 @@ class Gate:
         self._appoint(asking)
 
     def _appoint(self, asking: Turn | None) -> None:
-        """Have the first of those that wait come back by itself."""
+        """Wake the first of those that wait."""
         first = self._first()
         if first is self._appointed:
             return

@@ -1,16 +1,16 @@
 """
-Debts of connections that closed while muted: left behind, and paid by whoever comes next.
+Debts: the mutes of closed connections, which the next connections of the quota-id wait for.
 
-Kafka mutes a connection; one that closes and comes again isn't muted, and a quota is evaded. So
-every charge belongs to a *lane*: a quota-id of one quota type, as seen by one connection. A lane's
-next charged request passes when its mute is over, whoever sends it. A connection that closes
-leaves its lanes' ends behind; a newcomer takes the earliest one that isn't over, waits for it, and
-leaves it unchanged if it goes before. Only a newcomer that finds none begins a lane of its own, so
-there are never more lanes than there were connections open at once: reconnecting is exactly what
-staying is.
+Kafka mutes a connection. A client that closes it and connects again isn't muted, and so evades its
+quota. Here every charge belongs to a *lane*: a quota-id of one quota type, as used by one
+connection. A lane's next charged request passes when the lane's mute is over, on any connection. A
+connection that closes leaves the ends of its lanes' mutes behind. A new connection takes the
+earliest end that isn't over, and waits for it; if it closes before, it leaves that end unchanged.
+Only a new connection that finds no such end begins a lane of its own. So there are never more lanes
+than there were connections open at once, and reconnecting gets a client exactly what staying would.
 
-Where a quota-id has no user in it, lanes are per principal, so who claims another's client-id
-leaves debts to himself.
+Where a quota-id has no user in it, lanes are per principal: a client that uses another's client-id
+leaves its debts to its own principal only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 MOST_OF_A_KEY: Final = 4_096
-"""Ends kept for one quota-id; beyond it two are merged into the later one: a lane less, and nobody
-passes earlier."""
+"""Ends kept for one quota-id. Beyond that two are merged into the later one: that is a lane less,
+and no request passes earlier."""
 MOST_LANES: Final = 1 << 15
-"""Ends kept in all, some 5 MB; beyond it the earliest goes. To make so many somebody must have had
-as many connections muted at once, in other quota-ids."""
+"""Ends kept in all, some 5 MB; beyond that the earliest is dropped. To get there, as many
+connections must have been muted at once, in other quota-ids."""
 MOST_NAMED: Final = 1 << 22
 """Characters of their names: a client-id may have 32,767."""
 MOST_HELD: Final = 16
-"""Lanes a connection remembers as its own: a client that changes its client-id more often takes
-part in debts anew."""
+"""Lanes that a connection remembers as its own. A client that changes its client-id more often
+waits for debts again."""
 
 
 class LaneKey(NamedTuple):

@@ -55,7 +55,7 @@ class Plan:
 
     Attributes:
         owes: the kind of request whose debts it waits for. Mutations that are refused while their
-            quota is used up wait for their time's only: by coming anew nobody gains one.
+            quota is used up wait only for debts of request time: reconnecting gains nothing there.
         bit: of that kind.
     """
 
@@ -113,7 +113,7 @@ _WALKED: Final = {
     apis.DESCRIBE_DELEGATION_TOKEN,
     apis.OFFSET_DELETE,
 }
-"""Where throttle_time_ms isn't the first field of the body (lab/gateway.md, "Addresses")."""
+"""APIs whose throttle_time_ms isn't the first field of the body, by Kafka's message schemas."""
 
 
 def _plan(api: apis.Api, version: int) -> Plan:

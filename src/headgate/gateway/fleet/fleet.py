@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 class Fleet:
     """
-    One worker per broker, each at the end of a line.
+    One worker per broker, each connected to the supervisor by a pipe.
 
     Args:
-        brokers: whom the workers front.
+        brokers: those that the workers front.
         answer_s: the longest wait for a worker, seconds.
     """
 
@@ -67,7 +67,7 @@ class Fleet:
 
     async def until_hung(self, broker: int, timeout_s: float) -> bool:
         """
-        Wait until a worker hangs: it says nothing for so many seconds.
+        Wait until a worker hangs: until it hasn't answered for ``timeout_s`` seconds.
 
         Returns:
             False: it has gone before.
@@ -82,11 +82,11 @@ class Fleet:
         exit_s: float | Callable[[], float],
     ) -> str:
         """
-        Wait until a worker has to be killed; cancelled when it ends by itself.
+        Wait until a worker has to be killed; cancelled when it ends.
 
         Args:
-            broker: whose.
-            timeout_s: how long it may say nothing.
+            broker: the worker's broker.
+            timeout_s: how long it may stay silent.
             stopping: set when all were told to end.
             exit_s: how long it may take to end.
 

@@ -1,11 +1,11 @@
 """
-Who this worker is, so that nobody else is; and whose work it may take up, for they are dead.
+A worker's name, which no other live worker has; and the names of dead ones that it may take over.
 
 A worker's name in leases and in its journal is drawn once and kept in a file of
-``headgate.data.dir`` that the worker holds locked while it lives. The kernel lets go of the lock
-when the process ends, however it ends, and not a moment before. So whoever gets a file's lock knows
-that its last holder is gone, may use its name, and under that name takes its leases at once, with a
-new epoch, instead of waiting until they run out. A worker that hangs still holds its lock; its
+``headgate.data.dir`` that the worker holds locked while it lives. The kernel releases the lock when
+the process ends, in whatever way, and not before. So a worker that gets a file's lock knows that
+its last holder is dead. It may use the name, and under that name it takes the leases at once, with
+a new epoch, instead of waiting until they run out. A worker that hangs still holds its lock; its
 lease must run out.
 
 Locks mean this only within one kernel: a file written under another boot of this host, or on
@@ -92,7 +92,7 @@ class Instance:
         Try something in this worker's name, then in the name of each worker known to be dead.
 
         Args:
-            take: called with a name that nobody else can use meanwhile; None: it wasn't to be had.
+            take: called with a name that no other process can use meanwhile; None: it wasn't free.
 
         Returns:
             The first thing that was had; the name stays this worker's as long as it lives.

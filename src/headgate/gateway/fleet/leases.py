@@ -126,7 +126,7 @@ class Leases:
         try:
             await self._stand_down()
         except Exception as error:
-            self._fell(error)  # it runs out by itself; the broker's lease is ours
+            self._fell(error)  # it runs out; the broker's lease is ours
 
     async def _stand_by(self) -> None:
         """Let an active worker know that somebody waits."""
@@ -141,7 +141,7 @@ class Leases:
             await self._soon(standby.release, self._monotonic())
 
     async def keep(self) -> None:
-        """Renew until cancelled; tell of every lease that is lost."""
+        """Renew until cancelled; report every lease that is lost."""
         while True:
             await asyncio.sleep(self._ttl_ms / 1000 / _RENEWALS)
             try:
@@ -172,7 +172,7 @@ class Leases:
                 self._not_renewed(broker_id, lease, asked_at)
                 continue
             if self._held.get(broker_id) is not lease:
-                continue  # given up, or taken anew, while the store was asked
+                continue  # given up, or taken again, while the store was asked
             if kept:
                 self._renewed_at[broker_id] = asked_at
             else:

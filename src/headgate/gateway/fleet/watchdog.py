@@ -1,15 +1,14 @@
 """
 Tell a worker that hangs from one that is busy, and from a supervisor that was asleep itself.
 
-A worker answers a heartbeat from its event loop, so whoever answers serves. Whatever it says
-counts, also an answer that comes late: under load a beat may take its time, and only silence is a
-hang. The silence is counted in steps, and each counts as what it should have lasted, however long
-it took: of the time in which the supervisor, the machine, or all of a container slept, nothing is
-held against a worker that is awake again.
+A worker answers a heartbeat from its event loop, so a worker that answers is serving. Any answer
+counts, also a late one: under load a heartbeat may take long, and only silence means that the
+worker hangs. The silence is counted in steps of a fixed length, however long a step really took. So
+time in which the supervisor, the machine or the container was suspended doesn't count.
 
-A worker on its way out has a bound too, whether its loop still runs or not: what it may drain, and
-as long again as it may be silent. It ends itself then (``ExitGuard``); if even that hangs, its
-supervisor kills it (``until_stuck``).
+A worker that is ending has a bound too, whether its loop still runs or not: the time for draining,
+and then the time that it may be silent. After that it ends itself (``ExitGuard``). If even that
+hangs, its supervisor kills it (``until_stuck``).
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ async def until_stuck(
     silent: Awaitable[bool], stopping: asyncio.Event, exit_s: float | Callable[[], float]
 ) -> str:
     """
-    Wait until a worker has to be killed; whoever sees its process end cancels this.
+    Wait until a worker has to be killed; cancelled when its process ends.
 
     Args:
         silent: says True when the worker hangs, False when its line has ended (``until_hung``).

@@ -1,10 +1,11 @@
 """
 Cluster-wide quotas divided over this gateway's brokers, and contested capacity by weight.
 
-``headgate.splits=local``: this process divides each ``bps`` quota anew every period by the demand
-it sees: all of the quota where it fronts every broker, else its brokers' equal part, for others
-front the rest. Workers under a supervisor are told (``supervised_splits``). With ``stream`` the
-splits come from a topic; until one has come, and when it has expired, quota / brokers is in force.
+``headgate.splits=local``: every period this process divides each ``bps`` quota by the demand it
+sees. Where it fronts every broker, it divides the whole quota; else its brokers' equal part, since
+other processes front the rest. Workers under a supervisor get their splits from it
+(``supervised``). With ``stream`` the splits come from a topic; until one has come, and when it has
+expired, quota / brokers is in force.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers
 
 PERIODS_VALID = 3
-"""A split that isn't renewed for so many periods has expired."""
+"""A split that isn't renewed for this many periods has expired."""
 
 
 class LocalSplits:

@@ -1,10 +1,10 @@
 """
 Splits of cluster-wide quotas from the topic that ``headgate splits`` writes, for a fleet.
 
-A thread reads the compacted topic from its beginning; a writer of a lower epoch is passed over. A
-split that isn't renewed expires by itself: bytes go back to quota / brokers, shares to this
-gateway's own division. When nothing comes any more that is said once in the log, and shown by
-``headgate_split_expired`` and /readyz, until splits come again.
+A thread reads the compacted topic from its beginning, and ignores a writer of a lower epoch. A
+split that isn't renewed expires: bytes go back to quota / brokers, shares to this gateway's own
+division. When splits stop coming, the log says so once, and ``headgate_split_expired`` and /readyz
+show it until splits come again.
 """
 
 from __future__ import annotations

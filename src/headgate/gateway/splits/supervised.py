@@ -1,13 +1,14 @@
 """
 Cluster-wide quotas divided over the worker processes of one ``headgate serve``, by demand.
 
-Each round the supervisor asks every worker what its broker's period showed, pours each quota over
-what they want (``throttle.cluster``), and hands the splits back. Like splits from a topic they
-expire by themselves: without a supervisor each worker is back at quota / brokers in three rounds.
+Each round the supervisor asks every worker for its broker's demand, divides each quota by demand
+(``throttle.cluster``), and sends the splits back. Like splits from a topic they expire: without a
+supervisor each worker is back at quota / brokers in three rounds.
 
-Together they never hold more than the quota. A broker that no worker here answers for, because its
-worker hangs, starts or is another gateway's, may go on at its last split until that expires and at
-quota / brokers after it: so much is kept back for it, but for ``LEAST``.
+All splits together never exceed the quota. A broker may have no worker here that answers, because
+its worker hangs, is starting, or belongs to another gateway. Such a broker may use its last split
+until that expires, and quota / brokers after that. This amount is reserved for it, except
+``LEAST``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
-Alterations in the Kafka home, one at a time over all processes, so that history and values agree.
+Alterations in the Kafka store, one at a time over all processes, so that history and values agree.
 
-Kafka orders changes of quotas and the topic orders the history; nothing makes both move together.
-So whoever changes Kafka's own quotas first takes the turn, a record of the topic that says what is
-about to change; then changes Kafka; then commits the history and gives the turn back. One who dies
-in between leaves the turn behind: the next one finds out what became of the change, writes it down
-in the other's name, and goes on.
+Kafka orders changes of quotas, and the topic orders the history. No transaction covers both. So a
+process that changes Kafka's own quotas first takes the turn: a record of the topic that says what
+is about to change. Then it changes Kafka. Then it commits the history and gives the turn back. If
+it dies in between, the turn stays. The next process finds out whether the change was made, writes
+it into the history in the dead process's name, and continues.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IMAGE_TIMEOUT_S: Final = 10.0
 SETTLE_S: Final = 1.0
 #: A turn that nobody gives back for so long is a dead one's. Longer than a change takes.
 TURN_S: Final = 20.0
-#: Up to so many entities are looked up one by one after an alteration; more, all at once.
+#: Up to this many entities are looked up one by one after an alteration; more, all at once.
 FEW: Final = 16
 
 Change = tuple[QuotaKey, float | None, float | None]
@@ -93,14 +93,14 @@ class KafkaAlterer:
         at_revision: int | None,
     ) -> dict[QuotaEntity, ApiError]:
         """
-        Change what there is to change.
+        Make the changes in Kafka and in the topic.
 
         Args:
             in_kafka: of keys that Kafka knows.
             in_topic: of the others.
             known: the quotas as they were last seen.
             origin: for the history.
-            at_revision: the revision that the change goes by; None: any.
+            at_revision: the revision that the change is based on; None: any.
 
         Returns:
             The errors of the controller, by entity.

@@ -21,7 +21,7 @@ class TopicReader:
 
     Args:
         topic: its name.
-        topic_id: Kafka's id of it: one made anew has another.
+        topic_id: Kafka's id of it: a topic that was made again has another one.
         config: librdkafka settings to connect.
         take: called with what was read.
     """

@@ -24,8 +24,8 @@ from headgate.store.identity import StoreIdentity
 #: History entries and audit lines kept; the topic is read whole at every start.
 KEEP_HISTORY = 20_000
 KEEP_AUDIT = 10_000
-#: Ops that a turn tells of; of a larger change that is cut short nobody knows who made it. About
-#: 300 KB, which a record may have.
+#: Ops that a turn lists: about 300 KB, which a record may have. If a larger change is interrupted,
+#: the history can't say who made it.
 MOST_TURN_OPS = 2_000
 
 At = tuple[QuotaEntity, QuotaKey]
@@ -92,13 +92,14 @@ class TopicState:
         # Kept as bytes: most entries are never looked at.
         self.history: dict[str, bytes] = {}
         self.audit: dict[str, bytes] = {}
-        # What the history last says of a key: who finds Kafka at odds with it records a change.
+        # The latest value of each key in the history: where Kafka has another one, a change is
+        # missing.
         self.last: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
         self.quotas_version = 0
 
     def apply(self, record: Record) -> list[Expected]:
         """
-        Take in a record; what isn't one of ours is passed over.
+        Take in a record; a record of another form is ignored.
 
         Returns:
             What Kafka must show now, where the record is a history entry.
@@ -129,7 +130,7 @@ class TopicState:
         succeeds = tuple((str(id_), int(revision)) for id_, revision in value["succeeds"])
         found = StoreIdentity(str(value["id"]), int(value["revision"]), succeeds)
         if self.identity is not None and self.identity.id != found.id:
-            # The topic was made anew: what was there before is another store's.
+            # The topic was made again: earlier records were another store's.
             version = self.quotas_version
             self.__init__()  # type: ignore[misc]
             self.quotas_version = version + 1
@@ -211,7 +212,7 @@ def identity_record(identity: StoreIdentity) -> Record:
 
 
 def is_change(record: Record) -> bool:
-    """Whether a record changes quotas or broker settings, or tells of a change."""
+    """Whether a record changes quotas or broker settings, or announces a change."""
     kind = json.loads(record.key)["kind"]
     return kind in ("quota", "broker") or (kind == "history" and record.value is not None)
 

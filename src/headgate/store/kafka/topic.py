@@ -1,9 +1,9 @@
 """
 The compacted topic: read by a thread of its own, written by one fenced writer at a time.
 
-Every writer uses the same transactional id. Taking it over (``init_transactions``) fences whoever
-had it, and whoever isn't fenced knows that nobody wrote since: so reading to the end, deciding and
-committing is compare-and-set, for any number of processes.
+Every writer uses the same transactional id. Taking it over (``init_transactions``) fences the
+writer that had it. A writer that isn't fenced knows that no other one wrote since. So reading to
+the end, deciding and committing is compare-and-set, for any number of processes.
 
 Source: KIP-98 "Exactly Once Delivery and Transactional Messaging".
 """
@@ -35,7 +35,7 @@ from headgate.store.kafka.state import Expected, Record, TopicState
 log = logging.getLogger("headgate.store")
 #: Time for one step: making the topic, reaching the end, committing.
 STEP_TIMEOUT_S = 30.0
-#: A topic that so many looks in a row, 50 ms apart, don't find is no more.
+#: A topic that this many looks in a row, 50 ms apart, don't find was deleted.
 GONE_AFTER = 10
 #: Time for a write, over fencing and brokers that come and go.
 WRITE_TIMEOUT_S = 60.0
@@ -73,7 +73,7 @@ class QuotaTopic:
         self._producer: Producer | None = None
         self._admin = AdminClient(self._config, logger=log)
         self._partition = TopicPartition(topic, 0)
-        # Held while the reader is started, or started anew.
+        # Held while the reader is started, or started again.
         self._start_lock = threading.Lock()
         self._reader: TopicReader | None = None
 
@@ -91,7 +91,7 @@ class QuotaTopic:
         return found is not None
 
     def check_same(self) -> None:
-        """Begin anew where the topic was deleted, or made anew, since it was first read."""
+        """Begin again where the topic was deleted, or made again, since it was first read."""
         with self._start_lock:
             reader = self._reader
             if reader is not None and self._topic_id() != reader.topic_id:
@@ -199,7 +199,7 @@ class QuotaTopic:
             if end is not None and end >= self._position:
                 self._wait_for(end)
                 return
-            # It was deleted, and perhaps made anew: only another topic can be shorter.
+            # It was deleted, and perhaps made again: only another topic can be shorter.
             with self._start_lock:
                 if reader is not None and self._reader is reader:
                     self._forget(reader)

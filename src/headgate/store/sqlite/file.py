@@ -107,7 +107,7 @@ class OpenFile:
 
 
 def free_bytes(path: Path) -> int:
-    """Return how much room is left on a file's disk, for who runs this process."""
+    """Return how many bytes this process's user may still write on a file's disk."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -124,7 +124,7 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _into_wal(db: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite doesn't wait by itself when several processes do so at once."""
+    """Switch to WAL, and wait: SQLite doesn't when several processes do so at once."""
     deadline = time.monotonic() + BUSY_MS / 1000
     while True:
         try:

@@ -22,11 +22,12 @@ def migration(function: Migration) -> Migration:
 @migration
 def m001_quotas(db: sqlite3.Connection) -> None:
     """
-    Quotas and the log of their changes.
+    Make the tables of quotas and of the log of their changes.
 
-    ``path`` is the entity as in KIP-55 (``users/alice/clients/<default>``): a default can't be
-    taken for a name, for names are percent-encoded. ``change`` is both what watchers read and the
-    history; a log cut short says up to where in ``state.pruned_seq``.
+    ``path`` is the entity as in KIP-55 (``users/alice/clients/<default>``). Names are
+    percent-encoded, so no name looks like the default. Table ``change`` is the log that watches
+    read, and the history. Where old changes were removed from it, ``state.pruned_seq`` is the last
+    one removed.
     """
     db.execute(
         "CREATE TABLE quota (path TEXT NOT NULL, key TEXT NOT NULL, value REAL NOT NULL,"

@@ -125,7 +125,7 @@ def latest(db: sqlite3.Connection) -> int:
 
 
 def log_since(db: sqlite3.Connection, seen: int, most: int) -> list[Logged] | None:
-    """Return the changes after one; None where they are more than so many, or partly cut off."""
+    """Return the changes after one; None where they are too many, or were partly pruned."""
     pruned = db.execute("SELECT value FROM state WHERE name = 'pruned_seq'").fetchone()[0]
     found = db.execute(
         "SELECT seq, path, key, after FROM change WHERE seq > ? ORDER BY seq LIMIT ?",
@@ -157,7 +157,7 @@ def history(
     Args:
         db: a connection.
         entity: only this one's.
-        limit: only the latest so many.
+        limit: only this many, the latest.
         old: whether the tables are those of the version before, which kept no messages.
     """
     where, args = ("", []) if entity is None else ("WHERE path = ?", [entity.path])
@@ -206,7 +206,7 @@ def add_audit(db: sqlite3.Connection, event: AuditEvent, t_ms: int) -> None:
 
 
 def audit_log(db: sqlite3.Connection, limit: int | None) -> list[AuditEvent]:
-    """Return the lines, oldest first; with a limit, only the latest so many."""
+    """Return the lines, oldest first; with a limit, only the latest ones."""
     found = db.execute(
         "SELECT who, tool, action, outcome, subject, detail, t_ms FROM audit "
         "ORDER BY seq DESC LIMIT ?",

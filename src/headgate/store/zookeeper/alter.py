@@ -39,7 +39,7 @@ class ZkAlterer:
         check_same: raises where another store has taken the place of this one.
         id_: the store's.
         origin: where the changes come from.
-        at_revision: the revision that they go by; None: any.
+        at_revision: the revision that they are based on; None: any.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ZkAlterer:
         return [(a, steps) for a, steps in decided if steps], count.version
 
     def _versions(self, count: int, version: int) -> list[int]:
-        """Return what revision each transaction goes by."""
+        """Return the revision that each transaction is based on."""
         if self._at_revision is None or not count:
             return [-1] * count
         if version != self._at_revision + self._done:

@@ -50,7 +50,7 @@ def make(client: ZkClient) -> None:
 
 
 def succeed(client: ZkClient, id_: str, succeeds: tuple[tuple[str, int], ...]) -> None:
-    """Write whom a store took over from."""
+    """Write which store this one took over from."""
     path = f"{node_of(id_)}/succeeds"
     verb = "create" if client.nodes([path])[path] is None else "set"
     step = Step(verb, path, json.dumps(succeeds).encode())

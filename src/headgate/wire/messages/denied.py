@@ -1,5 +1,5 @@
 """
-Answers to whole requests of those who may not: every entity or resource asked for, refused.
+Answers to requests without permission: every entity or resource asked for is refused.
 
 A client waits for each of them, so all must be named. Reading and writing a mebibyte of them takes
 half a second, so a gateway has it done beside itself::

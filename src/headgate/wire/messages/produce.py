@@ -168,7 +168,7 @@ class IdWalker:
             yield -size
 
     def _size(self, flexible: bool, width: int) -> Generator[int, bytes, int]:
-        """Read a length: a compact one, or of so many bytes; -1 for null."""
+        """Read a length: a compact one, or one of ``width`` bytes; -1 for null."""
         if not flexible:
             return int.from_bytes((yield width), "big", signed=True)
         return (yield from self._number()) - 1
