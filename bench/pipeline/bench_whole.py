@@ -1,45 +1,44 @@
 """
-The whole command, from process start to tables: `headgate usage` beside Polars and DuckDB.
+The whole command, from process start to tables: `headgate usage` and `replay` beside their peers.
 
-    python bench/pipeline/bench_whole.py [--mb 8 1000] [--times 3] [--without duckdb]
+    python bench/pipeline/bench_whole.py [--mb 8 1000] [--of usage replay] [--events 4e6] [--hot]
+        [--times 3] [--without duckdb]
 
-Each contestant is a process of its own that reads a broker's log and writes usage by second, hour
-and day, with peaks and percentiles. All start, load and compile what they need inside the
-measure; CPU-seconds are those of all its processes, to the last. They must agree on requests and
-on produced bytes.
+Usage: each contestant is a process of its own that reads a broker's log and writes usage by second,
+hour and day, with peaks and percentiles. Replay: each reads the log, or a table of produce
+requests, and writes a row per request with a decision on each; Polars leaves the decisions to our
+kernel. With --hot also a table whose users are alike, and one where one makes 90 %, both of one
+broker.
+
+All start, load and compile what they need inside the measure; CPU-seconds are those of all their
+processes. They must agree on produce requests and bytes, or on requests and throttle time.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bench_usage import _DUCKDB, make_log
+from cpu import Took, run_whole
 
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: a JVM whose parent ended is still counted
+if TYPE_CHECKING:
+    import polars as pl
+
+QUOTA = 100_000.0
+QUOTAS_FILE = f"quotas: [{{entity: {{user: null}}, producer_byte_rate: {QUOTA}}}]\n"
 _ROLLED = """
   sum(requests) as requests, sum(bytes) as bytes, sum(throttle_ms) as throttle_ms,
   count(*) as active_seconds, max(bytes) as peak_per_s, quantile_cont(bytes, 0.5) as p50_per_s,
   quantile_cont(bytes, 0.95) as p95_per_s, quantile_cont(bytes, 0.99) as p99_per_s
 """
-
-
-class Took(NamedTuple):
-    """What a run cost."""
-
-    cpu_s: float
-    wall_s: float
 
 
 def duckdb_tables(log: str, out: str) -> None:
@@ -56,7 +55,8 @@ def duckdb_tables(log: str, out: str) -> None:
         )
 
 
-def polars_tables(log: str, out: str) -> None:
+def polars_requests(log: str) -> pl.LazyFrame:
+    """Return a row per line: who, what for, when, bytes produced, throttle told."""
     import polars as pl
 
     header = pl.Struct(
@@ -105,7 +105,7 @@ def polars_tables(log: str, out: str) -> None:
         + topics.list.eval(each).list.sum()
     )
     mutations = ("CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS")
-    frame = (
+    return (
         pl.scan_csv(log, separator="\x01", has_header=False, quote_char=None, new_columns=["line"])
         .with_columns(
             log_ms=text.str.slice(1, 23)
@@ -124,15 +124,20 @@ def polars_tables(log: str, out: str) -> None:
             .when(api.is_in(mutations))
             .then(pl.lit("controller_mutation_rate"))
             .otherwise(pl.lit("request_percentage")),
-            second=(pl.col("log_ms") - j.field("sendTimeMs") - j.field("responseQueueTimeMs"))
-            .floordiv(1000)
-            .cast(pl.Int64),
+            record_ms=pl.col("log_ms") - j.field("sendTimeMs") - j.field("responseQueueTimeMs"),
             bytes=pl.when(api == "PRODUCE")
             .then(11 + length(at.field("clientId")) + body)
             .otherwise(0),
             throttle_ms=j.field("throttleTimeMs"),
         )
     )
+
+
+def polars_tables(log: str, out: str) -> None:
+    import polars as pl
+
+    second = pl.col("record_ms").floordiv(1000).cast(pl.Int64)
+    frame = polars_requests(log).with_columns(second=second)
     keys = ("principal", "client_id", "quota_type")
     usage = (
         frame.group_by(*keys, "second")
@@ -158,74 +163,146 @@ def cut_to(log: Path, size: int) -> None:
         file.truncate(text.rfind(b"\n") + 1)
 
 
-def sums_of(name: str, out: str) -> tuple[int, ...]:
-    """Return the requests and the produced bytes of a contestant's table."""
+def polars_replay(source: str, out: str) -> None:
+    import numpy as np
+    import polars as pl
+
+    from headgate.kernel import RateState, replay_rate
+
+    if Path(source).is_file():
+        rows = polars_requests(source).with_columns(
+            broker_id=0, amount=pl.col("bytes").cast(pl.Float64), throttle_time_ms="throttle_ms"
+        )
+    else:
+        rows = pl.scan_parquet(f"{source}/*.parquet")
+    user = pl.col("principal")
+    frame = (
+        rows.with_columns(
+            key=user.cast(pl.Categorical).to_physical().cast(pl.Int64) * 4 + pl.col("broker_id"),
+            at=(pl.col("record_ms") + 0.5).floor().cast(pl.Int64),
+            is_produced=pl.col("quota_type") == "producer_byte_rate",
+        )
+        .sort("is_produced", "key", "at", maintain_order=True)
+        .collect()
+    )
+    produced = frame.filter(pl.col("is_produced"))
+    key = produced["key"].to_numpy()
+    state = RateState(int(key.max()) + 1)
+    decided = replay_rate(
+        state,
+        key,
+        produced["at"].to_numpy(),
+        produced["amount"].to_numpy(),
+        bound_per_key=np.full(state.num_keys, QUOTA),
+    )
+    others = np.zeros(len(frame) - len(produced), decided.dtype)
+    frame.drop("key", "at").with_columns(
+        quota_id=pl.concat_str(user.cast(pl.String), pl.lit(":")),
+        quota_user=user,
+        quota_client_id=pl.lit(""),
+        quota_bps=pl.lit(QUOTA),
+        logged_throttle_time_ms=pl.col("throttle_time_ms"),
+        replayed_throttle_time_ms=pl.Series(np.concatenate([others, decided])),
+        replayable="is_produced",
+    ).write_parquet(f"{out}/replay.parquet", compression="snappy")
+
+
+def usage_sums(name: str, out: str) -> tuple[int, ...]:
+    """Return the produce requests and bytes of a contestant's table."""
     import duckdb
 
     table = f"{out}/usage/*.parquet" if name == "headgate" else f"{out}/usage.parquet"
-    produced = "sum(bytes) filter (quota_type = 'producer_byte_rate')"
-    (found,) = duckdb.sql(f"select sum(requests), {produced} from '{table}'").fetchall()
-    return tuple(map(int, found))
+    found = duckdb.sql(
+        f"select sum(requests), sum(bytes) from '{table}' where quota_type = 'producer_byte_rate'"
+    )
+    return tuple(map(int, found.fetchall()[0]))
 
 
-def run(name: str, log: Path, out: str) -> Took:
-    """Run a contestant to its end, and its children to theirs."""
-    argv = [sys.executable, __file__, "--one", name, "--log", str(log), "--out", out]
-    if name == "headgate":
-        argv = [sys.executable, "-m", "headgate.cli.main", "usage", "--requests", str(log)]
-        argv += ["--out", out]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    wall = time.perf_counter() - began
-    if done.returncode:
-        sys.exit(f"{name} failed:\n{done.stderr}")
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            break
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Took(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
+def replay_sums(name: str, out: str) -> tuple[int, ...]:
+    """Return the produce requests and the throttle time of a contestant's table."""
+    import duckdb
+
+    table = f"{out}/replay/*.parquet" if name == "headgate" else f"{out}/replay.parquet"
+    found = duckdb.sql(
+        f"select count(*), sum(replayed_throttle_time_ms) from '{table}' "
+        "where quota_type = 'producer_byte_rate'"
+    )
+    return tuple(map(int, found.fetchall()[0]))
+
+
+CONTESTANTS = {
+    "usage": {"polars": polars_tables, "duckdb": duckdb_tables, "headgate": None},
+    "replay": {"polars": polars_replay, "headgate": None},
+}
+SUMS = {"usage": usage_sums, "replay": replay_sums}
+
+
+def argv_of(what: str, name: str, source: Path, out: str) -> list[str]:
+    """Return the command that is a contestant."""
+    if name != "headgate":
+        return [sys.executable, __file__, "--one", what, name, str(source), out]
+    argv = [sys.executable, "-m", "headgate.cli.main", what, "--requests", str(source)]
+    quotas = source.parent / "quotas.yaml"
+    if what == "replay":
+        quotas.write_text(QUOTAS_FILE)
+        argv += ["--quotas", str(quotas)]
+    return [*argv, "--out", out]
+
+
+def compare(what: str, source: Path, words: str, names: list[str], times: int) -> None:
+    """Run all in turn, several times; print the medians and the ratios."""
+    took: dict[str, list[Took]] = {name: [] for name in names}
+    sums = set()
+    for _ in range(times):
+        for name in names:
+            with tempfile.TemporaryDirectory(prefix="headgate-bench-") as out:
+                took[name].append(run_whole(argv_of(what, name, source, out)))
+                sums.add(SUMS[what](name, out))
+    if len(sums) > 1:
+        sys.exit(f"{what} of {words} differs: {sums}")
+    cpu = {n: statistics.median(t.cpu_s for t in runs) for n, runs in took.items()}
+    for name in names:
+        wall = statistics.median(t.wall_s for t in took[name])
+        ratio = ""
+        if name != "headgate" and "headgate" in cpu:
+            ratio = f"headgate / {name} {cpu['headgate'] / cpu[name]:5.2f}"
+        print(f"{what} {words:>18} {name:9} {cpu[name]:6.1f} CPU-s {wall:6.1f} s  {ratio}")
+        sys.stdout.flush()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mb", type=float, nargs="+", default=[8, 1000], help="sizes of logs")
+    parser.add_argument("--mb", type=float, nargs="*", default=[8, 1000], help="sizes of logs")
+    parser.add_argument("--events", type=float, nargs="*", default=[4e6], help="of replays")
+    parser.add_argument("--of", nargs="+", default=["usage", "replay"], help="logs' commands")
+    parser.add_argument("--hot", action="store_true", help="also replay a user with 90 %%")
     parser.add_argument("--times", type=int, default=3, help="how often, in turn")
     parser.add_argument("--without", action="append", default=[], help="leave one out")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--log", help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        made = {"duckdb": duckdb_tables, "polars": polars_tables}
-        made[arguments.one](arguments.log, arguments.out)
+        what, name, source, out = arguments.one
+        made = CONTESTANTS[what][name]
+        assert made is not None
+        made(source, out)
         return
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    names = [n for n in ("polars", "duckdb", "headgate") if n not in arguments.without]
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+    names = {w: [n for n in c if n not in arguments.without] for w, c in CONTESTANTS.items()}
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as made_in:
+        folder = Path(made_in)
         for megabytes in arguments.mb:
-            log = make_log(Path(folder) / "request.log", megabytes / 1000)
+            log = make_log(folder / "request.log", megabytes / 1000)
             cut_to(log, int(megabytes * 1e6))
-            took: dict[str, list[Took]] = {name: [] for name in names}
-            sums = set()
-            for _ in range(arguments.times):
-                for name in names:
-                    out = f"{folder}/{name}"
-                    Path(out).mkdir()
-                    took[name].append(run(name, log, out))
-                    sums.add(sums_of(name, out))
-                    shutil.rmtree(out)
-            if len(sums) > 1:
-                sys.exit(f"requests and bytes differ: {sums}")
-            size = log.stat().st_size / 1e6
-            cpu = {n: statistics.median(t.cpu_s for t in runs) for n, runs in took.items()}
-            for name in names:
-                wall = statistics.median(t.wall_s for t in took[name])
-                ratio = ""
-                if name != "headgate" and "headgate" in cpu:
-                    ratio = f"headgate / {name} {cpu['headgate'] / cpu[name]:5.2f}"
-                print(f"{size:8,.0f} MB  {name:9} {cpu[name]:6.1f} CPU-s {wall:6.1f} s  {ratio}")
+            for what in arguments.of:
+                compare(what, log, f"{megabytes:,.0f} MB", names[what], arguments.times)
+            log.unlink()
+        for count in arguments.events:
+            for flags in ([], ["--even"], ["--hot", "0.9"]) if arguments.hot else ([],):
+                events = folder / "events"
+                make = [sys.executable, str(Path(__file__).parent / "make_events.py"), str(count)]
+                subprocess.run([*make, str(events), *flags], check=True)
+                words = f"{count / 1e6:g} M {''.join(flags[:1]).strip('-') or 'Zipf'}"
+                compare("replay", events, words, names["replay"], arguments.times)
+                shutil.rmtree(events)
 
 
 if __name__ == "__main__":

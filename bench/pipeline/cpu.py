@@ -1,12 +1,20 @@
-"""CPU-seconds and memory of this process's tree (driver, JVM, Python workers), from /proc."""
+"""CPU-seconds and memory of a tree of processes (driver, JVM, Python workers), from /proc."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: a JVM whose parent ended is still counted
+_LOOK_S = 0.1
 
 
 class Used(NamedTuple):
@@ -44,6 +52,62 @@ def tree_used() -> dict[str, Used]:
 def tree_cpu() -> float:
     """Return CPU-seconds used so far by this process's tree, ended children included."""
     return sum(used.cpu_s for used in tree_used().values())
+
+
+class Took(NamedTuple):
+    """What a run cost."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def run_whole(argv: list[str]) -> Took:
+    """
+    Run a command, and all its children, to their end; count them all.
+
+    Spark's Python daemon lets its workers end uncounted by the system, so each process's own count
+    is looked up while it lives.
+    """
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    before, began = _of_children(), time.perf_counter()
+    seen: dict[int, float] = {}
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(argv, stdout=said, stderr=said)
+        while running.poll() is None:
+            seen |= _own_cpu()
+            time.sleep(_LOOK_S)
+        wall = time.perf_counter() - began
+        if running.returncode:
+            said.seek(0)
+            sys.exit(f"{' '.join(argv)} failed:\n{said.read()}")
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    return Took(max(sum(seen.values()), _of_children() - before), wall)
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _own_cpu() -> dict[int, float]:
+    """Return what each process below this one has used, without its children."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:13])) / _TICKS
+    found: dict[int, float] = {}
+    wave = {os.getpid()}
+    while wave:
+        wave = {pid for pid, (parent, _) in stats.items() if parent in wave}
+        found |= {pid: stats[pid][1] for pid in wave}
+    return found
 
 
 def _peak_mb(pid: int) -> float:

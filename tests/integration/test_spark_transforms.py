@@ -150,7 +150,7 @@ def test_replay_of_a_frame(spark: SparkSession) -> None:
         ]
     )
     sums = replay.agreement(found).collect()
-    assert [tuple(r) for r in sums] == [(P, 2, 1, 1, 0, 0, 0.009, 40.001)]
+    assert [tuple(r) for r in sums] == [(P, 2, 1, 1, 0, 0, 9, 40_001)]
 
 
 def test_what_if_shows_plans_side_by_side(spark: SparkSession) -> None:

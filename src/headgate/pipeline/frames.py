@@ -79,8 +79,13 @@ def emit_activity(
         default_partitions: the cluster's ``num.partitions``.
     """
     plan = ReadOptions(tuple(pieces), time_zone, connections, default_partitions=default_partitions)
-    parts = max(_shuffle_partitions(spark), len(pieces) // PIECES_PER_PART)
+    parts = parts_for(pieces, _shuffle_partitions(spark))
     return spread(spark, pieces).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
+
+
+def parts_for(pieces: Sequence[FilePiece], cores: int) -> int:
+    """Return into how many parts an answer's sums go: each is added up by one task, in memory."""
+    return max(cores, len(pieces) // PIECES_PER_PART)
 
 
 def _shuffle_partitions(spark: SparkSession) -> int:

@@ -116,10 +116,15 @@ class Quotas:
 
 
 class TimedResolver:
-    """Resolve at a moment; answers are remembered per (moment's table, user, client, type)."""
+    """
+    Resolve at a moment; answers are remembered per (moment's table, user, client, type).
+
+    Attributes:
+        starts_ms: from when each table holds.
+    """
 
     def __init__(self, quotas: Quotas) -> None:
-        self._starts = quotas.starts_ms
+        self.starts_ms = quotas.starts_ms
         self._resolvers = [Resolver(t) for t in quotas.tables]
         self._known: list[dict[tuple[str, str, str], Resolved]] = [{} for _ in quotas.tables]
         self._tables = quotas.tables
@@ -131,13 +136,13 @@ class TimedResolver:
 
     def effective(self, user: str, client_id: str, key: QuotaKey, at_ms: float) -> EffectiveQuota:
         """Return what applied at ``at_ms``, with what it overrides."""
-        return self._resolvers[bisect_right(self._starts, at_ms) - 1](user, client_id, key)
+        return self._resolvers[bisect_right(self.starts_ms, at_ms) - 1](user, client_id, key)
 
     def __call__(self, user: str, client_id: str, quota_type: str, at_ms: float) -> Resolved:
         """
         Return who shares the quota of ``quota_type``, and the limit, at ``at_ms``.
         """
-        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        epoch = bisect_right(self.starts_ms, at_ms) - 1 if len(self.starts_ms) > 1 else 0
         known = self._known[epoch]
         at = (user, client_id, quota_type)
         answer = known.get(at)
@@ -154,7 +159,7 @@ class TimedResolver:
         self, user: str, client_id: str, quota_type: str, at_ms: float
     ) -> tuple[Tags, float | None]:
         """Return the tags and the limit (None = unlimited) of what ``self()`` says, but sooner."""
-        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        epoch = bisect_right(self.starts_ms, at_ms) - 1 if len(self.starts_ms) > 1 else 0
         table, key = self._tables[epoch], key_of(quota_type)
         if key == PRODUCER_IDS or key in table.static_defaults:
             found = self(user, client_id, quota_type, at_ms)
@@ -169,7 +174,7 @@ class TimedResolver:
 
     def source(self, tags: Tags, quota_type: str, at_ms: float) -> str | None:
         """Return the entity that the limit of a sensor with these tags comes from, as printed."""
-        epoch = bisect_right(self._starts, at_ms) - 1 if len(self._starts) > 1 else 0
+        epoch = bisect_right(self.starts_ms, at_ms) - 1 if len(self.starts_ms) > 1 else 0
         table, key = self._tables[epoch], key_of(quota_type)
         found = select_limit(table.for_key(key), *tags)
         if found is not None:

@@ -5,9 +5,10 @@ Run a pipeline command: progress while Spark works, tables written, figures for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +24,12 @@ from rich.progress import (
 
 from headgate.pipeline import schema
 from headgate.pipeline.table import Table
-from headgate.pipeline.tables import worker_files
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 # How often the progress bar asks Spark; asking costs a py4j call or two.
@@ -52,7 +54,7 @@ class Run:
 
     Args:
         command: its name, for ``summary``.
-        spark: the session.
+        context: Spark's.
         out: directory (or URI) under which each table has its own.
         console: where progress goes (stderr).
         format: parquet or delta.
@@ -62,7 +64,7 @@ class Run:
     """
 
     command: str
-    spark: SparkSession
+    context: SparkContext
     out: str
     console: Console
     format: str = "parquet"
@@ -71,11 +73,27 @@ class Run:
 
     def path(self, table: str) -> str:
         """Return where a table lies."""
+        return f"{self.place}/{table}"
+
+    @property
+    def place(self) -> str:
+        """Where its tables lie, or, while they are being made, are to lie."""
         if self.aside is not None:
-            return f"{self.aside}/{table}"
-        if "://" in self.out:
-            return f"{self.out.rstrip('/')}/{table}"
-        return str(Path(self.out).absolute() / table)
+            return self.aside
+        return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session, started when it is first asked for."""
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.getOrCreate()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether workers can write the tables' files: all of them are on this machine."""
+        local = self.context.master.startswith("local")
+        return self.format == "parquet" and local and "://" not in self.out
 
     @property
     def folder(self) -> Folder:
@@ -116,36 +134,21 @@ class Run:
                 self.path(table.name)
             )
 
-    def write_made(
-        self,
-        frame: DataFrame,
-        make: Callable[[Iterator[Any]], Iterator[Any]],
-        table: Table,
-        *,
-        words: str | None = None,
-    ) -> None:
-        """
-        Write a table that workers make; they write its files where they can (``worker_files``).
-
-        Args:
-            frame: what the function gets.
-            make: a ``mapInArrow`` function that yields the table's batches.
-            table: the table.
-            words: what the progress bar says.
-        """
-        path = self.path(table.name)
-        if self.format != "parquet" or not worker_files.can_write(frame, path):
-            self.write(frame.mapInArrow(make, table.struct), table, words=words)
-            return
-        with self.watch(words or f"writing {table.name}"):
-            worker_files.write(frame, make, table, path)
-
     def read(self, table: Table) -> DataFrame:
         """Return a table written before."""
         reader = self.spark.read.format(self.format)
         if self.format == "parquet":  # what else somebody put there isn't the table's
             reader = reader.option("pathGlobFilter", "part-*")
         return reader.load(self.path(table.name))
+
+    def columns(self, table: Table, names: Sequence[str]) -> pa.Table:
+        """Return some columns of a table written before, in this process's memory."""
+        if not self.is_direct:
+            return self.read(table).select(*names).toArrow()
+        from pyarrow import dataset
+
+        files = sorted(Path(self.path(table.name)).glob("part-*"))
+        return dataset.dataset(files, table.arrow, format="parquet").to_table(list(names))
 
     def figure(
         self,
@@ -180,7 +183,7 @@ class Run:
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:
         """Show how many of Spark's tasks are done, until the block ends."""
-        tracker = self.spark.sparkContext.statusTracker()
+        tracker = self.context.statusTracker()
         stop = threading.Event()
         columns = (
             SpinnerColumn(),

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import class_data
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # What results depend on, everywhere.
@@ -49,16 +50,18 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_ENV_LOADED" in os.environ
 
 
-def open_session(
+def open_context(
     app: str,
     *,
     master: str | None = None,
     config: dict[str, str] | None = None,
     log: Path | None = None,
     java_options: Sequence[str] = (),
-) -> SparkSession:
+) -> SparkContext:
     """
-    Return the Spark session to use; the one that runs already, if one does.
+    Return the Spark context to use; the one that runs already, if one does.
+
+    What needs no SQL does without ``SparkSession``, which costs as much again to start.
 
     Args:
         app: name shown by Spark.
@@ -67,9 +70,9 @@ def open_session(
         log: file that takes what the driver's JVM writes to stderr; None leaves it on ours.
         java_options: of a local JVM, in place of the archive of classes (``class_data``).
     """
-    from pyspark.sql import SparkSession
+    from pyspark import SparkConf, SparkContext
 
-    builder = SparkSession.builder.appName(app)
+    conf = SparkConf().setAppName(app)
     settings = dict(_ALWAYS)
     local = False
     if not submitted():
@@ -78,19 +81,37 @@ def open_session(
             # Else the JVM asks for the address of this machine's name, which not all have.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-        builder = builder.master(master or f"local[*,{_TRIES}]")
+        conf.setMaster(master or f"local[*,{_TRIES}]")
         if local:
             settings |= _LOCAL
+            # Of the JVM that only finds out how to start Spark's.
+            os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(_JAVA[:2]))
             options = [*_JAVA, *java_options]
             if not java_options:
                 options += class_data.options()
             settings["spark.driver.extraJavaOptions"] = " ".join(options)
             settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     settings |= config or {}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    conf.setAll(list(settings.items()))
     with _stderr_to(None if submitted() else log):
-        return builder.getOrCreate()
+        return SparkContext.getOrCreate(conf)
+
+
+def open_session(app: str, **options: Any) -> SparkSession:
+    """
+    Return the Spark session to use; the one that runs already, if one does.
+
+    Args:
+        app: name shown by Spark.
+        options: as ``open_context`` takes them.
+    """
+    from pyspark.sql import SparkSession
+
+    open_context(app, **options)
+    builder = SparkSession.builder
+    for name, value in (_ALWAYS | (options.get("config") or {})).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 @contextmanager

@@ -74,16 +74,22 @@ def _write_archive(path: Path) -> None:
 def _small_job(spark: SparkSession, folder: str) -> None:
     """Do in small what the commands do."""
     from headgate.pipeline import frames, schema
-    from headgate.pipeline.answers import usage
+    from headgate.pipeline.answers import usage, usage_parts
     from headgate.pipeline.bundled import bundled_log, bundled_quotas
     from headgate.pipeline.quotas import load
     from headgate.pipeline.sources.files import find_files
     from headgate.pipeline.sources.pieces import pieces_of
+    from headgate.pipeline.workers import exchange
+    from headgate.pipeline.workers.log_reader import ReadOptions
 
     pieces = pieces_of(find_files([str(bundled_log())]))
+    quotas = load(str(bundled_quotas()))
+    reading = usage_parts.ReadUsage(ReadOptions(tuple(pieces)), quotas, 2)
+    context, answer = spark.sparkContext, usage_parts.WriteUsage(f"{folder}/direct")
+    exchange.run(context, len(pieces), 2, reading, answer, 2, f"{folder}/direct")
     emitted = frames.emit_activity(spark, pieces).persist()
     activity = frames.sums_of(emitted)
-    used = activity.transform(usage.usage(load(str(bundled_quotas()))))
+    used = activity.transform(usage.usage(quotas))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")
     table.transform(usage.rollup(usage.HOUR_MS)).write.parquet(f"{folder}/hour")

@@ -29,6 +29,7 @@ from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from headgate.pipeline.run import Run
+    from headgate.pipeline.workers.log_reader import ReadOptions
 
 
 # Where no request is found.
@@ -178,6 +179,19 @@ class Opened:
     pieces: list[FilePiece]
     quotas: Quotas
     arguments: argparse.Namespace
+    busiest: list[dict[str, Any]] | None = None
+    """What `usage` prints, where workers have found it already."""
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What workers are to read."""
+        from headgate.pipeline.workers.log_reader import ReadOptions
+
+        return ReadOptions(
+            tuple(self.pieces),
+            self.arguments.time_zone,
+            default_partitions=self.arguments.default_partitions,
+        )
 
     @property
     def spark(self) -> Any:
@@ -280,17 +294,17 @@ def start(
     log = Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}.log"
     with console.status("starting Spark"):
         try:
-            spark = session.open_session(
+            context = session.open_context(
                 f"headgate {command}", master=arguments.master, config=config, log=log
             )
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
-    console.print(f"Spark {spark.version}, {spark.sparkContext.master}", highlight=False)
+    console.print(f"Spark {context.version}, {context.master}", highlight=False)
     if arguments.format == "delta":
-        _check_delta(spark)
+        _check_delta(context)
     from headgate.pipeline.run import Run
 
-    return Run(command, spark, arguments.out, console, arguments.format)
+    return Run(command, context, arguments.out, console, arguments.format)
 
 
 def _why_not_started(exc: Exception, log: Path) -> list[str]:
@@ -307,13 +321,13 @@ _MOST_WORDS: Final = 8
 _CONNECT_S: Final = 3.0
 
 
-def _check_delta(spark: Any) -> None:
+def _check_delta(context: Any) -> None:
     """Say what to do where Spark has no Delta; its own words for it are a page of Java."""
-    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")
     except Exception:  # whatever py4j makes of a ClassNotFoundException
-        spark.stop()
+        context.stop()
         raise ConfigError(
             "--format delta: this Spark has no Delta. Let it fetch it by --spark-conf "
             "spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0 (for Spark 4.2), or give jars "

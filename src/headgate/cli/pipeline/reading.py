@@ -4,7 +4,8 @@ What pipeline commands share once Spark is up: reading, packing, and telling of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headgate.cli.pipeline.options import HINT, Opened
 from headgate.cli.pipeline.print import closing_table, number
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.pipeline.replay.packed_format import PackOptions
+    from headgate.pipeline.table import Table
+    from headgate.pipeline.workers.exchange import Left, Reading
 
 
 def read_activity(on: Opened, *, connections: bool = False) -> DataFrame:
@@ -66,9 +69,56 @@ def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
     from headgate.pipeline import frames, schema
     from headgate.pipeline.run import collect_stats
 
+    on.run.write(frames.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
+    _keep_counts(on, collect_stats(emitted))
+
+
+def parts_of(on: Opened) -> int:
+    """Return into how many parts an answer goes."""
+    from headgate.pipeline import frames
+
+    return frames.parts_for(on.pieces, max(2, on.run.context.defaultParallelism))
+
+
+def exchange(on: Opened, reading: Reading, answer: Callable[[Any], Left], words: str) -> Left:
+    """
+    Let workers read the run's inputs and write tables by themselves, in one job.
+
+    Args:
+        on: the run.
+        reading: the first stage.
+        answer: the second.
+        words: what the progress bar says.
+    """
+    from headgate.pipeline import frames
+    from headgate.pipeline.workers import exchange
+
+    context = on.run.context
+    tasks = frames.tasks_for(on.pieces, context.defaultParallelism)
+    with on.run.watch(words):
+        return exchange.run(
+            context, len(on.pieces), tasks, reading, answer, parts_of(on), on.run.place
+        )
+
+
+def finish(on: Opened, left: Left, tables: Sequence[Table]) -> None:
+    """Keep what workers have written of some tables."""
+    from headgate.pipeline.tables import worker_files
+
+    for table in tables:
+        worker_files.finish(table, on.run.place, left.files.get(table.name, ()))
+
+
+def finish_bad_lines(on: Opened, left: Left) -> None:
+    """Keep the side table of bad lines that workers have written, and its counts."""
+    from headgate.pipeline import schema
+
+    finish(on, left, (schema.BAD_LINES,))
+    _keep_counts(on, left.counts)
+
+
+def _keep_counts(on: Opened, stats: dict[str, float]) -> None:
     run = on.run
-    run.write(frames.only(emitted, "bad", schema.BAD_LINES), schema.BAD_LINES)
-    stats = collect_stats(emitted)
     run.figure("lines", stats["lines"], unit="lines", note="lines and events read")
     run.figure("input_bytes", stats["input_bytes"], unit="bytes", note="read, uncompressed")
     run.figure("bad_lines", stats["bad_lines"], unit="lines", note="kept in table bad_lines")
@@ -104,22 +154,21 @@ def print_bad_lines(on: Opened) -> None:
 
 def _print_reasons(on: Opened, title: str) -> None:
     """Print why lines couldn't be read."""
-    from pyspark.sql import functions as F
-
     from headgate.pipeline import schema
 
-    reasons = (
-        on.run.read(schema.BAD_LINES)
-        .groupBy("reason")
-        .agg(F.count(F.lit(1)).alias("n"), F.min("file").alias("file"), F.min("offset").alias("at"))
-        .orderBy(F.desc("n"), "reason")
-        .limit(10)
-        .collect()
+    bad = on.run.columns(schema.BAD_LINES, ("reason", "file", "offset"))
+    found = bad.group_by("reason").aggregate(
+        [("reason", "count"), ("file", "min"), ("offset", "min")]
     )
+    most = [("reason_count", "descending"), ("reason", "ascending")]
+    reasons = found.sort_by(most).slice(0, 10).to_pylist()
     closing_table(
         title,
         ("lines", "reason", "for instance"),
-        [(number(r["n"]), r["reason"], f"{r['file']} byte {r['at']}") for r in reasons],
+        [
+            (number(r["reason_count"]), r["reason"], f"{r['file_min']} byte {r['offset_min']}")
+            for r in reasons
+        ],
     )
 
 

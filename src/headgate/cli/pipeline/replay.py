@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
-from headgate.cli.pipeline.reading import pack_once, print_bad_lines
+from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from headgate.pipeline.replay.packed_format import PackOptions
+    from headgate.pipeline.workers.exchange import Left
 
 
 def main_replay(argv: Sequence[str]) -> int:
@@ -33,40 +36,58 @@ def main_replay(argv: Sequence[str]) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> None:
-    run_answer(arguments, Replays("replay", _write, _tell, ("replay",)))
+    run_answer(arguments, Replays("replay", _write, _tell, ("replay",), direct=_write_direct))
+
+
+def _options(on: Opened) -> PackOptions:
+    from headgate.pipeline.replay.packed_format import PackOptions
+
+    window_ms = on.arguments.quota_window_size_seconds * 1000
+    return PackOptions((on.quotas,), True, on.arguments.quota_window_num, window_ms)
 
 
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
     from headgate.pipeline import schema
     from headgate.pipeline.replay import replay
-    from headgate.pipeline.replay.packed_format import PackOptions
 
-    arguments, run = on.arguments, on.run
-    options = PackOptions(
-        (on.quotas,),
-        True,
-        arguments.quota_window_num,
-        arguments.quota_window_size_seconds * 1000,
-    )
+    options, run = _options(on), on.run
     packed = pack_once(on, options)
-    run.write_made(
-        replay.together(packed),
-        replay.ReplayPacked(options),
-        schema.REPLAY,
-        words="reading and replaying",
-    )
+    replayed = packed.transform(replay.replay_packed(options))
+    run.write(replayed, schema.REPLAY, words="reading and replaying")
     with run.watch("comparing with the log"):
         found = replay.agreement(run.read(schema.REPLAY)).collect()
+    _keep_agreement(on, [row.asDict() for row in found])
+    return packed
+
+
+def _write_direct(on: Opened) -> Left:
+    """Let workers write the table; keep the figures of its agreement with the log."""
+    from headgate.pipeline import schema
+    from headgate.pipeline.replay import replay
+    from headgate.pipeline.workers.daemon import PRELOADS
+
+    options = _options(on)
+    on.run.context.environment[PRELOADS] = replay.__name__
+    reading = replay.ReadPacked(on.read_options, options, parts_of(on))
+    answer = replay.WriteReplayed(options, on.run.place)
+    left = exchange(on, reading, answer, "reading and replaying")
+    finish(on, left, (schema.REPLAY,))
+    _keep_agreement(on, replay.added_up(left.found))
+    return left
+
+
+def _keep_agreement(on: Opened, found: Sequence[dict[str, Any]]) -> None:
+    run = on.run
     for r in found:
         name = r["quota_type"]
         run.figure(f"{name}.requests", r["requests"], unit="requests", note="replayed")
         run.figure(f"{name}.both_throttled", r["both_throttled"], unit="requests")
         for which, value in _shares(r).items():
             run.figure(f"{name}.{which}", value, unit="share", note=_SHARE_NOTES[which])
-        for which in ("logged_s", "replayed_s"):
-            run.figure(f"{name}.{which}", r[which], unit="s", note=_SHARE_NOTES[which])
-    return packed
+        for which in ("logged", "replayed"):
+            seconds = None if r[f"{which}_ms"] is None else r[f"{which}_ms"] / 1000
+            run.figure(f"{name}.{which}_s", seconds, unit="s", note=_SHARE_NOTES[f"{which}_s"])
 
 
 def _shares(r: Any) -> dict[str, float | None]:

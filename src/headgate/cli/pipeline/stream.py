@@ -21,6 +21,7 @@ from headgate.cli.pipeline.options import Opened, opened, read_quotas, start
 from headgate.cli.pipeline.places import unwritable
 from headgate.cli.pipeline.reading import (
     activity_of,
+    finish_bad_lines,
     read_activity,
     refuse_nothing,
     write_bad_lines,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.pipeline.growing.parts import Parts, Source
+    from headgate.pipeline.workers.exchange import Left
 
 
 class Answer(Protocol):
@@ -52,6 +54,10 @@ class Answer(Protocol):
     def kept(self) -> tuple[str, ...]:
         """Names of the parts that it needs of a growing input."""
 
+    @property
+    def direct(self) -> Callable[[Opened], Left] | None:
+        """What writes the tables of a run's inputs by workers alone, where all see its folder."""
+
     def make(self, on: Opened) -> DataFrame:
         """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
 
@@ -70,6 +76,7 @@ class Sums:
         tell: prints the closing table.
         tables: names of the tables written.
         connections: whether it looks at connections.
+        direct: writes the tables of a run's inputs by workers alone, where all see its folder.
     """
 
     command: str
@@ -77,6 +84,7 @@ class Sums:
     tell: Callable[[Opened], None]
     tables: tuple[str, ...]
     connections: bool = False
+    direct: Callable[[Opened], Left] | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -109,6 +117,7 @@ class Replays:
         tables: names of the tables written.
         activity: whether it looks at sums by second too: it is given them, persisted, and gives
             these back.
+        direct: writes the tables of a run's inputs by workers alone, where all see its folder.
     """
 
     command: str
@@ -116,6 +125,7 @@ class Replays:
     tell: Callable[[Opened], None]
     tables: tuple[str, ...]
     activity: bool = False
+    direct: Callable[[Opened], Left] | None = None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -132,8 +142,12 @@ class Replays:
 
     def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
         """Write the tables of all parts up to a batch."""
+        here = replace(on, pieces=parts.pieces(upto))
+        if self.direct and on.run.is_direct:
+            self.direct(here)
+            return
         activity = parts.read("activity", upto).persist() if self.activity else None
-        self.write(replace(on, pieces=parts.pieces(upto)), activity).unpersist()
+        self.write(here, activity).unpersist()
 
 
 def add_growing(made: argparse.ArgumentParser) -> None:
@@ -171,7 +185,10 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> None:
         raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
     with opened(arguments, answer.command) as on:
         with on.run.replacing():
-            write_bad_lines(on, answer.make(on))
+            if answer.direct and on.run.is_direct:
+                finish_bad_lines(on, answer.direct(on))
+            else:
+                write_bad_lines(on, answer.make(on))
             refuse_nothing(on)
         answer.tell(on)
 

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
 from headgate.cli.pipeline.print import closing_table, number
-from headgate.cli.pipeline.reading import print_bad_lines
+from headgate.cli.pipeline.reading import exchange, finish, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
+
+    from headgate.pipeline.workers.exchange import Left
 
 
 def main_usage(argv: Sequence[str]) -> int:
@@ -32,7 +34,7 @@ def main_usage(argv: Sequence[str]) -> int:
 
 def _usage(arguments: argparse.Namespace) -> None:
     tables = ("usage", "usage_hour", "usage_day")
-    run_answer(arguments, Sums("usage", _write, _tell, tables))
+    run_answer(arguments, Sums("usage", _write, _tell, tables, direct=_write_direct))
 
 
 def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
@@ -51,6 +53,25 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
     run.write(table.transform(usage.rollup(usage.DAY_MS)), schema.USAGE_DAY)
     totals = table.agg(F.sum("requests"), F.sum("bytes"), F.sum("throttle_time_ms")).first()
     assert totals is not None
+    _keep_totals(on, totals)
+
+
+def _write_direct(on: Opened) -> Left:
+    """Let workers write the three tables; keep what the closing table says."""
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers import usage_parts
+
+    reading = usage_parts.ReadUsage(on.read_options, on.quotas, parts_of(on))
+    answer = usage_parts.WriteUsage(on.run.place)
+    left = exchange(on, reading, answer, "reading and adding up")
+    finish(on, left, (schema.USAGE, schema.USAGE_HOUR, schema.USAGE_DAY))
+    _keep_totals(on, [left.counts.get(n) for n in ("requests", "bytes", "throttle_time_ms")])
+    on.busiest = usage_parts.first_of(left.found)
+    return left
+
+
+def _keep_totals(on: Opened, totals: Sequence[float | None]) -> None:
+    run = on.run
     run.figure("requests", totals[0] or 0, unit="requests", note="charged to a client quota")
     run.figure("bytes", totals[1] or 0, unit="bytes", note="charged to byte-rate quotas")
     run.figure("throttle_time_ms", totals[2] or 0, unit="ms", note="told to clients, summed")
@@ -58,28 +79,8 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
 
 def _tell(on: Opened) -> None:
     """Print the busiest quota-ids."""
-    from pyspark.sql import functions as F
-
-    from headgate.pipeline import schema
-
-    table = on.run.read(schema.USAGE)
     requests = next(f.value for f in on.run.figures if f.name == "requests")
-    top = (
-        table.groupBy("quota_type", "quota_id")
-        .agg(
-            F.sum("requests").alias("requests"),
-            F.sum("bytes").alias("bytes"),
-            F.max("amount").alias("peak"),
-            F.sum("throttled_requests").alias("throttled"),
-            F.sum("throttle_time_ms").alias("throttle_ms"),
-            F.max("quota").alias("quota"),
-            F.max("quota_source").alias("source"),
-        )
-        .where(F.col("requests") > 0)
-        .orderBy(F.desc("bytes"), F.desc("requests"), "quota_type", "quota_id")
-        .limit(20)
-        .collect()
-    )
+    top: Sequence[Any] = _busiest(on) if on.busiest is None else on.busiest
     closing_table(
         f"The {len(top)} busiest quota-ids ({number(requests)} requests in all)",
         (
@@ -109,3 +110,30 @@ def _tell(on: Opened) -> None:
         ],
     )
     print_bad_lines(on)
+
+
+def _busiest(on: Opened) -> list[Row]:
+    """Find the busiest quota-ids in the table."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+    from headgate.pipeline.answers.usage_parts import TOP
+
+    table = on.run.read(schema.USAGE)
+    found: list[Row] = (
+        table.groupBy("quota_type", "quota_id")
+        .agg(
+            F.sum("requests").alias("requests"),
+            F.sum("bytes").alias("bytes"),
+            F.max("amount").alias("peak"),
+            F.sum("throttled_requests").alias("throttled"),
+            F.sum("throttle_time_ms").alias("throttle_ms"),
+            F.max("quota").alias("quota"),
+            F.max("quota_source").alias("source"),
+        )
+        .where(F.col("requests") > 0)
+        .orderBy(F.desc("bytes"), F.desc("requests"), "quota_type", "quota_id")
+        .limit(TOP)
+        .collect()
+    )
+    return found

@@ -2,6 +2,7 @@
 Answers to operators' questions: each is a function of Spark frames.
 
 - ``usage``: who used what, by second, hour and day.
+- ``usage_parts``: the same, made by workers alone (``workers.exchange``).
 - ``effective``: which quota applied to which client; quotas that matched no client.
 - ``what_if``: the same requests under other quotas.
 - ``bounds``: what a plan's throttling is at least and at most, where limits overlap.

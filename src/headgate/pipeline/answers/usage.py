@@ -5,7 +5,7 @@ Say who used what: sums per quota-id, broker and second, and their peaks by hour
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
@@ -25,7 +25,23 @@ RESOLVED_ACTIVITY: Final = make_table(
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )
-_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
+USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
+TIME_ONLY: Final[dict[str, Any]] = {
+    "requests": 0,
+    "bytes": 0,
+    "bytes_estimated": 0,
+    "amount": 0,
+    "throttle_time_ms": 0,
+    "throttled_requests": 0,
+    "max_throttle_time_ms": 0,
+    "handler_ns": 0,
+    "quota_type": "request_percentage",
+    "quota_id": None,
+    "quota_user": None,
+    "quota_client_id": None,
+    "quota": None,
+}
+"""Columns of the row that charges a request's thread time beside its bytes."""
 
 
 def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
@@ -56,21 +72,15 @@ def usage(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         charged = activity.where(F.col("is_charged"))
         is_request = F.col("quota_type") == "request_percentage"
         # Thread time is charged to the request quota whatever else a request is charged to.
-        none = {n: F.lit(0) for n in schema.USAGE.names if n in ACTIVITY.names and n in _SUMS}
-        time_only = (
-            charged.where(~is_request & (F.col("request_ns") > 0))
-            .withColumns(none | {"quota_type": F.lit("request_percentage")})
-            .withColumns(
-                {
-                    n: F.lit(None).cast("string")
-                    for n in ("quota_id", "quota_user", "quota_client_id")
-                }
-            )
-            .withColumns({"quota": F.lit(None).cast("double"), "handler_ns": F.lit(0)})
-        )
+        fixed = {
+            f.name: F.lit(TIME_ONLY[f.name]).cast(f.dataType)
+            for f in ACTIVITY.struct
+            if f.name in TIME_ONLY
+        }
+        time_only = charged.where(~is_request & (F.col("request_ns") > 0)).withColumns(fixed)
         rows = ACTIVITY.select(charged).unionByName(ACTIVITY.select(time_only))
         resolved = rows.transform(resolve(quotas))
-        sums = resolved.groupBy(*_KEYS, "second_ms").agg(
+        sums = resolved.groupBy(*USAGE_KEYS, "second_ms").agg(
             F.sum("requests").alias("requests"),
             F.sum("bytes").alias("bytes"),
             F.sum("bytes_estimated").alias("bytes_estimated"),
@@ -89,17 +99,6 @@ def usage(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         return frame
 
     return transform
-
-
-_SUMS: Final = (
-    "requests",
-    "bytes",
-    "bytes_estimated",
-    "amount",
-    "throttle_time_ms",
-    "throttled_requests",
-    "max_throttle_time_ms",
-)
 
 
 def exact_sum(name: str, unit: float) -> Column:
@@ -132,7 +131,7 @@ def rollup(period_ms: int) -> Callable[[DataFrame], DataFrame]:
 
     def transform(frame: DataFrame) -> DataFrame:
         period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
-        sums = frame.groupBy(*_KEYS, period).agg(
+        sums = frame.groupBy(*USAGE_KEYS, period).agg(
             F.sum("requests").alias("requests"),
             F.sum("bytes").alias("bytes"),
             exact_sum("amount", 1e7).alias("amount"),

@@ -9,7 +9,7 @@ what is held back is as many as overlap in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,10 @@ from headgate.pipeline.replay.packer import PackLogs, PackRequests
 from headgate.pipeline.replay.sensor_group import GroupKind, SensorGroup, group_kind
 from headgate.pipeline.replay.sums import SUMS, SumSink
 from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.tables.worker_files import Part
+from headgate.pipeline.workers.exchange import Key, Left, part_of
 from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,10 +43,14 @@ class ReplayPacked:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield REPLAY rows, or SUMS rows where the options want no rows."""
+        return self.of(_rows(batches))
+
+    def of(self, rows: Iterator[dict[str, Any]]) -> Iterator[Any]:
+        """Yield what the class gives, of PACKED rows by name of column."""
         plans = len(self.options.plans)
         sink = RowSink(self.options) if self.options.rows else SumSink(plans)
         sensors: SensorGroup | None = None
-        for row in _rows(batches):
+        for row in rows:
             if row["kind"] == "plain":
                 yield from sink.plain(row)
                 continue
@@ -86,6 +93,82 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
         for i, row in enumerate(scalars):
             if row["kind"] in ("chunk", "plain"):
                 yield row | {name: column[i].as_buffer() for name, column in columns}
+
+
+@dataclass(frozen=True)
+class ReadPacked:
+    """
+    Read and pack, and part sensors by their bundle's key (``exchange.Reading``).
+
+    Args:
+        read: what to read.
+        options: what to pack.
+        parts: into how many parts the answer goes.
+    """
+
+    read: ReadOptions
+    options: PackOptions
+    parts: int
+
+    def emit(self, numbers: Iterator[int]) -> Iterator[Any]:
+        """Read pieces."""
+        return PackLogs(self.read, self.options).packed([self.read.pieces[n] for n in numbers])
+
+    def packed(self, batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
+        """Yield each bundle, with what bundles are ordered by."""
+        for batch in batches:
+            blobs = {name: batch[name].to_pylist() for name in _BLOBS}
+            for i, row in enumerate(batch.select(list(_SCALARS)).to_pylist()):
+                order = (row["key"], *(-1 if row[n] is None else row[n] for n in ORDER[1:]))
+                row |= {name: column[i] for name, column in blobs.items()}
+                yield (part_of(row["key"], self.parts), *order), row
+
+
+@dataclass(frozen=True)
+class WriteReplayed:
+    """
+    Write a part of table ``replay``; hand over how near it is to the log.
+
+    Args:
+        options: what was packed.
+        out: folder of the table.
+    """
+
+    options: PackOptions
+    out: str
+
+    def __call__(self, records: Iterator[tuple[Key, Any]]) -> Left:
+        """Replay a part's bundles."""
+        left, part = Left(), Part(schema.REPLAY, self.out)
+        for batch in ReplayPacked(self.options).of(row for _, row in records):
+            part.add(batch)
+            left.found += compared(batch)
+        left.close(part, schema.REPLAY)
+        left.found = added_up(left.found)
+        return left
+
+
+def preload() -> None:
+    """Load the kernels, and all else that replaying needs, by replaying one request."""
+    import pyarrow as pa
+
+    request = {
+        "record_ms": 0.0,
+        "principal": "",
+        "client_id": "",
+        "bytes_charged": 1,
+        "throttle_time_ms": 0,
+        "quota_type": "producer_byte_rate",
+        "amount": 1.0,
+        "is_charged": True,
+        "is_request": True,
+        "source": "log",
+    }
+    rows = [pa.array([request.get(f.name)], f.type) for f in schema.REQUESTS.arrow]
+    batch = pa.RecordBatch.from_arrays(rows, schema=schema.REQUESTS.arrow)
+    options = PackOptions((Quotas.of(QuotaTable()),))
+    for _ in ReplayPacked(options)(PackRequests(options)(iter([batch]))):
+        pass
 
 
 def pack_logs(
@@ -144,13 +227,52 @@ def replay(
     )
 
 
+def compared(batch: Any) -> list[dict[str, Any]]:
+    """Return what ``agreement`` does, of one Arrow batch of REPLAY, in any order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
+    rows = pa.Table.from_batches([batch.filter(batch["replayable"]).select(names)])
+    kind, logged, ours = rows.columns
+    logged_did, ours_did = pc.greater(logged, 0), pc.greater(ours, 0)
+    both = pc.and_(logged_did, ours_did)
+    near = pc.less_equal(pc.abs(pc.subtract(logged, ours)), 1)
+    counted = {
+        "requests": pa.repeat(1, len(rows)),
+        "equal_decisions": pc.equal(logged_did, ours_did),
+        "both_throttled": both,
+        "exact": pc.and_(both, pc.equal(logged, ours)),
+        "within_1_ms": pc.and_(both, near),
+        "logged_ms": logged,
+        "replayed_ms": ours,
+    }
+    table = pa.table({"quota_type": kind} | {n: pc.cast(c, pa.int64()) for n, c in counted.items()})
+    sums = table.group_by("quota_type", use_threads=False).aggregate([(n, "sum") for n in counted])
+    return sums.rename_columns(["quota_type", *counted]).to_pylist()
+
+
+def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add up what ``compared`` gives of many batches: a row per quota type."""
+    sums: dict[str, dict[str, Any]] = {}
+    for row in found:
+        mine = sums.setdefault(
+            row["quota_type"], dict.fromkeys(row, 0) | {"logged_ms": None, "replayed_ms": None}
+        )
+        mine["quota_type"] = row["quota_type"]
+        for name, value in row.items():
+            if name != "quota_type" and value is not None:
+                mine[name] = (mine[name] or 0) + value
+    return [sums[name] for name in sorted(sums)]
+
+
 def agreement(replayed: DataFrame) -> DataFrame:
     """
     Compare replayed with logged throttle times, per quota type: REPLAY -> one row per type.
 
     Returns:
         quota_type, replayable requests, equal_decisions (both throttled, or both not),
-        both_throttled, exact and within_1_ms (of those), logged_s, replayed_s (throttled seconds).
+        both_throttled, exact and within_1_ms (of those), logged_ms, replayed_ms (throttled).
     """
     from pyspark.sql import functions as F
 
@@ -169,8 +291,8 @@ def agreement(replayed: DataFrame) -> DataFrame:
             count(both).alias("both_throttled"),
             count(both & (logged == ours)).alias("exact"),
             count(both & (F.abs(logged - ours) <= 1)).alias("within_1_ms"),
-            (F.sum(logged) / 1000.0).alias("logged_s"),
-            (F.sum(ours) / 1000.0).alias("replayed_s"),
+            F.sum(logged).alias("logged_ms"),
+            F.sum(ours).alias("replayed_ms"),
         )
         .orderBy("quota_type")
     )

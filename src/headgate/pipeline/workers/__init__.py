@@ -5,6 +5,7 @@ What runs in Spark's Python workers.
 - ``log_reader``: the lines of a piece of a log, scanned or parsed.
 - ``activity_blobs``: sums by second on their way through the shuffle, as few rows.
 - ``emit``: pieces to rows of requests, or to sums by second.
+- ``exchange``: a job of two stages on plain bytes, past Spark's SQL, on a local master.
 - ``messages``: the same of a topic's messages.
 - ``resolve``: whose quota a row is under, and its limit.
 """

@@ -104,12 +104,12 @@ def _blobs(table: Any, parts: int) -> Any:
     columns = {
         "kind": ["packed"] * len(found),
         "part": found,
-        "packed": [_written(table.filter(pa.array(part == p))) for p in found],
+        "packed": [written(table.filter(pa.array(part == p))) for p in found],
     }
     return EMITTED_ACTIVITY.batch(len(found), columns)
 
 
-def _written(table: Any) -> bytes:
+def written(table: Any) -> bytes:
     """Return the columns that hold something as an Arrow stream, made small."""
     import pyarrow as pa
 

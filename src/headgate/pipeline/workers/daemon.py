@@ -8,8 +8,14 @@ worker, Arrow and pandas and loading the kernels takes half a second of CPU; wor
 from __future__ import annotations
 
 import gc
+import importlib
+import os
 import sys
 from pathlib import Path
+from typing import Final
+
+PRELOADS: Final = "HEADGATE_WORKERS_PRELOAD"
+"""Names, in the workers' environment, a module whose ``preload`` loads what they need besides."""
 
 
 def prefer_installed(path: list[str]) -> None:
@@ -40,6 +46,9 @@ def preload() -> None:
 
     pa.array([0])  # imports pandas
     log_reader.preload()
+    more = os.environ.get(PRELOADS)
+    if more:
+        importlib.import_module(more).preload()
     gc.freeze()  # workers collect after each task; what's here stays
 
 

@@ -65,12 +65,13 @@ class EmitActivity:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Read the pieces numbered in ``batches``; sums go on over the pieces of a task."""
-        rows = self._rows(batches)
+        rows = self.read(own_pieces(self.options, batches))
         return pack(rows, self.parts) if self.parts else rows
 
-    def _rows(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def read(self, pieces: Iterable[FilePiece]) -> Iterator[Any]:
+        """Read some pieces."""
         logs = ActivityOfLogs(self.options)
-        for piece in own_pieces(self.options, batches):
+        for piece in pieces:
             if piece.kind == "journal":
                 yield from activity_batches(piece, connections=self.options.connections)
             elif piece.kind == "requests":

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.pipeline.quotas import Quotas, Resolved
+import numpy as np
+
+from headgate.pipeline.quotas import Quotas, Resolved, TimedResolver
 from headgate.pipeline.table import Table
 
 
@@ -34,46 +36,54 @@ class Resolve:
 
         resolve = self.quotas.resolver()
         for batch in batches:
-            have = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-            found = [
-                resolve(p or "", c or "", t, at)
-                for p, c, t, at in zip(
-                    have["principal"].to_pylist(),
-                    have["client_id"].to_pylist(),
-                    have["quota_type"].to_pylist(),
-                    have[self.at].to_pylist(),
-                    strict=True,
-                )
-            ]
-            own = have["quota_id"].to_pylist() if "quota_id" in have else [None] * len(found)
-            columns = {}
-            for i, name in enumerate(
-                ("quota_id", "quota_user", "quota_client_id", "quota", "quota_source")
-            ):
-                kept = have[name].to_pylist() if name in have else [None] * len(found)
-                columns[name] = [
-                    f[i] if o is None else k for f, o, k in zip(found, own, kept, strict=True)
-                ]
-            columns["quota_source"] = [
-                source if o is None else _source(f, o, quota)
-                for f, o, quota, source in zip(
-                    found, own, columns["quota"], columns["quota_source"], strict=True
-                )
-            ]
-            arrays = [
-                pa.array(columns[f.name], f.type) if f.name in columns else have[f.name]
-                for f in self.out.arrow
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.out.arrow)
+            table = resolved(pa.Table.from_batches([batch]), resolve, self.at)
+            yield from table.select(self.out.names).cast(self.out.arrow).to_batches()
 
 
 FROM_JOURNAL: Final = "journal"
 """Source of a limit that a journal tells, and the quotas given don't."""
 
 
-def _source(found: Resolved, own_id: str, own_quota: Any) -> str | None:
-    """Return the source of a journal's own limit."""
-    if own_quota is None:
-        return None
-    same = (found[0], found[3]) == (own_id, own_quota)
-    return found[4] if same else FROM_JOURNAL
+def resolved(table: Any, resolve: TimedResolver, at: str) -> Any:
+    """
+    Fill quota_id, quota_user, quota_client_id, quota and quota_source where they're null.
+
+    Args:
+        table: an Arrow table with principal, client_id, quota_type and a time.
+        resolve: says who shares what.
+        at: name of the time, epoch ms.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    coded = [
+        table[name].combine_chunks().fill_null("").dictionary_encode()
+        for name in ("principal", "client_id", "quota_type")
+    ]
+    # A number for each distinct (principal, client-id, type, table in force).
+    times = table[at].to_numpy()
+    number = np.searchsorted(resolve.starts_ms, times, "right") - 1
+    for column in coded:
+        number = number * len(column.dictionary) + column.indices.to_numpy()
+    _, first, inverse = np.unique(number, return_index=True, return_inverse=True)
+    who = [column.take(pa.array(first)).to_pylist() for column in coded]
+    found = [resolve(*each) for each in zip(*who, times[first].tolist(), strict=True)]
+    given = {}
+    for i, name in enumerate(Resolved._fields):
+        kind = pa.float64() if name == "quota" else pa.string()
+        given[name] = pa.array([f[i] for f in found], kind).take(pa.array(inverse))
+    if "quota_id" in table.column_names and table["quota_id"].null_count < len(table):
+        own = {n: table[n].combine_chunks() for n in Resolved._fields[:4]}
+        same = pc.and_(
+            pc.equal(given["quota_id"], own["quota_id"]), pc.equal(given["quota"], own["quota"])
+        )
+        source = pc.if_else(pc.fill_null(same, False), given["quota_source"], FROM_JOURNAL)
+        own["quota_source"] = pc.if_else(pc.is_null(own["quota"]), None, source)
+        is_own = pc.is_valid(own["quota_id"])
+        given = {n: pc.if_else(is_own, own[n], given[n]) for n in Resolved._fields}
+    for name, column in given.items():
+        if name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, column)
+        else:
+            table = table.append_column(name, column)
+    return table

@@ -1,0 +1,277 @@
+"""
+Make usage by second, hour and day in the workers: what ``usage.py`` asks Spark for, in Arrow.
+
+The first stage resolves and adds up what each of its tasks has read, and parts it by quota-id, so
+that a task of the second stage has all of a quota-id's seconds, and with them its hours and days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from headgate.pipeline import schema
+from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, TIME_ONLY, USAGE_KEYS
+from headgate.pipeline.emitted import ACTIVITY
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.table import Table
+from headgate.pipeline.tables.worker_files import GROUP_ROWS, Part
+from headgate.pipeline.workers import activity_blobs
+from headgate.pipeline.workers.emit import EmitActivity
+from headgate.pipeline.workers.exchange import Key, Left, part_of
+from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.pipeline.workers.resolve import resolved
+
+TOP: Final = 20
+"""Quota-ids in the closing table."""
+# Rows gathered before they're added up and handed over, about 100 bytes each.
+_MOST_ROWS: Final = 1_000_000
+_NAMES: Final = (*USAGE_KEYS, "second_ms")
+_ADDED: Final = (
+    "requests",
+    "bytes",
+    "bytes_estimated",
+    "amount",
+    "request_ns",
+    "handler_ns",
+    "throttle_time_ms",
+    "throttled_requests",
+)
+_LARGEST: Final = ("max_throttle_time_ms", "quota", "quota_source")
+PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
+
+
+@dataclass(frozen=True)
+class ReadUsage:
+    """
+    The first stage (``exchange.Reading``): sums by quota-id, broker and second.
+
+    Args:
+        read: what to read.
+        quotas: who shares what.
+        parts: into how many parts the answer goes.
+    """
+
+    read: ReadOptions
+    quotas: Quotas
+    parts: int
+
+    def emit(self, numbers: Iterator[int]) -> Iterator[Any]:
+        """Read pieces."""
+        return EmitActivity(self.read).read(self.read.pieces[n] for n in numbers)
+
+    def packed(self, batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
+        """Yield a blob of sums per part."""
+        import pyarrow as pa
+
+        kept: list[Any] = []
+        rows = 0
+        for batch in batches:
+            kept.append(batch.select(ACTIVITY.names))
+            rows += batch.num_rows
+            if rows > _MOST_ROWS:
+                yield from self._blobs(pa.Table.from_batches(kept))
+                kept, rows = [], 0
+        if rows:
+            yield from self._blobs(pa.Table.from_batches(kept))
+
+    def _blobs(self, activity: Any) -> Iterator[tuple[Key, Any]]:
+        import pyarrow as pa
+
+        sums = charged(activity, self.quotas)
+        ids = sums["quota_id"].combine_chunks().dictionary_encode()
+        part_of_id = np.array([part_of(i, self.parts) for i in ids.dictionary.to_pylist()], int)
+        part = part_of_id[ids.indices.to_numpy()]
+        for number in np.unique(part).tolist():
+            yield (number,), activity_blobs.written(sums.filter(pa.array(part == number)))
+
+
+@dataclass(frozen=True)
+class WriteUsage:
+    """
+    The second stage: write a part of the tables; hand over the totals and the busiest.
+
+    Args:
+        out: folder of the tables.
+    """
+
+    out: str
+
+    def __call__(self, records: Iterator[tuple[Key, Any]]) -> Left:
+        """Add up a part's blobs."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        left = Left()
+        tables = [pa.ipc.open_stream(blob).read_all() for _, blob in records]
+        if not tables:
+            return left
+        sums = _added(pa.concat_tables(tables, promote_options="default"), _NAMES)
+        used = usage_of(sums)
+        made = {
+            schema.USAGE: used,
+            schema.USAGE_HOUR: rolled(used, HOUR_MS, schema.USAGE_HOUR),
+            schema.USAGE_DAY: rolled(used, DAY_MS, schema.USAGE_DAY),
+        }
+        for table, rows in made.items():
+            part = Part(table, self.out)
+            for batch in rows.to_batches(max_chunksize=GROUP_ROWS):
+                part.add(batch)
+            left.close(part, table)
+        totals = ("requests", "bytes", "throttle_time_ms")
+        left.count(**{n: pc.sum(used[n]).as_py() or 0 for n in totals})
+        left.found = busiest(used)
+        return left
+
+
+def charged(activity: Any, quotas: Quotas) -> Any:
+    """
+    Resolve and add up what is charged.
+
+    Args:
+        activity: an Arrow table of ACTIVITY.
+        quotas: who shares what.
+
+    Returns:
+        A row per quota-id, broker and second; ``usage_of`` finishes it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    activity = activity.filter(activity["is_charged"])
+    is_time = pc.equal(activity["quota_type"], "request_percentage")
+    # Thread time is charged to the request quota whatever else a request is charged to.
+    others = activity.filter(pc.and_(pc.invert(is_time), pc.greater(activity["request_ns"], 0)))
+    n = others.num_rows
+    for at, f in enumerate(ACTIVITY.arrow):
+        if f.name in TIME_ONLY:
+            value = pa.scalar(TIME_ONLY[f.name], f.type)
+            others = others.set_column(at, f, pa.repeat(value, n))
+    rows = resolved(pa.concat_tables([activity, others]), quotas.resolver(), "second_ms")
+    return _added(rows, _NAMES)
+
+
+def _added(rows: Any, keys: tuple[str, ...]) -> Any:
+    """Add up sums with the same keys; the columns keep their names."""
+    import pyarrow as pa
+
+    asked = [(n, "sum") for n in _ADDED] + [(n, "max") for n in _LARGEST]
+    missing = [n for n in (*keys, *_ADDED, *_LARGEST) if n not in rows.column_names]
+    for name in missing:  # a blob leaves columns out that hold nothing
+        rows = rows.append_column(name, pa.nulls(len(rows), _type_of(name)))
+    sums = rows.group_by(list(keys), use_threads=False).aggregate(asked)
+    return sums.select([*keys, *(f"{n}_{how}" for n, how in asked)]).rename_columns(
+        [*keys, *(n for n, _ in asked)]
+    )
+
+
+def _type_of(name: str) -> Any:
+    arrow = ACTIVITY.arrow
+    return arrow.field(name).type if name in arrow.names else schema.USAGE.arrow.field(name).type
+
+
+def usage_of(sums: Any) -> Any:
+    """Return an Arrow table of USAGE from what ``charged`` gives, added up."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_time = pc.equal(sums["quota_type"], "request_percentage")
+    thread_time = pc.divide(pc.cast(sums["request_ns"], pa.float64()), 1e7)
+    made = {
+        # Percent x seconds of one thread: 1e7 ns are one.
+        "amount": pc.if_else(is_time, thread_time, sums["amount"]),
+        "handler_ms": pc.divide(pc.cast(sums["handler_ns"], pa.float64()), 1e6),
+    }
+    columns = [made[n] if n in made else sums[n] for n in schema.USAGE.names]
+    return pa.Table.from_arrays(
+        [c.cast(f.type) for c, f in zip(columns, schema.USAGE.arrow, strict=True)],
+        schema=schema.USAGE.arrow,
+    )
+
+
+def rolled(used: Any, period_ms: int, table: Table) -> Any:
+    """
+    Sum usage up by hour or day, as ``usage.rollup`` does.
+
+    Args:
+        used: an Arrow table of USAGE.
+        period_ms: HOUR_MS or DAY_MS.
+        table: USAGE_HOUR or USAGE_DAY.
+    """
+    import pyarrow as pa
+
+    second = used["second_ms"].to_numpy()
+    rows = used.append_column("period_ms", pa.array(second // period_ms * period_ms))
+    for name, unit in (("amount", 1e7), ("handler_ms", 1e6)):
+        whole = pa.array(_whole(rows[name], unit), from_pandas=True)
+        rows = rows.append_column(f"{name}_whole", whole.cast(pa.decimal128(38, 0)))
+    summed = ("requests", "bytes", "throttle_time_ms", "throttled_requests")
+    exact = {"amount": 1e7, "handler_ms": 1e6}
+    asked = [(n, "sum") for n in (*summed, *(f"{n}_whole" for n in exact))]
+    asked += [("second_ms", "count"), ("amount", "max"), ("quota", "max"), ("amount", "list")]
+    sums = rows.group_by([*USAGE_KEYS, "period_ms"], use_threads=False).aggregate(asked)
+    made = {n: sums[f"{n}_sum"] for n in summed}
+    for name, unit in exact.items():
+        values = sums[f"{name}_whole_sum"].to_pylist()
+        made[name] = pa.array([None if v is None else float(v) / unit for v in values])
+    made["active_seconds"] = sums["second_ms_count"]
+    made["peak_per_s"] = sums["amount_max"]
+    made["quota"] = sums["quota_max"]
+    made |= _percentiles(sums["amount_list"].combine_chunks())
+    arrays = [(made[f.name] if f.name in made else sums[f.name]).cast(f.type) for f in table.arrow]
+    return pa.Table.from_arrays(arrays, schema=table.arrow)
+
+
+def _whole(column: Any, unit: float) -> Any:
+    """Return doubles as whole numbers of units, halves rounded up; NaN where null."""
+    scaled = column.to_numpy() * unit
+    whole = np.rint(scaled)
+    return np.where(scaled - whole == 0.5, whole + 1, whole)
+
+
+def _percentiles(amounts: Any) -> dict[str, Any]:
+    """Return exact percentiles of lists of doubles, between two of them as Spark's are."""
+    import pyarrow as pa
+
+    values = amounts.flatten().to_numpy(zero_copy_only=False)
+    starts = amounts.offsets.to_numpy()[:-1] - amounts.offsets[0].as_py()
+    sizes = amounts.value_lengths().to_numpy()
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    values = values[np.lexsort((values, group))]  # nulls, as NaN, come last
+    sizes = sizes - np.bincount(group, np.isnan(values), len(sizes)).astype(int)
+    found = {}
+    for name, p in PERCENTILES:
+        at = np.maximum(sizes - 1, 0) * p
+        low, high = np.floor(at), np.ceil(at)
+        a, b = values[starts + low.astype(int)], values[starts + high.astype(int)]
+        between = np.where(a == b, a, (high - at) * a + (at - low) * b)
+        found[name] = pa.array(between, mask=sizes == 0)
+    return found
+
+
+def busiest(used: Any) -> list[dict[str, Any]]:
+    """Return a part's busiest quota-ids for the closing table: at most TOP rows."""
+    sums = used.group_by(["quota_type", "quota_id"], use_threads=False).aggregate(
+        [
+            ("requests", "sum"),
+            ("bytes", "sum"),
+            ("amount", "max"),
+            ("throttled_requests", "sum"),
+            ("throttle_time_ms", "sum"),
+            ("quota", "max"),
+            ("quota_source", "max"),
+        ]
+    )
+    names = ("requests", "bytes", "peak", "throttled", "throttle_ms", "quota", "source")
+    rows = sums.rename_columns(["quota_type", "quota_id", *names])
+    return first_of(rows.filter(rows["requests"].to_numpy() > 0).to_pylist())
+
+
+def first_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the busiest of some rows, in the closing table's order."""
+    return sorted(
+        rows, key=lambda r: (-r["bytes"], -r["requests"], r["quota_type"], r["quota_id"])
+    )[:TOP]
