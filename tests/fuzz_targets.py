@@ -270,7 +270,7 @@ def conversation(data: bytes) -> None:
     session.upstream_ready(now)
     given = taken = 0
     for action, number, payload in itertools.islice(_steps(data[2:]), 60):
-        closed = session.closed
+        closed = session.state.closed
         before = len(session.to_client), len(session.to_broker)
         kind = action % 6
         if kind == 0:
@@ -283,8 +283,8 @@ def conversation(data: bytes) -> None:
             given += len(raw)
         elif kind == 2:
             session.broker_data(memoryview(bytearray(payload)), now)
-        elif kind == 3 and session._inflight:
-            correlation_id, plan = session._inflight[0][:2]
+        elif kind == 3 and session.state.unanswered:
+            correlation_id, plan = session.state.unanswered[0][:2]
             if plan is RAW_TOKEN:
                 raw = struct.pack(">i", len(payload)) + payload
             else:
@@ -296,8 +296,8 @@ def conversation(data: bytes) -> None:
         elif kind == 4:
             now += number * 100
             session.wake(now)
-        elif session._asked is not None:
-            ask = session._asked
+        elif session.state.question is not None:
+            ask = session.state.question
             if ask.token_id is not None:
                 session.resume(ask, now)
             elif number & 1:
@@ -316,8 +316,8 @@ def conversation(data: bytes) -> None:
         session.to_client.clear()
         session.commands.clear()
         assert taken <= given
-    if session.closed is not None:
-        assert session.closed.reason
+    if session.state.closed is not None:
+        assert session.state.closed.reason
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -161,7 +161,7 @@ class Client:
         )
         face: Any = SimpleNamespace(addresses={1: ("gate", 19092)}, unknown_brokers=lambda _: None)
         self.session = Session(world.rules, PLANS, identity, face)
-        self.session.last_ms = world.now_ms
+        self.session.state.last_ms = world.now_ms
         self.correlation = 0
         self.asked: dict[int, tuple[int, int]] = {}
         self._to_client = bytearray()
@@ -173,7 +173,7 @@ class Client:
 
     @property
     def gone(self) -> bool:
-        return self.session.closed is not None
+        return self.session.state.closed is not None
 
     def fetch(self, client: str = "app", wait_ms: int = 500) -> None:
         self.correlation += 1
@@ -205,8 +205,7 @@ class Client:
 
     def hang_up(self) -> None:
         if not self.gone:
-            self.session.closed = commands.Close("client-gone")
-            self.session.abandon(self.world.now_ms)
+            self.session.close("client-gone", "", self.world.now_ms)
 
     def _wake(self) -> None:
         if not self.gone:
@@ -220,7 +219,8 @@ class Client:
             session.to_broker.clear()
             self._to_client += b"".join(session.to_client)
             session.to_client.clear()
-            orders, session.commands = session.commands, []
+            orders = session.commands[:]
+            session.commands.clear()
             for order in orders:
                 if isinstance(order, commands.WakeAt):
                     world.at(max(order.t_ms, world.now_ms + 1), self._wake)

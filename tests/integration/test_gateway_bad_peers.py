@@ -148,7 +148,8 @@ def test_half_a_request_at_the_end_of_a_drain_is_cut_off_and_said(start: Start) 
         wait_for(lambda: gateway.call(lambda: links(gateway)) == 1, "the connection")
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
+            lambda: gateway.call(lambda: any(k.session.state.begun for k in front.links)),
+            "the half",
         )
         began = time.monotonic()
         gateway.stop(300)

@@ -124,7 +124,8 @@ def test_draining_finishes_what_is_in_flight(start: Start) -> None:
         client.sendall(produce(1_000)[:500])
         front = gateway.gateway.brokers[1]
         wait_for(
-            lambda: gateway.call(lambda: any(k.session._left for k in front.links)), "the half"
+            lambda: gateway.call(lambda: any(k.session.state.begun for k in front.links)),
+            "the half",
         )
         ender = threading.Thread(target=gateway.stop, args=(20_000,))
         ender.start()

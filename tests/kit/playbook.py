@@ -196,7 +196,8 @@ class Playbook:
         if session.to_client:
             self._say(ToClient, b"".join(session.to_client))
             session.to_client.clear()
-        orders, session.commands = session.commands, []
+        orders = session.commands[:]
+        session.commands.clear()
         for order in orders:
             if isinstance(order, commands.WakeAt):
                 self.said.append(Mute(order.t_ms - self.now_ms))

@@ -21,7 +21,6 @@ from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.session.commands import Close
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
@@ -157,7 +156,7 @@ class Book(Journal):
             assert again == decision, f"{quota_type} of {who}: {decision}, decided again {again}"
         if quota_type == "producer_byte_rate":
             self.charged[who] += int(amount)
-        client = next((c for c in machine.clients if c.session is session), None)
+        client = next((c for c in machine.clients if c.session.state is session), None)
         if client is None or not told or context.headroom is None or session.closed is not None:
             return
         if decision[0] > 0:
@@ -219,7 +218,7 @@ class Gateway(RuleBasedStateMachine):
             for correlation in new:
                 for last, until in client.muted:
                     assert correlation <= last, f"{correlation} passed, muted until {until}"
-            assert session.closed is None, session.closed
+            assert session.state.closed is None, session.state.closed
 
     @rule(principal=st.sampled_from(["alice", "bob"]))
     def connect(self, principal: str) -> None:
@@ -311,8 +310,7 @@ class Gateway(RuleBasedStateMachine):
     def hang_up(self, which: int) -> None:
         client = self.chosen(which)
         if client is not None:
-            client.session.closed = Close("client-gone", "")
-            client.session.abandon(self.now)
+            client.session.close("client-gone", "", self.now)
             self.clients.remove(client)
             self.gone.append(client)
 
@@ -352,7 +350,7 @@ class Gateway(RuleBasedStateMachine):
     def nobody_waits_but_for_its_own(self) -> None:
         for client in self.clients:
             session = client.session
-            if session.held_bytes and not session.throttled_until_ms:
+            if session.held_bytes and not session.state.throttled_until_ms:
                 assert client.upstream.due, "held, and neither muted nor anything unanswered"
 
     @invariant()

@@ -80,7 +80,7 @@ def test_acks_0_after_a_long_transactional_id_is_charged_however_it_comes(
     for at in range(0, len(said), pieces):
         play.session.client_data(memoryview(bytearray(said[at : at + pieces])), play.now_ms)
     assert b"".join(play.session.to_broker) == said
-    assert play.session.in_flight == 0  # no answer is due
+    assert play.session.state.in_flight == 0  # no answer is due
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == (len(said) - 4) / 10
 
 
@@ -109,12 +109,12 @@ def test_a_client_that_hangs_up_is_charged_for_what_was_passed(
     play >> Ready() << NOTHING
     said = produce(8_000, 1) + produce(6_000, 2) + produce(9_000, 3)
     play >> FromClient(said[:20_000]) << ToBroker(said[:20_000]) << NOTHING
-    session.abandon(play.now_ms)
+    session.close("client-gone", "", play.now_ms)
     peek = setup.rules.managers.produce.peek
     assert (
         peek(("alice", ""), play.now_ms) == (20_000 - 3 * 4) / 10
     )  # the length fields don't count
-    session.abandon(play.now_ms)
+    session.close("client-gone", "", play.now_ms)
     assert peek(("alice", ""), play.now_ms) == (20_000 - 3 * 4) / 10
 
 
@@ -123,9 +123,9 @@ def test_a_cut_request_without_an_answer_is_charged(gateway: Make) -> None:
     play, session = setup.play, setup.session
     play >> Ready() << NOTHING
     play >> FromClient(produce(20_000, 1, acks=0)[:15_004]) << ToBroker()
-    session.abandon(play.now_ms)
+    session.close("client-gone", "", play.now_ms)
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 1_500.0
-    assert session.throttled_until_ms == play.now_ms + 5_000  # what it owes
+    assert session.state.throttled_until_ms == play.now_ms + 5_000  # what it owes
 
 
 def test_what_was_held_and_never_passed_is_charged_to_nobody(gateway: Make) -> None:
@@ -133,7 +133,7 @@ def test_what_was_held_and_never_passed_is_charged_to_nobody(gateway: Make) -> N
     play, session = setup.play, setup.session
     play >> Ready() << NOTHING
     play >> FromClient(produce(11_000, 1) + produce(5_000, 2)) << ToBroker(produce(11_000, 1))
-    session.abandon(play.now_ms)
+    session.close("client-gone", "", play.now_ms)
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 1_100.0
 
 
@@ -153,7 +153,7 @@ def test_a_client_that_hangs_up_is_charged_the_time_it_took(gateway: Make) -> No
     play >> Ready() << NOTHING
     play >> FromClient(heartbeat(1)) << ToBroker()
     play.session.account_client(200_000_000)
-    play.session.abandon(play.now_ms)
+    play.session.close("client-gone", "", play.now_ms)
     assert setup.rules.managers.request.peek(("alice", ""), play.now_ms) == pytest.approx(2.0)
 
 
@@ -182,7 +182,7 @@ def test_no_quota_that_is_far_away_stops_pipelining(
     play >> Ready() << NOTHING
     said = b"".join(produce(1_000, n) for n in range(5)) + heartbeat(6)
     play >> FromClient(said) << ToBroker(said) << NOTHING
-    assert play.session.in_flight == 6
+    assert play.session.state.in_flight == 6
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_each_kind_of_quota_lets_as_much_go_early_as_is_left(
     play = gateway({ALICE: {key: bound, PRODUCER: 1e9}}).play
     play >> Ready() << NOTHING
     play >> FromClient(b"".join(produce(size, n) for n in range(100)))
-    assert play.session.in_flight == early
+    assert play.session.state.in_flight == early
     passed = b"".join(s.data for s in play.said if isinstance(s, ToBroker))
     assert len(passed) == early * (size + 4)
 
@@ -218,7 +218,7 @@ def test_a_slow_request_lets_fewer_go_early(gateway: Make) -> None:
     play >> FromBroker(beaten(1)) << ToClient()
     # 81 ms are left, and each might take twice the slowest: four go early.
     play >> FromClient(b"".join(heartbeat(n) for n in range(2, 20))) << ToBroker() << NOTHING
-    assert play.session.in_flight == 4
+    assert play.session.state.in_flight == 4
 
 
 def test_a_request_slower_than_all_that_is_left_ends_pipelining_for_a_window(gateway: Make) -> None:
@@ -262,14 +262,14 @@ def test_producer_ids_in_flight_count_once(gateway: Make, pieces: int) -> None:
             play.session.client_data(memoryview(bytearray(piece)), play.now_ms)
     for number, ids in enumerate([(3, 4), (5,), (6,), (7,)], 20):
         play.session.client_data(memoryview(bytearray(idempotent(number, *ids))), play.now_ms)
-    assert play.session.in_flight == 23  # the one with the sixth id has come, and is the last
+    assert play.session.state.in_flight == 23  # the one with the sixth id has come, and is the last
     play.session.to_broker.clear()
     for number in range(23):
         play >> FromBroker(produced(number))
         assert ToClient(produced(number)) in play.said  # 6 of 11 are charged
         play.said.clear()
     assert setup.rules.managers.producer_ids.peek("alice", play.now_ms)[1] == 5.0
-    assert play.session.in_flight == 1
+    assert play.session.state.in_flight == 1
 
 
 def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: Make) -> None:
@@ -285,7 +285,7 @@ def test_exempt_principals_take_nothing_from_others_of_their_client_id(gateway: 
     other >> Ready() << NOTHING
     said = produce(4_000, 1) + produce(4_900, 2)
     other >> FromClient(said) << ToBroker(said) << NOTHING
-    assert other.session.in_flight == 2
+    assert other.session.state.in_flight == 2
     settings = type(setup.settings).from_properties(
         {
             "headgate.upstream": "127.0.0.1:9092",
@@ -341,7 +341,9 @@ def test_a_fetch_is_charged_time_and_bytes_where_both_are_limited(gateway: Make)
     play >> FromClient(heartbeat(1) + fetch(2) + heartbeat(3))
     (passed,) = (s.data for s in play.said if isinstance(s, ToBroker))
     play.said.clear()
-    assert play.session.in_flight == 2  # nothing after the fetch, whose answer may be any size
+    assert (
+        play.session.state.in_flight == 2
+    )  # nothing after the fetch, whose answer may be any size
     assert len(passed) == len(heartbeat(1)) + len(fetch(2))
     play >> FromBroker(beaten(1)) << ToClient(beaten(1))
     told: Any = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
@@ -367,7 +369,7 @@ def whichever(gateway: Make, first: QuotaKey, second: QuotaKey, bounds: tuple[fl
         play >> FromClient(fetch(1)) << ToBroker()
         play >> FromBroker(fetched(records))
     told = [s.ms for s in play.said if isinstance(s, Mute)]
-    assert play.session.throttled_until_ms == (play.now_ms + told[0] if told else 0)
+    assert play.session.state.throttled_until_ms == (play.now_ms + told[0] if told else 0)
     return told[0] if told else 0
 
 
@@ -409,10 +411,10 @@ def test_whoever_is_near_either_limit_has_one_request_in_flight(
         play >> Ready() << NOTHING
         if first is PRODUCER:
             play >> FromClient(idempotent(1, 7) + idempotent(2, 7))
-            assert play.session.in_flight == (2 if pipelined else 1), bounds
+            assert play.session.state.in_flight == (2 if pipelined else 1), bounds
         else:
             play >> FromClient(fetch(1) + fetch(2))
-            assert play.session.in_flight == 1  # a fetch's answer may have any size
+            assert play.session.state.in_flight == 1  # a fetch's answer may have any size
 
 
 def test_a_bucket_in_use_has_room_for_no_more_than_it_lapses_to(gateway: Make) -> None:

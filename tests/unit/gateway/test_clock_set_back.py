@@ -26,19 +26,19 @@ def throttled(gateway: Callable[..., Any], now_ms: int) -> Session:
     session.upstream_ready(now_ms)
     session.client_data(memoryview(bytearray(produce(110_000))), now_ms)
     session.broker_data(memoryview(bytearray(produced())), now_ms)
-    assert session.throttled_until_ms > now_ms
+    assert session.state.throttled_until_ms > now_ms
     return session
 
 
 def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[..., Any]) -> None:
     session = throttled(gateway, START_MS)
-    until_ms = session.throttled_until_ms
+    until_ms = session.state.throttled_until_ms
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms - 1)
     assert session.commands == [WakeAt(until_ms)]
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms)
-    assert session.throttled_until_ms == 0
+    assert session.state.throttled_until_ms == 0
     assert WakeAt(until_ms) not in session.commands
 
 
@@ -50,6 +50,8 @@ async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> No
     link = Link(session, ReadBuffer(), nobody, lambda *_: None, lambda *_: None)
     link.client.transport = nobody
     link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2)
-    assert session.throttled_until_ms > ahead_ms  # a timer that is a little early isn't a step
-    link._wake(session.throttled_until_ms)
-    assert session.throttled_until_ms == 0
+    assert (
+        session.state.throttled_until_ms > ahead_ms
+    )  # a timer that is a little early isn't a step
+    link._wake(session.state.throttled_until_ms)
+    assert session.state.throttled_until_ms == 0

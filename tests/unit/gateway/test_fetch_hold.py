@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.session import answers as session_answers
+from headgate.gateway.session import fetch as session_fetch
 from headgate.gateway.session.fetch_hold import SHARE_HOLD_MS
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER
@@ -75,7 +75,7 @@ def test_after_its_hold_a_fetch_is_answered_empty_told_the_rest_and_not_charged(
     assert told[1:3] == ("second", 0)
     assert left - 2_010 <= told[3] <= left - 2_000
     assert talk.world.asked[-1][1:] == (0, 1)  # MaxWait, MaxBytes
-    assert second.session.throttled_until_ms == talk.start + told[0] + told[3]
+    assert second.session.state.throttled_until_ms == talk.start + told[0] + told[3]
     assert fetch.peek(("alice", ""), talk.world.now_ms) == before
 
 
@@ -106,7 +106,7 @@ def test_an_answer_that_comes_while_the_gate_is_closed_is_left_unread_until_its_
     left = closed(talk, 90_000)
     assert 5_000 < left < 10_000
     talk.world.run(left - 20)
-    assert poll.session.in_flight == 1
+    assert poll.session.state.in_flight == 1
     assert talk.world.rules.gates.kept_bytes == NO_RECORDS
     assert not [a for a in talk.answers if a[1] == "poll"]
     talk.world.run(40)
@@ -117,7 +117,7 @@ def test_an_answer_that_comes_while_the_gate_is_closed_is_left_unread_until_its_
 def test_an_answer_for_which_there_is_no_room_goes_empty_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_answers, "KEPT_BYTES", 100_000)
+    monkeypatch.setattr(session_fetch, "KEPT_BYTES", 100_000)
     talk = Talk()
     talk.world.available = lambda _name: 90_000
     clients = [talk.client(f"c{n}") for n in range(5)]
@@ -142,8 +142,8 @@ def test_a_fetch_that_ends_its_session_is_never_held() -> None:
     client.say(build_request(FETCH, 11, 9, "app", body))
     talk.world.available = lambda _name: 0
     talk.world.run(5)
-    assert client.session.hold is not None
-    assert not client.session.hold.waiting
+    assert client.session.state.hold is not None
+    assert not client.session.state.hold.waiting
     assert talk.world.asked[-1][0] >= talk.world.now_ms - 5
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.gateway.charging import contexts
-from headgate.gateway.session.session import HELD_BYTES
+from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_IDS
 from kit.playbook import START_MS
@@ -24,7 +24,7 @@ def test_bytes_held_one_by_one_take_about_the_memory_they_are(gateway: Make) -> 
     while not session.commands:
         session.client_data(byte, START_MS)
     assert session.held_bytes == HELD_BYTES + 1
-    assert len(session._held) <= HELD_BYTES // 1_024
+    assert len(session._requests.held.pieces) <= HELD_BYTES // 1_024
 
 
 def test_what_was_held_one_by_one_goes_on_in_its_order(gateway: Make) -> None:
@@ -42,7 +42,7 @@ def test_a_header_that_dribbles_in_began_with_its_first_byte(gateway: Make) -> N
     head = struct.pack(">ihhih", 40_000, 12, 3, 1, 32_000) + bytes(1_000)
     for n in range(len(head)):
         session.client_data(memoryview(bytearray(head[n : n + 1])), START_MS + 1_000 * n)
-    assert session.partial_since_ms == START_MS
+    assert session.state.partial_since_ms == START_MS
 
 
 def test_the_next_header_begins_anew(gateway: Make) -> None:
@@ -51,7 +51,7 @@ def test_the_next_header_begins_anew(gateway: Make) -> None:
     frame = heartbeat(1)
     session.client_data(memoryview(bytearray(frame[:5])), START_MS)
     session.client_data(memoryview(bytearray(frame[5:] + frame[:5])), START_MS + 7_000)
-    assert session.partial_since_ms == START_MS + 7_000
+    assert session.state.partial_since_ms == START_MS + 7_000
 
 
 @pytest.mark.parametrize("quotas", [{}, {QuotaEntity.of(user="alice"): {PRODUCER: 1e9}}])
@@ -76,8 +76,8 @@ def test_a_question_that_is_too_large_to_read_is_refused(
     session.upstream_ready(START_MS)
     frame = request(*key_version, 1, bytes(2_000_000))
     session.client_data(memoryview(bytearray(frame[:65_536])), START_MS)
-    assert session.closed is not None
-    assert session.closed.reason == "oversized"
+    assert session.state.closed is not None
+    assert session.state.closed.reason == "oversized"
 
 
 def ids(count: int, version: int = 7) -> bytearray:
@@ -102,10 +102,10 @@ def test_a_produce_of_many_producers_is_refused_before_it_stops_the_others(
         frame = ids(count)
         read = 0
         for at in range(0, len(frame), piece):
-            if session.closed is None:
+            if session.state.closed is None:
                 read += 1
                 session.client_data(memoryview(frame[at : at + piece]), START_MS)
-        assert (session.closed.reason if session.closed else None) == reason
+        assert (session.state.closed.reason if session.state.closed else None) == reason
         assert read * min(piece, len(frame)) <= max(257 * 80 + piece, len(frame[:piece]))
 
 
@@ -113,4 +113,4 @@ def test_without_a_quota_of_producer_ids_nobody_looks_at_them(gateway: Make) -> 
     session = gateway().session
     session.upstream_ready(START_MS)
     session.client_data(memoryview(ids(1_000)), START_MS)
-    assert session.closed is None
+    assert session.state.closed is None

@@ -51,7 +51,7 @@ class Client:
         assert self.session.to_client
         self.acknowledged.append((now, SIZE))
         self._clear()
-        self.next_ms = max(now, self.session.throttled_until_ms)
+        self.next_ms = max(now, self.session.state.throttled_until_ms)
 
     def per_second(self, seconds: int, since: int = 0) -> list[int]:
         sums = [0] * seconds
@@ -161,7 +161,14 @@ def test_rates_and_utilisation_are_shown_with_smooth_pacing_and_of_cluster_wide_
     setup = gateway({entity: {PRODUCER: 1_000.0, PRODUCER_BPS: 4_000.0}}, smooth)
     rules, now = setup.rules, setup.play.now_ms
     rules.produce(
-        setup.session, rules.context("alice", "c"), build_plans()[7], 3_000, None, 0, True, now
+        setup.session.state,
+        rules.context("alice", "c"),
+        build_plans()[7],
+        3_000,
+        None,
+        0,
+        True,
+        now,
     )
     found = {
         (s.name, dict(s.labels).get("unit")): s.value

@@ -239,7 +239,7 @@ async def test_what_muted_clients_sent_takes_half_and_closes_none(
     for peer in peers:
         peer.says(produce(5_000))
         peer.says(answer(1, _produced_body()), "broker")
-        assert peer.link.session.throttled_until_ms
+        assert peer.link.session.state.throttled_until_ms
         peer.says(bytes(250_000))
     house.check()
     assert LIMIT // 2 <= house.pool.used <= LIMIT // 2 + 2 * MINIMUM_BYTES * 200 + 300_000

@@ -69,7 +69,7 @@ def test_no_address_of_a_broker_leaves_a_session(
         play.session.account_client(9_000_000)
         play.said.clear()
         play >> FromBroker(frame, pieces)
-        assert play.session.closed is None, play.session.closed
+        assert play.session.state.closed is None, play.session.state.closed
         said = b"".join(bytes(s.data) for s in play.said if isinstance(s, ToClient))
         play.said.clear()
         assert HOST.encode() not in said

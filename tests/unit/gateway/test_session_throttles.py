@@ -50,7 +50,7 @@ def test_the_larger_throttle_is_told_in_its_place(
         play.session.account_client(900_000_000)
         play.said.clear()
         play >> FromBroker(frame, pieces)
-        assert play.session.closed is None, play.session.closed
+        assert play.session.state.closed is None, play.session.state.closed
         said = b"".join(bytes(s.data) for s in play.said if isinstance(s, ToClient))
         assert [s for s in play.said if isinstance(s, Mute)] == [Mute(OURS)]
         play.said.clear()

@@ -209,7 +209,7 @@ async def charge(here: Here, gateway: Gateway, key: int, version: int, request: 
             charged.append(partitions)
 
     setup = gateway({QuotaEntity.of(user="alice"): {MUTATION: 1e9}}, journal=Noted())
-    setup.session.context = setup.rules.context("alice", "app")
+    setup.session.state.context = setup.rules.context("alice", "app")
     frame = messages.encode_request(key, version, 1, "app", request)
     ask = Ask(build_plans()[key << 16 | version], 1, "app", parse_request_header(frame)[4], frame,
               "alice")  # fmt: skip

@@ -177,14 +177,17 @@ class Broker:
             settings = link.listener.settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms
-            if idle_ms >= 0 and now_ms - session.last_ms > idle_ms:
+            if idle_ms >= 0 and now_ms - session.state.last_ms > idle_ms:
                 link.close("idle", f"nothing for {idle_ms} ms")
             elif (
-                not session.identity.authenticated
+                not session.state.identity.authenticated
                 and now_ms - link.opened_ms > settings.handshake_timeout_ms
             ):
                 link.close("handshake-timeout", "not authenticated in time")
-            elif session.partial_since_ms and now_ms - session.partial_since_ms > _SLOW_REQUEST_MS:
+            elif (
+                session.state.partial_since_ms
+                and now_ms - session.state.partial_since_ms > _SLOW_REQUEST_MS
+            ):
                 link.close("slow-request", "a request that doesn't end")
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_PERIOD_MS
@@ -200,9 +203,9 @@ class Broker:
             if link.closed is not None:
                 continue  # it was counted when it closed
             self.clients.count_traffic(link)
-            if link.session.throttled_until_ms:
+            if link.session.state.throttled_until_ms:
                 muted[link.listener.name] += 1
-                queue[link.session.muted_by] += 1  # type: ignore[index]
+                queue[link.session.state.muted_by] += 1  # type: ignore[index]
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
         self.meters.queue = queue

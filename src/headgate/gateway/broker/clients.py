@@ -189,7 +189,7 @@ class Clients:
             listener=listener.name,
             connection=f"{self._broker_id}-{listener.name}-{self._numbers}",
         )
-        session.last_ms = accepted_ms if tls is None else now_ms()
+        session.state.last_ms = accepted_ms if tls is None else now_ms()
         link = Link(
             session,
             self._buffer,
@@ -204,7 +204,7 @@ class Clients:
         self.links[link] = None
         listener.meters.connections += 1
         if tells_all():
-            log.debug("connection opened", connection=session.connection, client=address)
+            log.debug("connection opened", connection=session.state.connection, client=address)
         return link
 
     def _not_taken(
@@ -230,7 +230,7 @@ class Clients:
             if other is not listener and self._quotas.max_connections_exceeded(other.name):
                 idle = [link for link in self.links if link.listener is other]
                 if idle:
-                    min(idle, key=lambda link: link.session.last_ms).close("max-connections")
+                    min(idle, key=lambda link: link.session.state.last_ms).close("max-connections")
                     return
 
     def slot_freed(self) -> None:
@@ -256,8 +256,8 @@ class Clients:
         meters = link.listener.meters
         meters.bytes_in += link.bytes_in
         meters.bytes_out += link.bytes_out
-        meters.requests += link.session.requests
-        link.bytes_in = link.bytes_out = link.session.requests = 0
+        meters.requests += link.session.state.requests
+        link.bytes_in = link.bytes_out = link.session.state.requests = 0
 
     def _count_close(
         self,
@@ -274,8 +274,8 @@ class Clients:
             return
         whose = {}
         if session is not None:
-            whose["connection"] = session.connection
-            whose["principal"] = f"User:{session.identity.principal}"
+            whose["connection"] = session.state.connection
+            whose["principal"] = f"User:{session.state.identity.principal}"
         if ordinary:
             log.debug("connection closed", reason=reason, client=client, **whose)
         elif self.closes.passes(reason, reason=reason, broker=self._broker_id):

@@ -144,7 +144,7 @@ class Link:
     def settle(self) -> None:
         """Write what the session has to say and do what it commands, until it has nothing left."""
         session = self.session
-        if session.closed is not None and self._must_wait(session.closed.reason):
+        if session.state.closed is not None and self._must_wait(session.state.closed.reason):
             return
         while True:
             if session.to_client:
@@ -152,11 +152,11 @@ class Link:
             if session.to_broker:
                 self.broker.send(session.to_broker)
             if not session.commands:
-                if session.retains or self._account is not None:
+                if session.state.retains or self._account is not None:
                     self.weigh()
                 return
-            commands = session.commands
-            session.commands = []
+            commands = session.commands[:]
+            session.commands.clear()
             for command in commands:
                 kind = command.__class__
                 if kind is WakeAt:
@@ -196,10 +196,10 @@ class Link:
             account = self._account = Account(self._go_on, self._give_up)
         elif retained + owed == account.size <= MINIMUM_BYTES:
             return
-        if not session.known:
+        if not session.state.known:
             kind = Kind.UNKNOWN
         else:
-            kind = Kind.OURS if session.made_to_wait and not owed else Kind.KNOWN
+            kind = Kind.OURS if session.state.made_to_wait and not owed else Kind.KNOWN
         now_ms = time.monotonic_ns() // 1_000_000
         starved = not self._buffer.pool.hold(account, retained + owed, kind, now_ms)
         if starved != self._starved:
@@ -259,10 +259,8 @@ class Link:
     def refuse(self, reason: str, detail: str) -> None:
         """Refuse the client for what isn't its session's to see."""
         session = self.session
-        if self.closed is None and session.closed is None:
-            session.closed = Close(reason, detail)
-            session.commands.append(session.closed)
-            session.abandon(now_ms())
+        if self.closed is None and session.state.closed is None:
+            session.close(reason, detail, now_ms())
             self.settle()
 
     def answer(self, ask: Ask, frame: bytes) -> None:
@@ -309,7 +307,7 @@ class Link:
     def stalled(self, on: bool) -> None:
         """The client's side is full, or was: no answers are read meanwhile."""
         session = self.session
-        if session.closed is None:
+        if session.state.closed is None:
             session.stalled(on, now_ms())
             if session.commands:
                 asyncio.get_running_loop().call_soon(self.settle)
@@ -330,7 +328,7 @@ class Link:
         """One side's connection has gone."""
         if self.closed is not None or (self._waits and side is self.broker):
             return
-        identity = self.session.identity
+        identity = self.session.state.identity
         if side is self.client:
             self.client_gone(str(exc or ""))
         elif identity.close_reason is not None:
@@ -341,7 +339,7 @@ class Link:
     def client_gone(self, detail: str) -> None:
         """The client has hung up: close, once all is known that it is charged for."""
         session = self.session
-        if self.closed is not None or session.gone:
+        if self.closed is not None or session.state.gone:
             return
         if self._waits or not session.client_gone(now_ms()):
             self.close("client-gone", detail)
@@ -361,9 +359,7 @@ class Link:
         if self.closed is not None:
             return
         self.closed = reason
-        if self.session.closed is None:
-            self.session.closed = Close(reason, detail)
-            self.session.abandon(now_ms())
+        self.session.close(reason, detail, now_ms())
         if self._paused or self._starved:
             self._hangup.forget(self)
         if self._account is not None:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from headgate.wire.fields import Buffer
 
 
-class Face(Protocol):
-    """What a listener tells its clients; ``broker.listener`` has the one that is used."""
+class ClusterView(Protocol):
+    """The cluster as the clients of one listener see it; ``broker.listener`` has the one used."""
 
     @property
     def addresses(self) -> AddressBook:

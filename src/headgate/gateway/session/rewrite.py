@@ -2,7 +2,7 @@
 Which answers name brokers, and by what their addresses are replaced.
 
 A client learns where brokers are from answers alone, so a gateway that rewrites every address can't
-be gone past. An id without an address here waits unexposed (DESIGN.md section 6).
+be gone past. A broker whose id has no address here isn't shown to clients.
 """
 
 from __future__ import annotations
@@ -64,6 +64,6 @@ def rewrite_response(api_key: int, version: int, frame: Buffer, book: AddressBoo
     hidden: list[int] = []
     answer = REWRITERS[api_key](frame, version, book, hidden)
     if isinstance(book, Addresses) and book.any_controller:
-        # Differs: in KRaft clients are told of one controller, so that one bucket counts mutations.
+        # Differs: in KRaft clients see one controller, so that one bucket counts mutations.
         answer = name_controller(api_key, version, answer)
     return Rewritten(answer, tuple(hidden))

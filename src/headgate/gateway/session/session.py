@@ -4,17 +4,14 @@ One client connection and its upstream twin, without sockets: bytes and wake-ups
 The shell calls ``client_data``, ``broker_data``, ``upstream_ready``, ``wake``, ``answer`` and
 ``forward``, and after each call writes ``to_broker`` and ``to_client`` and does ``commands``.
 
-How bytes go through. Most of a frame is never looked at. A request's header is read where it
-lies, the bytes are passed on as slices of the very buffer they came in, and several frames that
-need nothing in between leave as one slice. A frame is collected only when its plan says so
-(``plans.py``). Slices in ``to_broker`` and ``to_client`` are good until the next call; what is
-kept longer is copied.
+Slices in ``to_broker`` and ``to_client`` are good until the next call; what is kept longer is
+copied. A frame is collected only when its plan says so (``charging.plans``).
 
 When the client waits. After a request that may be throttled nothing of its connection follows
 until it is answered, as in Kafka, and after a throttled answer the connection stays muted
 (``mute.py``). What arrives meanwhile is held, up to ``HELD_BYTES``; then the shell is told to read
 no more. What no quota can throttle, whenever it is charged, is pipelined freely: requests that are
-charged nothing, all of a connection without any finite quota, and what there is ``headroom`` for.
+charged nothing, all of a connection without any finite quota, and what fits into the ``headroom``.
 
 What is charged. All that was passed on, once: at its answer, or before where others depend on it,
 or when the conversation ends.
@@ -22,33 +19,87 @@ or when the conversation ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.session.answers import Replies
-from headgate.gateway.session.commands import Ask, ResumeBroker, WakeAt
+from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.session import authentication, questions
+from headgate.gateway.session.answer_reader import AnswerReader
+from headgate.gateway.session.commands import Ask, Command, ResumeBroker, WakeAt
+from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
 from headgate.gateway.session.mute import THROTTLE_ENDED
-from headgate.gateway.session.requests import MAX_IN_FLIGHT
-from headgate.gateway.session.state import HELD_BYTES, INT, INT_MAX
+from headgate.gateway.session.request_reader import RequestReader
+from headgate.gateway.session.state import SessionState
 
-__all__ = ["HELD_BYTES", "MAX_IN_FLIGHT", "Session"]
+if TYPE_CHECKING:
+    from headgate.gateway.charging.enforcement import Enforcement
+    from headgate.gateway.session.interfaces import ClusterView, Identity
+
+_CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
 
 
-class Session(Replies):
+class Session:
     """
-    The conversation of one client with one broker; arguments as for ``SessionState``.
+    The conversation of one client with one broker.
 
-    The state and both sides are in ``session_state``, ``session_requests``, ``session_answers``.
+    Args:
+        rules: charges requests and knows the limits.
+        plans: how each API is handled (``plans.build_plans``), by ``key << 16 | version``.
+        identity: observes authentication and says who the client is.
+        cluster: the brokers, as this listener's clients see them.
+        pass_unknown: ``headgate.unknown.apis=pass``.
+        max_request_bytes: ``socket.request.max.bytes``.
+        max_unauthenticated_bytes: largest request before authentication is over.
+        client_ip: for the journal.
+        listener: for the journal.
+        connection: for the journal; unique within the worker.
+
+    Attributes:
+        state: who the client is, what is in flight, why it waits.
+        to_broker: what the shell has to send to the broker; it empties the list.
+        to_client: what the shell has to send to the client; likewise.
+        commands: what the shell has to do; likewise.
     """
 
-    __slots__ = ()
+    __slots__ = ("_answers", "_requests", "commands", "state", "to_broker", "to_client")
+
+    def __init__(
+        self,
+        rules: Enforcement,
+        plans: Mapping[int, Plan],
+        identity: Identity,
+        cluster: ClusterView,
+        *,
+        pass_unknown: bool = False,
+        max_request_bytes: int = 104_857_600,
+        max_unauthenticated_bytes: int = 524_288,
+        client_ip: str = "",
+        listener: str = "",
+        connection: str = "",
+    ) -> None:
+        state = self.state = SessionState(
+            rules,
+            identity,
+            max_request_bytes=max_request_bytes,
+            max_unauthenticated_bytes=max_unauthenticated_bytes,
+            client_ip=client_ip,
+            listener=listener,
+            connection=connection,
+        )
+        self.to_broker: Final[list[Any]] = state.to_broker
+        self.to_client: Final[list[Any]] = state.to_client
+        self.commands: Final[list[Command]] = state.commands
+        self._requests = RequestReader(state, plans)
+        self._answers = AnswerReader(state, self._requests, cluster, pass_unknown=pass_unknown)
 
     # --- what the shell reports -------------------------------------------------------------
 
     def upstream_ready(self, now_ms: int) -> None:
         """The upstream connection is up: take what the client has said meanwhile."""
-        self._open = True
-        self._maybe_go_on(now_ms)
+        self._requests.open(now_ms)
+        self._charge_if_closed(now_ms)
 
     def client_data(self, data: memoryview, now_ms: int) -> None:
         """
@@ -59,34 +110,37 @@ class Session(Replies):
                 are patched in place.
             now_ms: milliseconds of the epoch.
         """
-        self.last_ms = now_ms
-        if self.closed is not None:
+        state = self.state
+        state.last_ms = now_ms
+        if state.closed is not None:
             return
+        requests = self._requests
         # The rest of a request that is half passed always goes on: its answer is waited for.
-        if (self._blocked and not self._left) or self._held_size:
-            self._hold(data)
+        if (state.blocked and state.begun is None) or requests.held.size:
+            requests.held.add(data)
+            state.retains = True
             return
         try:
-            self._feed_client(data, now_ms, owned=False)
+            requests.feed(data, now_ms, owned=False)
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the client: {error}", now_ms)
+            state.close(error.reason, f"from the client: {error}")
+        if state.closed is not None:
+            self._charge_rest(now_ms)
 
     def broker_data(self, data: memoryview, now_ms: int) -> None:
         """Take bytes from the broker; arguments as for ``client_data``."""
-        self.last_ms = now_ms
-        if self.closed is not None:
-            return
-        if self._kept is not None:  # it came before the shell stopped reading
-            self._kept += data
-            self.retains = True
-            self.rules.gates.kept_bytes += len(data)
+        state = self.state
+        state.last_ms = now_ms
+        if state.closed is not None:
             return
         try:
-            self._feed_broker(data, now_ms)
+            self._answers.feed(data, now_ms)
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the broker: {error}", now_ms)
-        if self.gone and self.closed is None and not self._size_due:
-            self._close("client-gone", "", now_ms)
+            state.close(error.reason, f"from the broker: {error}")
+        if state.gone and state.closed is None and not self._size_due:
+            state.close("client-gone")
+        if state.closed is not None:
+            self._charge_rest(now_ms)
 
     def client_gone(self, now_ms: int) -> bool:
         """
@@ -96,14 +150,19 @@ class Session(Replies):
             Whether fetches are unanswered, which are charged by their answers' size. Then answers
             are still wanted, and the session closes when the last of these has begun.
         """
-        if self.closed is not None or not self._size_due:
+        state = self.state
+        if state.closed is not None or not self._size_due:
             return False
-        self.gone = True
-        self._held.clear()
-        self._held_size = 0
-        if self._kept is not None:
+        state.gone = True
+        self._requests.held.clear()
+        if self._answers.keeps:
             self._look_again(now_ms)
+            self._charge_if_closed(now_ms)
         return self._size_due
+
+    def stalled(self, on: bool, now_ms: int) -> None:
+        """The client doesn't take its answers, or does again (``SessionState.set_stalled``)."""
+        self.state.set_stalled(on, now_ms)
 
     def wake(self, now_ms: int, due_ms: int = 0) -> None:
         """
@@ -114,61 +173,39 @@ class Session(Replies):
             due_ms: the time asked for, if it has come although ``now_ms`` is before it: a wall
                 clock that is set back makes nobody wait longer, as nobody does at a broker.
         """
-        if self.closed is not None:
+        state = self.state
+        if state.closed is not None:
             return
-        if self.hold is not None and self.hold.waiting:
+        if state.hold is not None and state.hold.waiting:
             self._look_again(max(now_ms, due_ms))
-        if not self.throttled_until_ms:
-            return
-        if max(now_ms, due_ms) < self.throttled_until_ms:
-            self.commands.append(WakeAt(self.throttled_until_ms))
-            return
-        self.throttled_until_ms = 0
-        self.mute.apply(THROTTLE_ENDED)
-        self._maybe_go_on(now_ms)
+        if state.throttled_until_ms and state.closed is None:
+            if max(now_ms, due_ms) < state.throttled_until_ms:
+                state.commands.append(WakeAt(state.throttled_until_ms))
+            else:
+                state.throttled_until_ms = 0
+                state.mute.apply(THROTTLE_ENDED)
+                self._requests.go_on(now_ms)
+        self._charge_if_closed(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a fetch that was held, or with its answer, if its turn has come."""
-        kept = self._kept
-        if kept is None:
-            self._maybe_go_on(now_ms)
+        if not self._answers.keeps:
+            self._requests.go_on(now_ms)
             return
-        self._kept = None
-        self.rules.gates.kept_bytes -= len(kept)
         try:
-            self._feed_broker(memoryview(kept), now_ms)
+            if self._answers.release(now_ms):
+                self.state.commands.append(ResumeBroker())
         except RemoteProtocolError as error:
-            self._close(error.reason, f"from the broker: {error}", now_ms)
-            return
-        if self._kept is None:
-            self.commands.append(ResumeBroker())
+            self.state.close(error.reason, f"from the broker: {error}")
+
+    # --- what the shell decides -------------------------------------------------------------
 
     def answer(self, ask: Ask, frame: bytes, now_ms: int) -> None:
-        """Answer a request ourselves; ``frame`` is the whole answer with its length prefix."""
-        if self.closed is not None or self._asked is not ask:
-            return
-        self._asked = None
-        plan = ask.plan
-        at = plan.throttle_at
-        upstream = INT.unpack_from(frame, at)[0] if at > 0 else 0
-        throttle = self._charge(plan, self.context, len(ask.frame) - 4, upstream, now_ms)
-        if throttle > upstream and at > 0:
-            told = bytearray(frame)
-            INT.pack_into(told, at, min(throttle, INT_MAX))
-            frame = bytes(told)
-        self.to_client.append(frame)
-        self._sent(throttle, now_ms)
-
-    def resume(self, ask: Ask, now_ms: int) -> None:
-        """The owner of a client's delegation token was looked up: let it pass, or refuse it."""
-        self.last_ms = now_ms
-        if self.closed is not None or self._asked is not ask:
-            return
-        self._asked = None
-        try:
-            self._authenticate(ask.plan, ask.correlation_id, ask.body_offset, ask.frame, now_ms)
-        except RemoteProtocolError as error:
-            self._close(error.reason, f"from the client: {error}", now_ms)
+        """Answer a question; ``frame`` is the whole answer with its length prefix."""
+        if self._asks(ask):
+            throttle = questions.answer(self.state, ask, frame, now_ms)
+            self._requests.answered(throttle, now_ms)
+            self._charge_if_closed(now_ms)
 
     def forward(
         self,
@@ -177,7 +214,7 @@ class Session(Replies):
         merge: Callable[[bytes], bytes | Ask] | None = None,
     ) -> None:
         """
-        Pass a request on after all.
+        Pass a question on after all.
 
         Args:
             ask: the request.
@@ -185,22 +222,99 @@ class Session(Replies):
             merge: makes the client's answer out of the broker's; or gives the question back, to be
                 answered by ``answer`` later on.
         """
-        if self.closed is not None or self._asked is not ask:
+        if self._asks(ask):
+            questions.forward(self.state, ask, frame, merge)
+
+    def resume(self, ask: Ask, now_ms: int) -> None:
+        """The owner of a client's delegation token was looked up: let it pass, or refuse it."""
+        state = self.state
+        state.last_ms = now_ms
+        if not self._asks(ask):
             return
-        self._asked = None
-        self.to_broker.append(frame)
-        self._inflight.append(
-            (ask.correlation_id, ask.plan, len(ask.frame) - 4, self.context, None, merge, None)
-        )
+        state.question = None
+        try:
+            authentication.pass_on(state, ask.plan, ask.correlation_id, ask.body_offset, ask.frame)
+        except RemoteProtocolError as error:
+            state.close(error.reason, f"from the client: {error}")
+        self._charge_if_closed(now_ms)
+
+    def _asks(self, ask: Ask) -> bool:
+        """Whether a question still waits for its answer."""
+        return self.state.closed is None and self.state.question is ask
+
+    def close(self, reason: str, detail: str, now_ms: int) -> None:
+        """End the conversation for a reason of the shell's; what was passed on is charged."""
+        if self.state.closed is None:
+            self.state.close(reason, detail)
+            self._charge_rest(now_ms)
 
     def account_client(self, nanos: int) -> None:
         """Add the thread time of a callback that took bytes from the client."""
-        self.spent_ns += nanos
+        self.state.spent_ns += nanos
 
     def account_broker(self, nanos: int, now_ms: int) -> None:
         """Add the thread time of a callback that took bytes from the broker."""
-        if self._network_due:
-            self._network_due = False
-            self.rules.network_time(self, self.context, nanos, now_ms)
+        state = self.state
+        if state.answer_sent:
+            state.answer_sent = False
+            state.rules.network_time(state, state.context, nanos, now_ms)
         else:
-            self.spent_ns += nanos
+            state.spent_ns += nanos
+
+    # --- what the shell may ask -------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes taken from the client that wait for their turn."""
+        return self._requests.held.size
+
+    @property
+    def collects_answer(self) -> bool:
+        """Whether an answer of the broker's is being collected."""
+        return self._answers.collects
+
+    def retained(self) -> int:
+        """Return how many bytes are held or collected now; no matter how, these are copies."""
+        state = self.state
+        size = self._requests.retained + self._answers.retained
+        if state.question is not None:
+            size += len(state.question.frame)
+        if state.until_answered:
+            size += IN_FLIGHT_BYTES * len(state.unanswered)
+        state.retains = size > 0
+        return size
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no request is half read or unanswered: the moment to drain."""
+        state = self.state
+        waits = state.throttled_until_ms or (state.hold is not None and state.hold.waiting)
+        return (
+            not state.in_flight
+            and self._requests.at_rest
+            and self._answers.at_rest
+            and not (self.held_bytes and not waits)
+        )
+
+    @property
+    def _size_due(self) -> bool:
+        """Whether answers that are limited by their size are due and haven't begun."""
+        due = islice(self.state.unanswered, 1 if self._answers.passing else 0, None)
+        return any(asked[1].kind in _CHARGED_BY_ANSWER and asked[3].fetches_alone for asked in due)
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def _charge_if_closed(self, now_ms: int) -> None:
+        if self.state.closed is not None:
+            self._charge_rest(now_ms)
+
+    def _charge_rest(self, now_ms: int) -> None:
+        """
+        Charge what was passed on and isn't charged yet: the conversation is over.
+
+        Of a Produce that is cut short what was passed counts, its length field apart, as in a whole
+        one. ``throttled_until_ms`` is afterwards when a client that stays would be read again.
+        """
+        self.state.charge_unanswered(first_is_charged=self._answers.passing, now_ms=now_ms)
+        if self._answers.keeps:
+            self._answers.drop_kept()

@@ -1,0 +1,401 @@
+"""
+Matches the broker's answers to requests, and has them charged, rewritten, told and passed on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.charging.plans import NO_FIELD, RAW_TOKEN, Kind, Plan
+from headgate.gateway.session import authentication, fetch, produce, relay
+from headgate.gateway.session.commands import Ask, PauseBroker
+from headgate.gateway.session.in_flight import InFlight, told_before
+from headgate.gateway.session.rewrite import rewrite_response
+from headgate.wire import apis
+from headgate.wire.messages import api_versions
+from headgate.wire.messages.fetch import EndpointMasker
+from headgate.wire.throttle import patch_throttle, read_throttle
+
+if TYPE_CHECKING:
+    from headgate.gateway.session.interfaces import ClusterView
+    from headgate.gateway.session.request_reader import RequestReader
+    from headgate.gateway.session.state import SessionState
+
+MAX_ANSWER_BYTES: Final = 268_435_456
+"""Largest answer that is collected to be rewritten; Metadata of 100,000 partitions is 10 MB."""
+MAX_TOKEN_ANSWER_BYTES: Final = 1_048_576
+"""Largest answer to a bare SASL token: far above what any mechanism says."""
+SMALL_ANSWER_BYTES: Final = 65_536
+"""A Fetch answer up to this size keeps its node endpoints, rewritten, when it came in whole."""
+OWN_APIS: Final = {apis.DESCRIBE_CLIENT_QUOTAS: (0, 1), apis.ALTER_CLIENT_QUOTAS: (0, 1)}
+"""Answered by the gateway, so offered whatever the upstream has."""
+
+_INT: Final = struct.Struct(">i").unpack_from
+_ANSWER: Final = struct.Struct(">ii").unpack_from
+_ANSWER_PEEK: Final = 24
+"""Bytes of an answer needed to charge it: throttle time, error and session of a Fetch."""
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_PRODUCE: Final = Kind.PRODUCE
+_KIND_FETCH: Final = Kind.FETCH
+_KIND_VERSIONS: Final = Kind.VERSIONS
+_KIND_SASL: Final = Kind.SASL
+_KIND_NEW_PRODUCER_ID: Final = Kind.NEW_PRODUCER_ID
+_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
+
+
+class AnswerReader:
+    """
+    Reads the answers that one client's requests get.
+
+    Args:
+        state: of the session.
+        requests: reads the client's requests; told when an answer is on its way.
+        cluster: the brokers, as this listener's clients see them.
+        pass_unknown: ``headgate.unknown.apis=pass``.
+    """
+
+    __slots__ = (
+        "_cluster",
+        "_collected",
+        "_dropping",
+        "_head",
+        "_kept",
+        "_left",
+        "_masker",
+        "_pass_unknown",
+        "_requests",
+        "_state",
+        "_throttle_ms",
+    )
+
+    def __init__(
+        self,
+        state: SessionState,
+        requests: RequestReader,
+        cluster: ClusterView,
+        *,
+        pass_unknown: bool,
+    ) -> None:
+        self._state = state
+        self._requests = requests
+        self._cluster = cluster
+        self._pass_unknown = pass_unknown
+        self._head = b""  # of an answer whose first bytes aren't all here
+        self._left = 0  # bytes that are still to come of the answer that has begun
+        self._throttle_ms = 0  # what begins when the answer is complete
+        self._collected: bytearray | None = None  # an answer that is taken whole
+        self._masker: EndpointMasker | None = None  # an answer passes through it
+        self._dropping = False  # the rest of an answer that was emptied
+        self._kept: bytearray | None = None  # an answer that waits for its turn
+
+    @property
+    def retained(self) -> int:
+        """Bytes that are kept or collected here."""
+        return len(self._head) + len(self._collected or b"") + len(self._kept or b"")
+
+    @property
+    def collects(self) -> bool:
+        """Whether an answer is being collected."""
+        return self._collected is not None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no answer is half read."""
+        return not (self._left or self._head)
+
+    @property
+    def passing(self) -> bool:
+        """Whether the oldest unanswered request is charged, since its answer is half passed on."""
+        return bool(self._left) and self._collected is None
+
+    # --- answers that wait for their turn ---------------------------------------------------
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an answer waits for its turn; the broker isn't read meanwhile."""
+        return self._kept is not None
+
+    def release(self, now_ms: int) -> bool:
+        """
+        Go on with the answer that waits, if its turn has come.
+
+        Returns:
+            Whether the broker may be read again.
+
+        Raises:
+            RemoteProtocolError: the broker breaks the protocol.
+        """
+        kept = self.drop_kept()
+        self.feed(memoryview(kept), now_ms)
+        return self._kept is None
+
+    def drop_kept(self) -> bytearray:
+        """Forget the answer that waits; return its bytes."""
+        kept, self._kept = self._kept or bytearray(), None
+        self._state.rules.gates.kept_bytes -= len(kept)
+        return kept
+
+    def _keep(self, data: memoryview) -> None:
+        """Keep the beginning of an answer until its turn; the rest is left unread."""
+        if self._kept is None:
+            self._kept = bytearray(data)
+            self._state.commands.append(PauseBroker())
+        else:  # it came before the shell stopped reading
+            self._kept += data
+        self._state.retains = True
+        self._state.rules.gates.kept_bytes += len(data)
+
+    # --- bytes ------------------------------------------------------------------------------
+
+    def feed(self, data: memoryview, now_ms: int) -> None:
+        """
+        Go through bytes answer by answer.
+
+        Raises:
+            RemoteProtocolError: the broker breaks the protocol; the connection is to be closed.
+        """
+        if self._kept is not None:
+            self._keep(data)
+            return
+        state = self._state
+        if state.tokens:
+            self._feed_token(data, now_ms)
+            return
+        rules, unanswered, out = state.rules, state.unanswered, state.to_client
+        run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
+        if self._left:
+            run, pos = self._continue(data, now_ms)
+        elif self._head:
+            data = memoryview(bytearray(self._head) + data)
+            self._head = b""
+        end = len(data)
+        while pos < end and state.closed is None:
+            avail = end - pos
+            if avail < 8:
+                break
+            size, correlation_id = _ANSWER(data, pos)
+            frame_bytes = size + 4
+            if avail < frame_bytes and avail < _ANSWER_PEEK:
+                break
+            if size < 4 or not unanswered or unanswered[0][0] != correlation_id:
+                raise _unexpected(size, correlation_id, unanswered)
+            asked = unanswered[0]
+            plan = asked[1]
+            kind = plan.kind
+            answer: Any = None  # what goes to the client in place of what came
+            throttle = -1
+            if kind is _KIND_PRODUCE and avail >= frame_bytes:
+                throttle = produce.answered_in_place(state, data, pos, size, now_ms)
+            if throttle < 0:
+                if plan.whole:
+                    if avail < frame_bytes:
+                        self._collect(plan, data[pos:], frame_bytes)
+                        end = pos
+                        break
+                    answer, throttle = self._whole(data[pos : pos + frame_bytes], now_ms)
+                else:
+                    if kind is _KIND_FETCH:
+                        answer, throttle = fetch.answered(state, data, pos, size, asked, now_ms)
+                        if throttle < 0:
+                            self._keep(data[pos:])
+                            end = pos
+                            break
+                        if plan.mask and answer is None:
+                            answer = self._masked(plan, data[pos : pos + frame_bytes], frame_bytes)
+                    elif rules.counts_requests or asked[6] is not None:
+                        throttle = relay.answered(state, data, pos, size, asked, now_ms)
+                    else:
+                        throttle = 0
+                    if avail < frame_bytes:
+                        self._begin(asked, frame_bytes - avail, throttle, answer)
+                    else:
+                        unanswered.popleft()
+            if answer is not None:
+                if run < pos:
+                    out.append(data[run:pos])
+                out.append(answer)
+                run = pos + frame_bytes
+            pos += frame_bytes
+            if (throttle or state.blocked) and pos <= end:
+                if run < pos:
+                    out.append(data[run:pos])
+                    run = pos
+                self._requests.answered(throttle, now_ms)
+        if run < pos:
+            out.append(data[run:pos] if run or pos < len(data) else data)
+        if pos < end:
+            self._head = bytes(data[pos:])
+
+    def _continue(self, data: memoryview, now_ms: int) -> tuple[int, int]:
+        """Go on with the answer that has begun; return ``run`` and ``pos``."""
+        state = self._state
+        out = state.to_client
+        pos = min(self._left, len(data))
+        self._left -= pos
+        collected = self._collected
+        if collected is not None:
+            collected += data[:pos]
+            if not self._left:
+                self._collected = None
+                answer, throttle = self._whole(memoryview(collected), now_ms)
+                out.append(collected if answer is None else answer)
+                self._requests.answered(throttle, now_ms)
+            return pos, pos
+        run = 0
+        if self._masker is not None:
+            out.append(self._masker.feed(data[:pos]))
+            run = pos
+        elif self._dropping:
+            run = pos
+        if not self._left:
+            self._masker = None
+            self._dropping = False
+            state.unanswered.popleft()
+            if run < pos and (self._throttle_ms or state.blocked):
+                out.append(data[:pos])
+                run = pos
+            self._requests.answered(self._throttle_ms, now_ms)
+        return run, pos
+
+    def _begin(self, asked: InFlight, left: int, throttle_ms: int, answer: Any) -> None:
+        """Note that the beginning of an answer passes, or that its rest will be dropped."""
+        self._left = left
+        self._throttle_ms = throttle_ms
+        self._dropping = answer is not None and self._masker is None
+        if asked[6] is not None:  # it is charged
+            self._state.unanswered[0] = (*asked[:6], 0)
+
+    def _collect(self, plan: Plan, head: memoryview, frame_bytes: int) -> None:
+        """Begin to collect an answer."""
+        if frame_bytes > MAX_ANSWER_BYTES:
+            raise RemoteProtocolError(
+                f"{plan.name}: an answer of {frame_bytes - 4} bytes", reason="upstream-oversized"
+            )
+        self._collected = bytearray(head)
+        self._left = frame_bytes - len(head)
+        self._state.retains = True
+
+    def _feed_token(self, data: memoryview, now_ms: int) -> None:
+        """Collect the answer to a bare SASL token; a broker refuses by closing instead."""
+        state = self._state
+        collected = self._collected
+        if collected is None:
+            collected = self._collected = bytearray()
+            state.retains = True
+        collected += data
+        if len(collected) < 4:
+            return
+        end = _INT(collected)[0] + 4
+        if not 4 <= end <= MAX_TOKEN_ANSWER_BYTES:
+            raise RemoteProtocolError(
+                f"an answer of {end - 4} bytes to a SASL token", reason="upstream-oversized"
+            )
+        if len(collected) < end:
+            return
+        self._collected = None
+        if not state.unanswered or len(collected) > end:
+            raise RemoteProtocolError("a SASL answer to no token", reason="upstream-unexpected")
+        state.unanswered.popleft()
+        authentication.answered(state, RAW_TOKEN, collected)
+        state.to_client.append(collected)
+        self._requests.answered(0, now_ms)
+
+    # --- whole answers ----------------------------------------------------------------------
+
+    def _whole(self, frame: memoryview, now_ms: int) -> tuple[Any, int]:
+        """
+        Charge the oldest request, and tell the throttle time in its answer.
+
+        Returns:
+            The answer as the client shall see it (None: as it came), and the throttle time that
+            begins now, ms.
+        """
+        state = self._state
+        asked = state.unanswered.popleft()
+        plan, merge = asked[1], asked[5]
+        answer: Any = frame
+        if plan.kind is _KIND_PRODUCE:
+            answer = self._rewritten(plan, frame)  # endpoints end in a zero, as no tags do
+            upstream, told, throttle = produce.answered(state, frame, answer, asked, now_ms)
+        else:
+            if merge is not None:
+                answer = merge(bytes(frame))
+                if isinstance(answer, Ask):  # there is more to do first: ``Session.answer`` ends it
+                    told_before(asked)
+                    state.question = answer
+                    return b"", 0
+            else:
+                answer = self._shown(plan, frame)
+            upstream, told, throttle = self._charged(frame, answer, asked, now_ms)
+        if told > upstream and plan.throttle_at != NO_FIELD:
+            if isinstance(answer, bytes):
+                answer = bytearray(answer)
+            answer = patch_throttle(plan.key, plan.version, answer, told)
+        state.answer_sent = state.rules.counts_requests
+        state.asked_ms = now_ms
+        return (None if answer is frame else answer), throttle
+
+    def _charged(
+        self, frame: memoryview, answer: Any, asked: InFlight, now_ms: int
+    ) -> tuple[int, int, int]:
+        """Charge what isn't a Produce; result as for ``produce.answered``."""
+        state = self._state
+        _, plan, size, context, _, _, _ = asked
+        at = plan.throttle_at
+        upstream = read_throttle(plan.key, plan.version, answer) if at != NO_FIELD else 0
+        if plan.kind is _KIND_NEW_PRODUCER_ID and bytes(frame[at + 4 :][:2]) == b"\0\0":
+            state.rules.producer_id(state, context, plan, size, upstream, now_ms)
+        told = told_before(asked)
+        if told is not None:
+            return upstream, told, 0
+        if plan.kind is _KIND_SHARE_FETCH:
+            throttle = fetch.charge_share(state, asked, len(frame), upstream, now_ms)
+        else:
+            throttle = state.charge(plan, context, size, upstream, now_ms)
+        return upstream, throttle, throttle
+
+    def _shown(self, plan: Plan, frame: memoryview) -> Any:
+        """Return an answer as the client shall see it, apart from its throttle time."""
+        kind = plan.kind
+        if kind is _KIND_VERSIONS:
+            return api_versions.narrow_response(
+                bytes(frame), plan.version, self._pass_unknown, OWN_APIS
+            )
+        if kind is _KIND_SASL:
+            authentication.answered(self._state, plan, frame)
+        elif plan.addresses:
+            return self._rewritten(plan, frame)
+        return frame
+
+    def _rewritten(self, plan: Plan, frame: memoryview) -> Any:
+        """Return an answer with our addresses; brokers without one are left out and reported."""
+        cluster = self._cluster
+        answer, hidden = rewrite_response(plan.key, plan.version, frame, cluster.addresses)
+        if hidden:
+            cluster.unknown_brokers(hidden)
+        return answer
+
+    def _masked(self, plan: Plan, piece: memoryview, frame_bytes: int) -> Any:
+        """Return a Fetch's answer, or its first piece, without addresses of the brokers' own."""
+        if len(piece) == frame_bytes <= SMALL_ANSWER_BYTES:
+            return self._rewritten(plan, piece)
+        masker = EndpointMasker(plan.version)
+        if len(piece) < frame_bytes:
+            self._masker = masker
+        return masker.feed(piece)
+
+
+def _unexpected(size: int, correlation_id: int, unanswered: deque[InFlight]) -> RemoteProtocolError:
+    """Return what is raised at an answer that isn't the one that is due."""
+    if size < 4:
+        return RemoteProtocolError(f"an answer of {size} bytes", reason="upstream-malformed")
+    if not unanswered:
+        return RemoteProtocolError(
+            f"an answer {correlation_id} to nothing", reason="upstream-unexpected"
+        )
+    return RemoteProtocolError(
+        f"answer {correlation_id} where {unanswered[0][0]} was due", reason="upstream-out-of-order"
+    )

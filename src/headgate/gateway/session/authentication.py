@@ -1,0 +1,79 @@
+"""
+SASL: what a client sends to authenticate is shown to its identity, and what the broker answers.
+
+After a handshake of version 0 both sides send bare tokens: a length, then bytes that only the
+mechanism understands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.gateway.charging.plans import RAW_TOKEN, Plan
+from headgate.gateway.session.commands import Ask
+from headgate.gateway.session.relay import COLLECT, wait_for_answers
+from headgate.wire.header import parse_request_header
+
+if TYPE_CHECKING:
+    from headgate.gateway.session.state import SessionState
+    from headgate.wire.fields import Buffer
+
+
+def on_request(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Collect a SASL request, alone in flight; arguments and result as for ``relay.on_request``."""
+    return wait_for_answers(state) if state.unanswered else COLLECT
+
+
+def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+    """Take a SASL request or a bare token that was collected."""
+    state.block()
+    correlation_id, client_id, body = 0, None, 4
+    if plan is RAW_TOKEN:
+        state.requests += 1
+    else:
+        _, _, correlation_id, client_id, body = parse_request_header(frame)
+    identity = state.identity
+    token_id = identity.unknown_token(plan.key, plan.version, frame, body)
+    if token_id is None:
+        pass_on(state, plan, correlation_id, body, frame)
+        return
+    state.question = Ask(
+        plan, correlation_id, client_id, body, bytes(frame), identity.principal, token_id
+    )
+    state.commands.append(state.question)
+
+
+def pass_on(
+    state: SessionState, plan: Plan, correlation_id: int, body: int, frame: memoryview | bytes
+) -> None:
+    """Pass a SASL request or a bare token on, unless the identity refuses it."""
+    identity = state.identity
+    if plan is RAW_TOKEN:
+        identity.raw_request(frame)
+    else:
+        refusal = identity.request(plan.key, plan.version, bytes(frame), body)
+        if refusal is not None:
+            state.to_client.append(refusal)
+            state.close(identity.close_reason or "authentication-failed", identity.close_text)
+            return
+    state.to_broker.append(frame)
+    state.unanswered.append((correlation_id, plan, len(frame) - 4, state.context, None, None, None))
+
+
+def answered(state: SessionState, plan: Plan, frame: Buffer) -> None:
+    """Show the identity a broker's answer; only the broker's success makes a principal."""
+    before = state.identity.principal
+    if plan is RAW_TOKEN:
+        state.identity.raw_response(frame)
+    else:
+        state.identity.response(plan.key, plan.version, bytes(frame))
+    state.identified(before)

@@ -1,0 +1,297 @@
+"""
+Fetch and ShareFetch: their limits and holds on the way to the broker, their charge on the way back.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.charging.fetch_gate import KEPT_BYTES
+from headgate.gateway.charging.plans import Kind, Plan
+from headgate.gateway.session.commands import AwaitTurn, WakeAt
+from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
+from headgate.gateway.session.in_flight import INT_MAX, told_before
+from headgate.gateway.session.relay import (
+    COLLECT,
+    PASSED,
+    WAITS,
+    may_follow,
+    pass_limited,
+    pass_part,
+)
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import fetch, share
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.fetch_gate import GateKey
+    from headgate.gateway.session.in_flight import InFlight
+    from headgate.gateway.session.state import SessionState
+
+_INT: Final = struct.Struct(">i").unpack_from
+_PACK_INT: Final = struct.Struct(">i").pack_into
+_SESSIONS_SINCE: Final = 7
+"""Fetch sessions exist since this version (KIP-227)."""
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_FETCH: Final = Kind.FETCH
+
+
+class FetchSession:
+    """
+    The fetch session that a client knows of, and one that it never heard of.
+
+    When an answer is emptied that opened a session, the client doesn't learn of it, and each would
+    hold a slot of the broker's cache. So the client's next full fetch is made to close it.
+    """
+
+    __slots__ = ("_known", "_lost")
+
+    def __init__(self) -> None:
+        self._known = self._lost = 0
+
+    def requested(self, view: memoryview, version: int, body: int) -> None:
+        """Note a fetch's session; have a full fetch close the session that was lost."""
+        head = fetch.read_request(view, version, body)
+        self._known = head.session_id
+        if self._lost and not head.session_id and head.session_epoch == 0:
+            fetch.set_session(view, version, body, self._lost, 0)
+            self._lost = 0
+
+    def emptied(self, head: memoryview, correlation_id: int, version: int, wait_ms: int) -> bytes:
+        """Return a throttled fetch's answer without records, as a broker writes it."""
+        session = 0
+        if version >= _SESSIONS_SINCE:
+            session = fetch.response_session(head, version)[1]
+        if session and session != self._known:
+            self._lost, session = session, 0
+        return fetch.empty_response(version, correlation_id, wait_ms, session)
+
+
+def on_request(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Pass a Fetch on, or hold it; arguments and result as for ``relay.on_request``."""
+    context = state.context
+    if (state.hold is not None or context.share_gates) and _waits_for_turn(
+        state, plan, context.gates, data[pos:], now_ms
+    ):
+        return WAITS
+    hold = state.hold
+    limit = state.rules.fetch_limit(context, now_ms)
+    if limit is not None or hold is not None:
+        _adapt(state, data[pos : pos + 4 + size], plan.version, limit, now_ms)
+    watched = context.timed or context.fetches_alone
+    if watched and state.unanswered and not may_follow(state, 0, now_ms):
+        return WAITS
+    asked = (correlation_id, plan, size, context, None, None, None)
+    left = pos + 4 + size - len(data)
+    if left > 0:
+        pass_part(state, asked, left, now_ms)
+    elif watched:
+        pass_limited(state, asked, now_ms)
+    else:
+        state.unanswered.append(asked)
+    return PASSED
+
+
+def on_share_request(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Collect a ShareFetch, or hold it; arguments and result as for ``relay.on_request``."""
+    gates = state.context.share_gates
+    if (state.hold is not None or gates) and _waits_for_turn(
+        state, plan, gates, data[pos:], now_ms
+    ):
+        return WAITS
+    return COLLECT
+
+
+def take_share_fetch(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+    """Pass on a ShareFetch that was collected, asking for no more than the quota's window."""
+    _, version, correlation_id, _, body = parse_request_header(frame)
+    context = state.context
+    limit = state.rules.fetch_limit(context, now_ms)
+    passed = frame if limit is None else share.cap_request(frame, version, body, limit)
+    if state.hold is not None and state.hold.little:
+        passed = share.ask_little(passed, version, body)
+    state.to_broker.append(passed)
+    state.unanswered.append((correlation_id, plan, len(frame) - 4, context, None, None, None))
+    if context.limited:
+        state.block()
+
+
+def _adapt(
+    state: SessionState, view: memoryview, version: int, limit: int | None, now_ms: int
+) -> None:
+    """Write into a Fetch how much it may ask for and how long the broker may wait."""
+    hold = state.hold
+    body = parse_request_header(view)[4]
+    if limit is not None:
+        fetch.cap_request(view, version, body, limit)
+    if version >= _SESSIONS_SINCE and (state.rules.empties_fetches or hold is not None):
+        _session(state).requested(view, version, body)
+    if hold is not None and not hold.idle:
+        hold.spend(view, version, body, now_ms)
+
+
+def _session(state: SessionState) -> FetchSession:
+    if state.fetch_session is None:
+        state.fetch_session = FetchSession()
+    return state.fetch_session
+
+
+def _waits_for_turn(
+    state: SessionState, plan: Plan, keys: tuple[GateKey, ...], frame: memoryview, now_ms: int
+) -> bool:
+    """Whether a fetch is held for now; one that asks for no records never is."""
+    if (state.hold is None or state.hold.idle) and not state.rules.gates.any_at(keys):
+        return False
+    # Differs: a fetch whose quota-id owes is held; Kafka answers it empty and mutes.
+    way, hold = _turn(state, plan, state.context, keys, now_ms, now_ms)
+    if way != HELD:
+        return False
+    if plan.kind is _KIND_FETCH and fetch.asks_nothing(
+        frame, plan.version, parse_request_header(frame)[4]
+    ):
+        hold.let_by(now_ms)
+        return False
+    state.blocked = True
+    return True
+
+
+def _turn(
+    state: SessionState,
+    plan: Plan,
+    context: Context,
+    keys: tuple[GateKey, ...],
+    since_ms: int,
+    now_ms: int,
+) -> tuple[int, FetchHold]:
+    """Say whether a fetch or its answer may go on (``FetchHold.admit``); if not, come back."""
+    rules = state.rules
+    hold = state.hold
+    if hold is None:
+        hold = state.hold = FetchHold(rules.gates)
+    most_ms = rules.hold_ms
+    if plan.kind is not _KIND_FETCH and most_ms > SHARE_HOLD_MS:
+        most_ms = SHARE_HOLD_MS
+    way = hold.admit(keys, context.principal, since_ms, most_ms, now_ms)
+    if way == HELD:
+        if hold.nudge is None:
+            state.commands.append(AwaitTurn(hold))
+        state.commands.append(WakeAt(hold.wake_ms))
+    elif hold.waited_ms:
+        rules.held(state, context, plan, hold.take_waited(), now_ms)
+    return way, hold
+
+
+def _answer_way(
+    state: SessionState, plan: Plan, context: Context, data: memoryview, now_ms: int
+) -> int:
+    """
+    Say what becomes of a Fetch's answer: PASS, HELD for its turn, or emptied (LITTLE).
+
+    Args:
+        state: of the session.
+        plan: of the request.
+        context: the one that the request was passed on with.
+        data: the answer, as far as it has come.
+        now_ms: epoch ms.
+    """
+    rules = state.rules
+    if rules.contexts.epoch != state.context.epoch:  # quotas have changed since it was asked for
+        context = rules.context(context.principal, context.client_id)
+    hold = state.hold
+    if hold is None or hold.idle:
+        if state.gone or not rules.gates.any_at(context.gates):
+            return PASS
+    elif hold.little:
+        return LITTLE
+    elif hold.free or state.gone:
+        return PASS
+    if plan.version >= _SESSIONS_SINCE and fetch.response_session(data, plan.version)[0]:
+        return PASS  # an error has no records
+    way, hold = _turn(state, plan, context, context.gates, state.asked_ms, now_ms)
+    if way == HELD and rules.gates.kept_bytes + len(data) > KEPT_BYTES:
+        hold.give_up(now_ms)
+        return LITTLE
+    return way
+
+
+def answered(
+    state: SessionState, data: memoryview, pos: int, size: int, asked: InFlight, now_ms: int
+) -> tuple[bytes | None, int]:
+    """
+    Charge a Fetch by its answer's size, and tell the throttle time where the answer lies.
+
+    Args:
+        state: of the session.
+        data: what came from the broker; of the answer at least the beginning.
+        pos: where the answer begins in ``data``.
+        size: bytes of the answer without the length prefix.
+        asked: the request.
+        now_ms: epoch ms.
+
+    Returns:
+        What is sent in place of the answer (None: the answer itself), and the throttle time that
+        begins now, ms; -1: nothing is charged yet, and the answer waits for its turn.
+    """
+    correlation_id, plan, asked_bytes, context, _, _, claim = asked
+    rules, hold = state.rules, state.hold
+    withheld = False
+    if context.limited or hold is not None or rules.contexts.epoch != state.context.epoch:
+        way = _answer_way(state, plan, context, data[pos:], now_ms)
+        if way == HELD:
+            return None, -1
+        withheld = way == LITTLE
+        hold = state.hold
+    if claim is not None:
+        told_before(asked)
+    at = plan.throttle_at
+    has_throttle = 0 < at <= size
+    upstream = _INT(data, pos + at)[0] if has_throttle else 0
+    # Differs: a fetch over quota keeps its records and is charged; Kafka empties it.
+    # Differs: node endpoints (of moved leaders) in a fetch's answer are charged.
+    throttle = rules.fetch(
+        state, context, plan, asked_bytes, size + 4, upstream, now_ms, withheld=withheld
+    )
+    if hold is not None:
+        if withheld:
+            hold.emptied()
+        elif not hold.idle:
+            hold.delivered(now_ms)
+    if withheld or (throttle and rules.empties_fetches):
+        empty = _session(state).emptied(
+            data[pos:], correlation_id, plan.version, max(throttle, upstream)
+        )
+        rules.unfetch(state, context, plan, size + 4, now_ms)
+        return empty, throttle
+    if throttle > upstream and has_throttle:
+        _PACK_INT(data, pos + at, throttle if throttle < INT_MAX else INT_MAX)
+    return None, throttle
+
+
+def charge_share(
+    state: SessionState, asked: InFlight, answer_bytes: int, upstream_ms: int, now_ms: int
+) -> int:
+    """Charge a ShareFetch by its whole answer; return the throttle time, ms."""
+    _, plan, size, context, _, _, _ = asked
+    throttle = state.rules.fetch(state, context, plan, size, answer_bytes, upstream_ms, now_ms)
+    if state.hold is not None:
+        state.hold.delivered(now_ms)
+    return throttle

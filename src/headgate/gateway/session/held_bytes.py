@@ -1,0 +1,84 @@
+"""
+Bytes of a client that wait for their turn, in their order and up to a bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from headgate.gateway.session.commands import Command, PauseClient, ResumeClient
+
+HELD_BYTES: Final = 262_144
+"""Most bytes held for a waiting client before reading stops: one read buffer of the shell."""
+RESUME_BYTES: Final = HELD_BYTES // 2
+"""A client is read again when no more than this is held: not at every request."""
+SMALL_BYTES: Final = 4_096
+"""What comes in smaller pieces than this is joined to the piece before it."""
+
+
+class HeldBytes:
+    """
+    The bytes that one client has to wait with.
+
+    Args:
+        commands: of the session; here the shell is told to stop reading and to go on.
+
+    Attributes:
+        pieces: what is held, in its order.
+        size: how many bytes that are.
+    """
+
+    __slots__ = ("_commands", "_paused", "pieces", "size")
+
+    def __init__(self, commands: list[Command]) -> None:
+        self._commands = commands
+        self.pieces: deque[memoryview] = deque()
+        self._paused = False
+        self.size = 0
+
+    def add(self, data: memoryview) -> None:
+        """Keep a copy of bytes that just came, behind what is held already."""
+        pieces = self.pieces
+        if pieces and len(pieces[-1]) + len(data) <= SMALL_BYTES:
+            # A piece costs some hundred bytes more: byte by byte that would be a hundred MB.
+            pieces.append(memoryview(bytearray(pieces.pop()) + data))
+        else:
+            pieces.append(memoryview(bytearray(data)))
+        self._grown(len(data))
+
+    def put_back(self, data: memoryview, *, owned: bool) -> None:
+        """
+        Keep bytes that can't be taken yet, before what is held already.
+
+        Args:
+            data: the bytes.
+            owned: they lie in memory of the session's own; else they are copied.
+        """
+        self.pieces.appendleft(data if owned else memoryview(bytearray(data)))
+        self._grown(len(data))
+
+    def take(self) -> memoryview:
+        """Return the first piece, which isn't held any more; empty when nothing is held."""
+        if not self.pieces:
+            return memoryview(b"")
+        piece = self.pieces.popleft()
+        self.size -= len(piece)
+        return piece
+
+    def clear(self) -> None:
+        """Drop all of it."""
+        self.pieces.clear()
+        self.size = 0
+
+    def resume(self) -> None:
+        """Have the client read again if enough of what was held has gone."""
+        if self._paused and self.size <= RESUME_BYTES:
+            self._paused = False
+            self._commands.append(ResumeClient())
+
+    def _grown(self, by_bytes: int) -> None:
+        self.size += by_bytes
+        if self.size > HELD_BYTES and not self._paused:
+            self._paused = True
+            self._commands.append(PauseClient())

@@ -1,0 +1,192 @@
+"""
+Produce: its acks and producer ids as the request passes, its charge when it is answered.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.session.in_flight import INT_MAX, told_before
+from headgate.gateway.session.relay import (
+    INCOMPLETE,
+    PASSED,
+    pass_limited,
+    pass_part,
+    pass_silent,
+    wait_for_answers,
+)
+from headgate.wire.header import parse_request_header
+from headgate.wire.messages import produce
+from headgate.wire.throttle import read_throttle
+
+if TYPE_CHECKING:
+    from headgate.gateway.charging.plans import Plan
+    from headgate.gateway.session.in_flight import InFlight
+    from headgate.gateway.session.state import SessionState
+    from headgate.wire.fields import Buffer
+
+MAX_HEAD_BYTES: Final = 66_560
+"""Most bytes that are kept until a Produce's acks have come. Before them are a client id and a
+transactional id, of 32,767 bytes at most each."""
+_INT: Final = struct.Struct(">i").unpack_from
+_PACK_INT: Final = struct.Struct(">i").pack_into
+_SHORT: Final = struct.Struct(">h").unpack_from
+_ACKS: Final = struct.Struct(">hh").unpack_from
+_TAIL: Final = struct.Struct(">iB").unpack_from
+"""The end of a flexible Produce answer without tags: the throttle time, and how many tags."""
+_NO_THROTTLE: Final = b"\0\0\0\0\0"
+
+
+def on_request(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Pass a Produce on; arguments and result as for ``relay.on_request``."""
+    version = plan.version
+    left = pos + 4 + size - len(data)
+    acks: int | None = None
+    if header <= size:
+        # Without a transactional id, and without tags in a flexible header, acks come next.
+        none, acks = _ACKS(data, pos + header)
+        if none != (-1 if version < 9 else 0) or version < 3:
+            acks = None
+    if acks is None:
+        acks = _late_acks(data[pos : pos + 4 + size], version, header)
+        if acks is None:  # never guessed
+            if len(data) - pos >= MAX_HEAD_BYTES:
+                raise RemoteProtocolError(
+                    f"a Produce whose acks don't come in its first {len(data) - pos} bytes"
+                )
+            return INCOMPLETE
+    context = state.context
+    producer_ids = walker = None
+    if state.rules.counts_producer_ids:
+        producer_ids, walker = _ids_in(data[pos:], version, header, left, 4 + size)
+    headroom = context.headroom
+    unanswered = state.unanswered
+    if headroom is None:
+        claim = None
+    elif acks and left <= 0 and not state.stalled and headroom.claim_at_once(state, size):
+        claim = headroom
+    elif unanswered and not headroom.fits(size, now_ms):
+        return wait_for_answers(state)
+    else:
+        claim = None
+    asked = (correlation_id, plan, size, context, producer_ids, None, claim)
+    if left > 0:
+        pass_part(state, asked, left, now_ms, not acks, walker)
+    elif not acks:
+        pass_silent(state, asked, now_ms)
+    elif headroom is claim:
+        unanswered.append(asked)
+    else:
+        pass_limited(state, asked, now_ms)
+    return PASSED
+
+
+def _late_acks(view: memoryview, version: int, header: int) -> int | None:
+    """Read a Produce request's acks behind its transactional id; None: they haven't come yet."""
+    try:
+        if version < 3:
+            return int(_SHORT(view, header)[0])
+        body = header if version < 9 else parse_request_header(view)[4]
+        return produce.acks(view, version, body)
+    except (RemoteProtocolError, struct.error):
+        if len(view) >= _INT(view)[0] + 4:
+            raise RemoteProtocolError("a Produce request that ends before its acks") from None
+        return None
+
+
+def _ids_in(
+    view: memoryview, version: int, header: int, left: int, frame_bytes: int
+) -> tuple[frozenset[int] | None, produce.IdWalker | None]:
+    """Return the producer ids of a Produce, or what reads them if it isn't all here."""
+    body = header if version < 9 else parse_request_header(view)[4]
+    if left <= 0:
+        ids = frozenset(produce.walk(view[:frame_bytes], version, body).producer_ids)
+        if len(ids) > produce.MOST_PRODUCER_IDS:
+            raise produce.too_many_ids()
+        return ids, None
+    walker = produce.IdWalker(version, frame_bytes - body)
+    walker.feed(view[body:])
+    return None, walker
+
+
+def answered_in_place(
+    state: SessionState, data: memoryview, pos: int, size: int, now_ms: int
+) -> int:
+    """
+    Charge a Produce whose answer is all here, and write its throttle time where the answer lies.
+
+    Args:
+        state: of the session.
+        data: what came from the broker.
+        pos: where the answer begins in ``data``.
+        size: bytes of the answer without the length prefix.
+        now_ms: epoch ms.
+
+    Returns:
+        The throttle time that begins now, ms; -1: nothing was done, since the answer has to be read
+        as a whole.
+    """
+    _, plan, asked_bytes, context, producer_ids, _, claim = state.unanswered[0]
+    at = pos + size  # where the last 4 bytes are
+    upstream, tags = _TAIL(data, at - 1)
+    if plan.version < 9:
+        upstream = _INT(data, at)[0]
+    elif upstream or tags:  # a throttle, endpoints or both
+        return -1
+    else:
+        at -= 1
+    if size <= 8 or not plan.version:
+        return -1
+    state.unanswered.popleft()
+    rules = state.rules
+    if isinstance(claim, int):  # it is charged, and its throttle has begun
+        told, throttle = claim, 0
+    else:
+        if claim is not None:
+            claim.release(asked_bytes, producer_ids)
+        told = throttle = rules.produce(
+            state, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
+        )
+    if told > upstream:
+        _PACK_INT(data, at, told if told < INT_MAX else INT_MAX)
+    state.answer_sent = rules.counts_requests
+    state.asked_ms = now_ms  # a broker begins with a request when the one before is answered
+    return throttle
+
+
+def answered(
+    state: SessionState, frame: memoryview, answer: Buffer, asked: InFlight, now_ms: int
+) -> tuple[int, int, int]:
+    """
+    Charge a Produce whose answer was collected.
+
+    Args:
+        state: of the session.
+        frame: the answer as it came.
+        answer: the same, with the gateway's addresses.
+        asked: the request.
+        now_ms: epoch ms.
+
+    Returns:
+        The throttle time that the broker told, the one to be told, the one that begins now; ms.
+    """
+    _, plan, size, context, producer_ids, _, _ = asked
+    upstream = 0
+    if plan.version and bytes(frame[-5:]) != _NO_THROTTLE:
+        upstream = read_throttle(plan.key, plan.version, answer)
+    told = told_before(asked)
+    if told is not None:
+        return upstream, told, 0
+    throttle = state.rules.produce(state, context, plan, size, producer_ids, upstream, True, now_ms)
+    return upstream, throttle, throttle

@@ -1,0 +1,104 @@
+"""
+Requests that the gateway answers itself, or has the shell change before they are passed on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.charging.plans import Plan
+from headgate.gateway.session import relay
+from headgate.gateway.session.commands import Ask
+from headgate.gateway.session.in_flight import INT_MAX
+from headgate.gateway.session.relay import COLLECT, wait_for_answers
+from headgate.wire.header import parse_request_header
+
+if TYPE_CHECKING:
+    from headgate.gateway.session.state import SessionState
+
+MAX_ASKED_BYTES: Final = 1 << 20
+"""Longest request that is decoded field by field, on the event loop: a million bytes may hold as
+many fields, which take a second and more."""
+_INT: Final = struct.Struct(">i")
+
+
+def on_request(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Collect a question, alone in flight; arguments and result as for ``relay.on_request``."""
+    if state.unanswered:
+        return wait_for_answers(state)
+    if size > MAX_ASKED_BYTES:
+        # Differs: what the gateway reads whole is 1 MiB at most, or it closes.
+        raise RemoteProtocolError(
+            f"{plan.name} of {size} bytes; at most {MAX_ASKED_BYTES} are read", reason="oversized"
+        )
+    return COLLECT
+
+
+def on_mutation(
+    state: SessionState,
+    data: memoryview,
+    pos: int,
+    header: int,
+    size: int,
+    plan: Plan,
+    correlation_id: int,
+    now_ms: int,
+) -> int:
+    """Ask about a topic change where mutations are charged; else pass it on like any other."""
+    handler = on_request if state.rules.counts_mutations else relay.on_request
+    return handler(state, data, pos, header, size, plan, correlation_id, now_ms)
+
+
+def take(state: SessionState, plan: Plan, frame: memoryview, now_ms: int) -> None:
+    """Ask the shell what becomes of a request that was collected."""
+    _, _, correlation_id, client_id, body = parse_request_header(frame)
+    state.block()
+    state.question = Ask(
+        plan,
+        correlation_id,
+        client_id,
+        body,
+        bytes(frame),
+        state.identity.principal,
+        client_ip=state.client_ip,
+    )
+    state.retains = True
+    state.commands.append(state.question)
+
+
+def answer(state: SessionState, ask: Ask, frame: bytes, now_ms: int) -> int:
+    """Charge a question and send the gateway's own answer; return the throttle time, ms."""
+    state.question = None
+    plan = ask.plan
+    at = plan.throttle_at
+    upstream = _INT.unpack_from(frame, at)[0] if at > 0 else 0
+    throttle = state.charge(plan, state.context, len(ask.frame) - 4, upstream, now_ms)
+    if throttle > upstream and at > 0:
+        told = bytearray(frame)
+        _INT.pack_into(told, at, min(throttle, INT_MAX))
+        frame = bytes(told)
+    state.to_client.append(frame)
+    return throttle
+
+
+def forward(
+    state: SessionState, ask: Ask, frame: bytes, merge: Callable[[bytes], bytes | Ask] | None
+) -> None:
+    """Pass a question on; ``merge`` makes the client's answer from the broker's."""
+    state.question = None
+    state.to_broker.append(frame)
+    state.unanswered.append(
+        (ask.correlation_id, ask.plan, len(ask.frame) - 4, state.context, None, merge, None)
+    )

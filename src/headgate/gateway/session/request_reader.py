@@ -1,0 +1,389 @@
+"""
+Finds the requests in what a client sends, and has each one's handler say what becomes of it.
+
+Most of a frame is never looked at. A request's header is read where it lies, the bytes are passed
+on as slices of the buffer they came in, and several requests that nothing has to be done with
+between leave as one slice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from headgate.errors import RemoteProtocolError
+from headgate.gateway.charging.plans import MAX_VERSION, RAW_TOKEN, Kind, Plan
+from headgate.gateway.session import authentication, fetch, produce, questions, relay
+from headgate.gateway.session.held_bytes import HeldBytes
+from headgate.gateway.session.in_flight import Collecting, Passing
+from headgate.gateway.session.mute import NOT_MUTED, RESPONSE_SENT, MuteState
+from headgate.gateway.session.relay import COLLECT, PASSED, WAITS
+from headgate.wire.apis import API_VERSIONS
+
+if TYPE_CHECKING:
+    from headgate.gateway.session.state import SessionState
+
+MAX_IN_FLIGHT: Final = 2_000
+"""Unanswered requests of one pipelined connection; then it waits until all are answered. Clients
+have 5 to a few hundred, so this bounds a peer that never reads (to a quarter of a megabyte) and
+slows nobody."""
+MAX_UNKNOWN_IN_FLIGHT: Final = 32
+"""The same before authentication: clients have one."""
+REPLAYS: Final = 100
+"""This many of the last unanswered requests are searched for an id that doesn't go up. Clients' ids
+do, so only a client that repeats an id pays for the search, and what it pays is bounded."""
+MIN_REQUEST_BYTES: Final = 10
+"""Key, version, correlation id and the length of a client id: the shortest header (v1)."""
+
+_INT: Final = struct.Struct(">i").unpack_from
+_REQUEST: Final = struct.Struct(">iIih").unpack_from
+_HEAD_BYTES: Final = 14
+"""A request's header up to the client id."""
+_BODY_PEEK: Final = 64
+"""Bytes after the request header that suffice to read acks, or a fetch's limits, in place."""
+_BEFORE_LOGIN: Final = frozenset({Kind.SASL, Kind.VERSIONS, Kind.OWN_VERSIONS})
+_PENDING: Final = (
+    MuteState.MUTED_AND_RESPONSE_PENDING,
+    MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+)
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_RELAY: Final = Kind.RELAY
+
+Handler = Callable[["SessionState", memoryview, int, int, int, Plan, int, int], int]
+_HANDLER_OF: Final[Mapping[Kind, Handler]] = {
+    Kind.PRODUCE: produce.on_request,
+    Kind.FETCH: fetch.on_request,
+    Kind.SHARE_FETCH: fetch.on_share_request,
+    Kind.SASL: authentication.on_request,
+    Kind.ASK: questions.on_request,
+    Kind.MUTATION: questions.on_mutation,
+    Kind.DRAFT: questions.on_request,
+    Kind.OWN_VERSIONS: questions.on_request,
+}
+_HANDLERS: Final = tuple(_HANDLER_OF.get(kind, relay.on_request) for kind in Kind)
+_TAKE: Final[Mapping[Kind, Callable[[SessionState, Plan, memoryview, int], None]]] = {
+    Kind.SHARE_FETCH: fetch.take_share_fetch,
+    Kind.SASL: authentication.take,
+    Kind.ASK: questions.take,
+    Kind.MUTATION: questions.take,
+    Kind.DRAFT: questions.take,
+    Kind.OWN_VERSIONS: questions.take,
+}
+
+
+class RequestReader:
+    """
+    Reads one client's requests.
+
+    Args:
+        state: of the session.
+        plans: how each API is handled, by ``key << 16 | version``.
+
+    Attributes:
+        held: bytes that wait for their turn.
+    """
+
+    __slots__ = ("_client_raw", "_head", "_open", "_plans", "_state", "held")
+
+    def __init__(self, state: SessionState, plans: Mapping[int, Plan]) -> None:
+        self._state = state
+        self._plans = plans
+        self._open = False  # the upstream connection is up
+        self._head = b""  # of a request whose header isn't complete
+        self._client_raw: bytes | None = None  # the client id that the context was asked for
+        self.held = HeldBytes(state.commands)
+
+    @property
+    def retained(self) -> int:
+        """Bytes that are held or collected here: copies."""
+        begun = self._state.begun
+        collected = len(begun.frame) if isinstance(begun, Collecting) else 0
+        return self.held.size + len(self._head) + collected
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no request is half read."""
+        return self._state.begun is None and not self._head
+
+    def open(self, now_ms: int) -> None:
+        """Begin: the upstream connection is up."""
+        self._open = True
+        self.go_on(now_ms)
+
+    def go_on(self, now_ms: int) -> None:
+        """Take held bytes if nothing keeps the client waiting any more."""
+        state, held = self._state, self.held
+        while state.closed is None:
+            if not self._open or state.question is not None or state.throttled_until_ms:
+                return
+            if state.unanswered and (state.until_answered or state.mute.state is not NOT_MUTED):
+                return
+            state.until_answered = state.alone = False
+            if not state.mute.try_unmute():
+                return
+            state.blocked = False
+            if not held.size:
+                break
+            try:
+                self.feed(held.take(), now_ms, owned=True)
+            except RemoteProtocolError as error:
+                state.close(error.reason, f"from the client: {error}")
+                return
+            if state.blocked:
+                break
+        if state.closed is None:
+            held.resume()
+
+    def answered(self, throttle_ms: int, now_ms: int) -> None:
+        """Start the throttle of an answer that is on its way; go on if nothing else is due."""
+        state = self._state
+        state.answer_sent = state.rules.counts_requests
+        state.asked_ms = now_ms  # a broker begins with a request when the one before is answered
+        if throttle_ms:
+            state.start_throttle(throttle_ms, now_ms)
+        if not state.blocked:
+            return
+        if not state.unanswered and state.question is None and state.mute.state in _PENDING:
+            state.mute.apply(RESPONSE_SENT)
+        self.go_on(now_ms)
+
+    # --- bytes ------------------------------------------------------------------------------
+
+    def feed(self, data: memoryview, now_ms: int, *, owned: bool) -> None:
+        """
+        Go through bytes request by request.
+
+        Args:
+            data: the bytes.
+            now_ms: epoch ms.
+            owned: they lie in memory of the session's own.
+
+        Raises:
+            RemoteProtocolError: the client breaks the protocol; its connection is to be closed.
+        """
+        state = self._state
+        contexts, unanswered, plans = state.rules.contexts, state.unanswered, self._plans
+        began_ms = state.partial_since_ms
+        run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
+        if state.begun is not None or self._head or state.tokens:
+            run, pos, data, owned = self._resume(data, now_ms, owned=owned)
+        end = len(data)
+        verdict = PASSED
+        try:
+            while pos < end:
+                if state.blocked:
+                    verdict = WAITS
+                    break
+                avail = end - pos
+                if avail < _HEAD_BYTES:
+                    if avail >= 4:
+                        self._check_size(_INT(data, pos)[0])
+                    break
+                size, key_version, correlation_id, client_length = _REQUEST(data, pos)
+                if size > state.max_bytes or size < MIN_REQUEST_BYTES:
+                    self._check_size(size)
+                plan = plans.get(key_version) or self._unknown(key_version)
+                frame_bytes = size + 4
+                header = 14 + client_length if client_length > 0 else 14
+                if header > frame_bytes:
+                    raise _bad_client_id(plan, client_length, size)
+                if avail < frame_bytes and avail < header + _BODY_PEEK:
+                    break
+                raw = data[pos + 14 : pos + header].tobytes()
+                if raw != self._client_raw or contexts.epoch != state.context.epoch:
+                    self._use_client_id(raw)
+                if not unanswered:
+                    state.asked_ms = now_ms
+                elif correlation_id <= unanswered[-1][0]:
+                    self._check_replay(correlation_id)
+                context = state.context
+                if (
+                    (len(unanswered) >= MAX_UNKNOWN_IN_FLIGHT or not state.known)
+                    and self._must_stop(plan, key_version)
+                ) or (
+                    context.limited and not state.entered & plan.bit and self._owes(plan, now_ms)
+                ):
+                    verdict = WAITS
+                    break
+                if plan.kind is _KIND_RELAY and not context.timed and avail >= frame_bytes:
+                    unanswered.append((correlation_id, plan, size, context, None, None, None))
+                else:
+                    verdict = _HANDLERS[plan.kind](
+                        state, data, pos, header, size, plan, correlation_id, now_ms
+                    )
+                    if verdict == COLLECT:
+                        if run < pos:
+                            state.to_broker.append(data[run:pos])
+                        run = pos
+                        run = pos = self._collect(plan, data, pos, frame_bytes, now_ms)
+                        verdict = PASSED
+                        continue
+                    if verdict:
+                        break
+                state.requests += 1
+                pos += frame_bytes
+        finally:  # what came before an error was well, and counts
+            if run < pos:
+                state.to_broker.append(data[run:pos] if run or pos < end else data)
+        if pos < end:
+            if verdict == WAITS:
+                self.held.put_back(data[pos:], owned=owned)
+                state.retains = True
+            else:
+                self._head = bytes(data[pos:])
+                # A header that dribbles in began when its first byte came.
+                state.partial_since_ms = began_ms if began_ms and not pos else now_ms
+
+    def _resume(
+        self, data: memoryview, now_ms: int, *, owned: bool
+    ) -> tuple[int, int, memoryview, bool]:
+        """Go on with what began before; return ``run``, ``pos``, the bytes, and ``owned``."""
+        state = self._state
+        begun = state.begun
+        run = pos = 0
+        if begun is not None:
+            pos = min(begun.left, len(data))
+            begun.left -= pos
+            if isinstance(begun, Collecting):
+                begun.frame += data[:pos]
+                run = pos
+                if begun.left:
+                    return run, pos, data, owned
+                state.begun = None
+                _TAKE[begun.plan.kind](state, begun.plan, memoryview(begun.frame), now_ms)
+            else:
+                if begun.walker is not None:
+                    self._walk_on(begun, data[:pos])
+                if begun.left:
+                    return run, pos, data, owned
+                state.begun = None
+                relay.pass_rest(state, begun, now_ms)
+            state.partial_since_ms = 0
+        elif self._head:
+            state.partial_since_ms = 0
+            data = memoryview(bytearray(self._head) + data)
+            self._head = b""
+            owned = True
+        if state.tokens and not state.blocked:
+            run = pos = self._read_token(data, pos, now_ms)
+        return run, pos, data, owned
+
+    def _walk_on(self, passing: Passing, piece: memoryview) -> None:
+        """Read producer ids from more of a Produce as it passes."""
+        walker = passing.walker
+        assert walker is not None
+        try:
+            walker.feed(piece)
+            if not passing.left:
+                walker.end()
+        except RemoteProtocolError:
+            self._state.to_broker.append(piece)
+            raise
+
+    def _read_token(self, data: memoryview, pos: int, now_ms: int) -> int:
+        """Take a bare SASL token: a length, then bytes; return where what follows begins."""
+        avail = len(data) - pos
+        if avail < 4:
+            self._head = bytes(data[pos:])
+            self._state.partial_since_ms = now_ms
+            return len(data)
+        size = _INT(data, pos)[0]
+        if not 0 <= size <= self._state.max_bytes:
+            raise RemoteProtocolError(f"a SASL token of {size} bytes", reason="oversized")
+        return self._collect(RAW_TOKEN, data, pos, size + 4, now_ms)
+
+    def _collect(
+        self, plan: Plan, data: memoryview, pos: int, frame_bytes: int, now_ms: int
+    ) -> int:
+        """Take a request whole, now or when its rest has come; return where the next begins."""
+        state = self._state
+        if plan is not RAW_TOKEN:
+            state.requests += 1
+        frame = data[pos : pos + frame_bytes]
+        left = frame_bytes - len(frame)
+        if left:
+            state.begun = Collecting(plan, bytearray(frame), left)
+            state.retains = True
+            state.partial_since_ms = now_ms
+        else:
+            _TAKE[plan.kind](state, plan, frame, now_ms)
+        return pos + len(frame)
+
+    # --- headers ----------------------------------------------------------------------------
+
+    def _use_client_id(self, raw: bytes) -> None:
+        """The client id or the rules have changed: ask again who is charged."""
+        if raw != self._client_raw:
+            # Bytes that aren't UTF-8 become U+FFFD, as in a broker.
+            self._state.client_id = raw.decode("utf-8", "replace")
+            self._client_raw = raw
+        self._state.use_context()
+
+    def _must_stop(self, plan: Plan, key_version: int) -> bool:
+        """Whether too much is unanswered; close for a request that comes before authentication."""
+        state = self._state
+        waiting = len(state.unanswered)
+        if waiting >= (MAX_IN_FLIGHT if state.known else MAX_UNKNOWN_IN_FLIGHT):
+            relay.wait_for_answers(state)
+            return True
+        if not state.known and plan.kind not in _BEFORE_LOGIN:
+            self._refuse(key_version)
+        return False
+
+    def _owes(self, plan: Plan, now_ms: int) -> bool:
+        """Whether the client waits for what others left to pay, as if it had been told to."""
+        state = self._state
+        until_ms = state.debts_end_ms(plan, now_ms)
+        if until_ms <= now_ms:
+            return False
+        state.start_throttle(until_ms - now_ms, now_ms)
+        if not state.unanswered:
+            state.mute.apply(RESPONSE_SENT)
+        return True
+
+    def _check_replay(self, correlation_id: int) -> None:
+        """Close for an id that an unanswered request has: answers couldn't be told apart."""
+        # Differs: a correlation id again before its answer closes; a broker answers both. No client
+        # of Kafka's does that.
+        last = islice(reversed(self._state.unanswered), REPLAYS)
+        if any(asked[0] == correlation_id for asked in last):
+            raise RemoteProtocolError(
+                f"correlation id {correlation_id} again before its answer",
+                reason="replayed-correlation-id",
+            )
+
+    def _check_size(self, size: int) -> None:
+        state = self._state
+        if size > state.max_bytes:
+            raise RemoteProtocolError(
+                f"a request of {size} bytes; at most {state.max_bytes} are taken"
+                + ("" if state.known else " before authentication"),
+                reason="oversized",
+            )
+        if size < MIN_REQUEST_BYTES:
+            raise RemoteProtocolError(f"a request of {size} bytes; none is that short")
+
+    def _unknown(self, key_version: int) -> Plan:
+        """Let any version of ApiVersions pass: a broker answers all of them with its range."""
+        if key_version >> 16 != API_VERSIONS:
+            self._refuse(key_version)
+        return self._plans[API_VERSIONS << 16 | MAX_VERSION]
+
+    def _refuse(self, key_version: int) -> NoReturn:
+        """Close for an API that can't pass; a broker does the same."""
+        key, version = key_version >> 16, key_version & 0xFFFF
+        if not self._state.known and key_version in self._plans:
+            raise RemoteProtocolError(f"API {key} before authentication", reason="unauthenticated")
+        known = any(other >> 16 == key for other in self._plans)
+        raise RemoteProtocolError(
+            f"API {key} v{version} isn't offered here",
+            reason="unsupported-version" if known else "unknown-api",
+        )
+
+
+def _bad_client_id(plan: Plan, client_length: int, size: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"{plan.name} v{plan.version}: a client id of {client_length} bytes in a request of {size}"
+    )
