@@ -27,7 +27,6 @@ SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "fuzz", "REA
 LEFT: tuple[str, ...] = (
     "docs/explanation/differences.md",
     "docs/reference/metrics.md",
-    "docs/reference/pipeline.md",
     "src/headgate/admin",
     "src/headgate/cli",
     "src/headgate/demo",

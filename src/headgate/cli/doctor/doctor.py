@@ -175,7 +175,7 @@ def _not_reached_without_client_id(table: QuotaTable) -> Iterator[str]:
 
 
 def older_layout(store: str | None) -> Iterator[str]:
-    """Yield a sentence for each znode of the layout before KIP-55's final one (SEEDS 55d-1)."""
+    """Yield a sentence for each znode of the layout before KIP-55's final one."""
     if store is None or not store.startswith("zookeeper"):
         return
     from headgate.store import open_store

@@ -1,7 +1,7 @@
 """
 kafka-configs --describe: the lines it prints, and the questions that --alter asks first.
 
-Source: ConfigCommand.describeConfig in Apache Kafka (spec kafka-configs.md sections 5, 6).
+Source: ConfigCommand.describeConfig in Apache Kafka.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ kafka-configs: its flags, how entity types and names pair, and the checks before
 
 The order of the checks and their texts are ConfigCommand's; scripts compare them.
 
-Source: ConfigCommand.ConfigCommandOptions in Apache Kafka (spec kafka-configs.md sections 1, 2).
+Source: ConfigCommand.ConfigCommandOptions in Apache Kafka.
 """
 
 from __future__ import annotations

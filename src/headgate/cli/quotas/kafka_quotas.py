@@ -1,7 +1,7 @@
 """
 kafka-quotas: KIP-546's tool. Lists quotas, describes what applies to a client and why, alters.
 
-Source: KIP-546 "kafka-quotas.sh/QuotasCommand"; SEEDS 546-20 to 546-27.
+Source: KIP-546 "kafka-quotas.sh/QuotasCommand".
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def read_pairs(options: OptionSet, flag: str) -> list[tuple[str, str]]:
 
 def read_entries(options: OptionSet) -> dict[str, EntityName]:
     """
-    Return the entity that --names and --defaults speak of.
+    Return the entity that --names and --defaults give.
 
     Raises:
         BadUsage: a type is named twice.

@@ -1,7 +1,7 @@
 """
 What kafka-quotas and quotas-as-code print: entities, values, effective quotas, as text and JSON.
 
-Source: KIP-546 "Output"; SEEDS 546-24 to 546-26.
+Source: KIP-546 "Output".
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def number(value: float | None) -> int | float | None:
 
 
 def conditions(keys: Iterable[QuotaKey]) -> list[str]:
-    """Return what has to be said of keys that hold under a condition only (SEEDS 546-9)."""
+    """Return notes about keys that are enforced only under a condition."""
     return [
         f"{key} is enforced only where headgate.capacity.{key.type} is set, by a gateway"
         for key in sorted(set(keys), key=str)

@@ -139,7 +139,7 @@ class Pool:
         account.size = 0
 
     def expire(self, now_ms: int) -> None:
-        """Close who is stuck while others wait for room, the largest first."""
+        """Close connections without progress while others wait for space, the largest first."""
         self._wake()
         kinds = {waiting._kind for waiting in self._waiting}
         if self.used < self._enough(self.limit):

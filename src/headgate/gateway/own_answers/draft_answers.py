@@ -1,7 +1,7 @@
 """
 KIP-546's own calls on the admin listener: describe 48, effective 49, alter 50, all version 0.
 
-On the draft wire names can't be null: "" is the default entity (SEEDS 546-14). Values are int64:
+On the draft wire names can't be null: "" is the default entity (KIP-546). Values are int64:
 a stored fraction is never rounded but answered with INVALID_REQUEST (546-32). A failure of the
 whole request goes into its entries, there is no other place (546-33).
 """

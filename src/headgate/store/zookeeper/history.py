@@ -1,8 +1,8 @@
 """
 The ZooKeeper home's memory: history by entity, audit lines, and old notifications swept away.
 
-An entry of ours is written in the alteration's own transaction. A change made past Headgate is
-recorded by whoever watches, with who = unknown, once however many watch. ZooKeeper keeps its data
+Headgate's entries are written in the alteration's own transaction. A process that watches records a
+change made without Headgate, with who = unknown, once however many watch. ZooKeeper keeps its data
 in memory, so both are bounded: the latest 1,000 entries per entity, 10,000 audit lines.
 """
 
@@ -100,7 +100,7 @@ class ZkHistory:
                     break
 
     def _record(self, change: ForeignChange) -> bool:
-        """Write what of a change isn't accounted for; False when somebody came between."""
+        """Write the part of a change that the history lacks; False if another process did."""
         folder = history_node(change.path)
         # Its version is counted with each entry written here: of two who find at the same time
         # that an entry is missing, only one can write.
@@ -197,9 +197,9 @@ def _unaccounted(
     change: ForeignChange, entries: Sequence[tuple[int, Sequence[Changed]]]
 ) -> list[Changed]:
     """
-    Return what of a change the history doesn't hold yet.
+    Return the part of a change that the history doesn't hold yet.
 
-    Who watches may see two changes as one, or one together with what of ours came before it.
+    A watch may see two changes as one, or a foreign change together with an earlier one of ours.
 
     Args:
         change: as it was seen.

@@ -30,7 +30,7 @@ AUDIT = "/headgate/audit"
 LEASES = "/headgate/leases"
 CLOCK = "/headgate/clock"
 #: Below it one node: its name is the store's id, its version the revision, and its child
-#: ``succeeds`` says whom the store took over from.
+#: ``succeeds`` names the store that this one took over from.
 IDENTITY = "/headgate/identity"
 HOMES = (KAFKA_HOME, OWN_HOME)
 
@@ -154,7 +154,7 @@ def encode_notice(entity_path: str) -> bytes:
 
 def decode_notice(data: bytes | None) -> str | None:
     """
-    Read a notification of version 2 or 1 (SEEDS 55-23).
+    Read a notification of version 2 or 1.
 
     Returns:
         The path to look at: ``users/alice``, ``brokers/1``, ``users`` (older layout); None for

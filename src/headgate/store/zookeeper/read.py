@@ -89,7 +89,7 @@ def values_of(entity: QuotaEntity, nodes: Mapping[str, Node | None]) -> dict[Quo
     older = OLDER.get(entity)
     for home in HOMES:
         path = f"{home}/{entity.path}"
-        # Where a <default> node has the key too, that node wins (SEEDS 55d-1).
+        # Where a <default> node has the key too, that node wins.
         both = config_at(older, nodes) if older and home == KAFKA_HOME else {}
         found, problems = decode_values(home, {**both, **config_at(path, nodes)})
         for problem in problems:
