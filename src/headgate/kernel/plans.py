@@ -1,8 +1,8 @@
 """
 The sampled rate under several limits at once: one pass, the decisions added up, no array of them.
 
-A sensor's samples don't depend on its limit, so plans that agree on who shares a quota need its
-sums only once; each plan costs a comparison where the lowest limit is passed, and nothing else.
+A sensor's samples don't depend on its limit, so plans in which the same clients share a quota need
+its sums only once. Each plan costs a comparison where the lowest limit is passed, and nothing else.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,14 +18,13 @@ from headgate.kernel.compiled import compiled, round_like_java
 from headgate.kernel.rate import Floats, Ints, RateState
 from headgate.kernel.rate_loop import (
     CERTAIN,
-    EDGE,
     LAST,
     LIMIT,
-    OLDEST,
     OTHERS,
     QUICK,
     RECORD,
     VALUE,
+    quick_window,
     slow,
 )
 
@@ -178,17 +177,7 @@ def _replay(
             sums[k, VALUE] = value
             hot[k, LAST] = now
             hot[k, RECORD] = now
-            window = now - hot[k, OLDEST]
-            if window < pad:
-                edge = hot[k, EDGE]
-                if now < edge:
-                    edge = now - window % window_ms
-                while now - edge >= window_ms:
-                    edge += window_ms
-                hot[k, EDGE] = edge
-                window = pad + (now - edge)
-            elif window == 0:
-                window = np.int64(1)
+            window = quick_window(hot, k, now, pad, window_ms)
             total = sums[k, OTHERS] + value
         else:
             measured, total, window = slow(

@@ -97,7 +97,7 @@ def _add(hot, sums, starts, lasts, values, k, amount, now, num_samples, window_m
         sums[k, INEXACT] = 1.0
     sums[k, VALUE] = value
     hot[k, LAST] = now
-    # Whatever isn't measured at once leaves the next measurement to settle anew.
+    # What isn't measured at once leaves the next measurement to settle again.
     hot[k, QUICK] = NEVER
 
 
@@ -153,6 +153,21 @@ def slow(
 
 
 @compiled
+def quick_window(hot, k, now, pad, window_ms):
+    """Return the window, ms, that a charge to the current sample alone is measured over."""
+    window = now - hot[k, OLDEST]
+    if window < pad:
+        edge = hot[k, EDGE]
+        if now < edge:  # a measurement in between was later
+            edge = now - window % window_ms
+        while now - edge >= window_ms:
+            edge += window_ms
+        hot[k, EDGE] = edge
+        return pad + (now - edge)
+    return window if window else np.int64(1)
+
+
+@compiled
 def replay(
     hot,
     sums,
@@ -192,17 +207,7 @@ def replay(
                 sums[k, VALUE] = value
                 hot[k, LAST] = now
                 hot[k, RECORD] = now
-                window = now - hot[k, OLDEST]
-                if window < pad:
-                    edge = hot[k, EDGE]
-                    if now < edge:  # a measurement in between was later
-                        edge = now - window % window_ms
-                    while now - edge >= window_ms:
-                        edge += window_ms
-                    hot[k, EDGE] = edge
-                    window = pad + (now - edge)
-                elif window == 0:
-                    window = np.int64(1)
+                window = quick_window(hot, k, now, pad, window_ms)
                 total = sums[k, OTHERS] + value
                 bound = sums[k, BOUND]
                 if not has_rates and total < bound * window * CERTAIN:
