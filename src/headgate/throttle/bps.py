@@ -7,7 +7,7 @@ to what is in force.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
@@ -15,7 +15,7 @@ from headgate.quota.key import QuotaType
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
-from headgate.throttle.registry import EXPIRY_PERIOD_MS
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, SENSORS_AT_ONCE
 
 PERIOD_MS: Final = 2000
 """How often splits are computed, unless told otherwise."""
@@ -77,27 +77,37 @@ class BpsQuotaManager(PacedQuotaManager):
             if sensor.valid_until_ms == LONG_MAX:
                 sensor.set_bound(self.fallback(tags), now_ms)
 
-    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+    def updating(
+        self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
+    ) -> Iterator[None]:
         """Set or remove a cluster-wide quota; a split in force is scaled until the next one."""
         concerned: Collection[Tags]
         if entity.has_default:
             concerned = self._sensors | self._assigned
+            before: Callable[[Tags], float] = self._overrides.copy().bound
         else:
             # The names are plain text here, so one pair of tags at most is concerned.
             exact = (str(entity.user or ""), str(entity.client_id or ""))
-            known = exact in self._sensors or exact in self._assigned
-            concerned = (exact,) if known else ()
-        before = {tags: self._overrides.bound(tags) for tags in concerned}
+            concerned = (exact,) if exact in self._sensors or exact in self._assigned else ()
+            before = {tags: self._overrides.bound(tags) for tags in concerned}.__getitem__
         if self._overrides.update(entity, value):
             self._charged.clear()
-        for tags, old in before.items():
-            new = self._overrides.bound(tags)
-            if new == old:
-                continue
-            assigned = self._assigned.pop(tags, None)
-            sensor: PacedSensor | None = self._sensors.get(tags)
-            if assigned is not None and 0.0 < old < UNLIMITED and new < UNLIMITED:
-                self.assign({tags: assigned[0] * (new / old)}, now_ms, assigned[1])
-            elif sensor is not None:
-                sensor.valid_until_ms = LONG_MAX
-                sensor.set_bound(self.fallback(tags), now_ms)
+        now_ms = clock()
+        for count, tags in enumerate(concerned, 1):
+            self._follow(tags, before(tags), now_ms)
+            if not count % SENSORS_AT_ONCE:
+                yield
+                now_ms = clock()
+
+    def _follow(self, tags: Tags, old: float, now_ms: int) -> None:
+        """Scale the split in force of a quota-id whose quota has changed."""
+        new = self._overrides.bound(tags)
+        if new == old:
+            return
+        assigned = self._assigned.pop(tags, None)
+        sensor: PacedSensor | None = self._sensors.get(tags)
+        if assigned is not None and 0.0 < old < UNLIMITED and new < UNLIMITED:
+            self._put(tags, assigned[0] * (new / old), now_ms, assigned[1])
+        elif sensor is not None:
+            sensor.valid_until_ms = LONG_MAX
+            sensor.set_bound(self.fallback(tags), now_ms)

@@ -260,9 +260,13 @@ class ClientQuotaManager(SensorRegistry):
             Units, and parts of one.
         """
         sensor: RateSensor | None = self._sensors.get(tags)
-        charged = 0.0 if sensor is None else sensor.total
+        bound = self._overrides.bound(tags)
+        charged = 0.0
+        if sensor is not None:
+            charged = sensor.total
+            bound = min(bound, sensor.bound)  # they differ while a change is put in force in steps
         shortest_s = (self.num_samples - 2) * self.window_ms / 1000.0
-        most = min(self._overrides.bound(tags) * shortest_s * _BELOW_ROUNDING, MOST_EXACT)
+        most = min(bound * shortest_s * _BELOW_ROUNDING, MOST_EXACT)
         return max(most - charged, 0.0)
 
     def measure(self, tags: Tags, now_ms: int) -> tuple[float, int] | None:

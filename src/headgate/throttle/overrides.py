@@ -77,6 +77,14 @@ class Overrides:
         self._counts = {CLIENT_ID_FLAG: 0, USER_FLAG: 0, USER_CLIENT_ID_FLAG: 0}
         self.flags = 0 if static_default is None else CLIENT_ID_FLAG
 
+    def copy(self) -> Overrides:
+        """Return the quotas as they are now."""
+        made = Overrides(self.rules, self.static_default)
+        made._pairs = self._pairs.copy()
+        made._counts = self._counts.copy()
+        made.flags = self.flags
+        return made
+
     def update(self, entity: QuotaEntity, value: float | None) -> bool:
         """
         Set (or with None remove) an entity's quota.

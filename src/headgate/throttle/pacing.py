@@ -358,11 +358,14 @@ class PacedQuotaManager(SensorRegistry):
         # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
         for tags, bound in bounds.items():
-            self._assigned[tags] = (bound, valid_until_ms)
-            sensor: PacedSensor | None = self._sensors.get(tags)
-            if sensor is not None:
-                sensor.valid_until_ms = valid_until_ms
-                sensor.set_bound(bound, now_ms)
+            self._put(tags, bound, now_ms, valid_until_ms)
+
+    def _put(self, tags: Tags, bound: float, now_ms: int, valid_until_ms: int) -> None:
+        self._assigned[tags] = (bound, valid_until_ms)
+        sensor: PacedSensor | None = self._sensors.get(tags)
+        if sensor is not None:
+            sensor.valid_until_ms = valid_until_ms
+            sensor.set_bound(bound, now_ms)
 
     def observe(self, now_ms: int) -> dict[Tags, Observation]:
         """Return what the period since the last call showed, by tags, and begin the next."""

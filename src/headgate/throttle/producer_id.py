@@ -13,7 +13,7 @@ Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -209,10 +209,12 @@ class ProducerIdQuotaManager(SensorRegistry):
 
     # -- quota
 
-    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+    def updating(
+        self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
+    ) -> Iterator[None]:
         """Set or remove the quota of a user or the default user; other entities are ignored."""
         if entity.shape == "user":
-            super().update_quota(entity, value, now_ms)
+            yield from super().updating(entity, value, clock)
 
     def record(self, user: str, producer_ids: Iterable[int], now_ms: int) -> Throttle:
         """
@@ -267,8 +269,10 @@ class ProducerIdQuotaManager(SensorRegistry):
         bound = self._overrides.bound(tags)
         sensor: ProducerIdSensor | None = self._sensors.get(tags)
         window_s = self.window_ms / 1000.0
-        tokens = bound * self.num_samples * window_s if sensor is None else sensor.tokens
-        again = bound * (self.cache_window_ms / 2000.0)
+        tokens, least = bound * self.num_samples * window_s, bound
+        if sensor is not None:  # bounds differ while a change is put in force in steps
+            tokens, least, bound = sensor.tokens, min(bound, sensor.limit), max(bound, sensor.limit)
+        again = least * (self.cache_window_ms / 2000.0)
         return max(float(int(min(tokens - bound * window_s, again, _MOST_SPARE))), 0.0)
 
     def peek(self, user: str, now_ms: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ Source: KIP-546 "Units"; SEEDS 546-9; Bertsekas and Gallager, "Data Networks" 6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import inf, isfinite
 from typing import TypeVar
 
@@ -158,11 +158,14 @@ class SharesQuotaManager(PacedQuotaManager):
             return UNCHARGED
         return super().record(user, client_id, amount, now_ms)
 
-    def update_quota(self, entity: QuotaEntity, value: float | None, now_ms: int) -> None:
+    def updating(
+        self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
+    ) -> Iterator[None]:
         """Set an entity's weight; allocations follow at the next rebalance."""
         # A weight is not a bound: only the resolution changes here.
         if self._overrides.update(entity, value):
             self._charged.clear()
+        yield from ()
 
     def fallback(self, tags: Tags) -> float:
         """Return no limit: without an allocation nothing is contested."""

@@ -19,7 +19,9 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS
 from headgate.quota.table import QuotaTable
 from headgate.throttle.bps import BpsQuotaManager
+from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Overrides
+from headgate.throttle.registry import SENSORS_AT_ONCE
 
 NOW = 1_795_262_069_485
 CLIENTS = 2_000
@@ -151,3 +153,79 @@ def test_a_cluster_wide_quota_of_one_name_looks_at_one_bucket(
     if known:
         assert manager.record("u3", "c", 1, NOW).bound == 2_000
         assert manager.record("u4", "c", 1, NOW).bound == 500
+
+
+def default_changes(here: Here, value: float | None, key: Any = PRODUCER) -> Any:
+    return here.table.apply([QuotaAlteration.of(QuotaEntity.of(user=DEFAULT), (Op(key, value),))])
+
+
+@pytest.mark.parametrize("value", [NEW, None])
+async def test_a_default_quota_of_many_live_clients_changes_a_few_at_a_time(
+    value: float | None,
+) -> None:
+    here = Here(None)
+    table, delta = default_changes(here, value)
+    new = UNLIMITED if value is None else value
+    live = list(here.rules.managers.produce.sensors())
+    assert here.quota_changes.take(table, delta)
+    work = asyncio.ensure_future(here.quota_changes.work())
+    changed = [0]
+    while not work.done():
+        await asyncio.sleep(0)
+        bounds = [sensor.bound for sensor in live]
+        count = bounds.count(new)
+        assert bounds == [new] * count + [500.0] * (CLIENTS - count)
+        if count:
+            assert here.journal.lines == [("quota", "<default>", value)]
+            assert here.rules.context("u0", "c").limited is (value is not None)
+        changed.append(count)
+        assert count == CLIENTS or not here.in_force
+    assert here.in_force == [table]
+    between = [b - a for a, b in itertools.pairwise(changed)]
+    assert max(between) <= 2 * SENSORS_AT_ONCE
+    assert len([step for step in between if step]) >= CLIENTS / (2 * SENSORS_AT_ONCE)
+
+
+async def test_what_goes_early_while_a_default_quota_changes_is_never_throttled() -> None:
+    here = Here(None)
+    table, delta = default_changes(here, 1.0)
+    assert here.quota_changes.take(table, delta)
+    work = asyncio.ensure_future(here.quota_changes.work())
+    produce = here.rules.managers.produce
+    while not work.done():
+        await asyncio.sleep(0)
+        for n in (0, CLIENTS - 1):
+            spare = produce.spare((f"u{n}", ""))
+            assert spare <= 9 * produce.sensor((f"u{n}", "")).bound
+            assert spare <= 9 * produce.bound((f"u{n}", ""))
+
+
+def test_a_split_quota_of_many_live_clients_changes_in_steps_and_scales_what_was_assigned() -> None:
+    manager = BpsQuotaManager(PRODUCER_BPS.type, 2, start_ms=NOW)  # type: ignore[arg-type]
+    manager.update_quota(QuotaEntity.of(user=DEFAULT), 1_000, NOW)
+    for n in range(CLIENTS):
+        manager.record(f"u{n}", "c", 1, NOW)
+    manager.assign({("u0", ""): 800.0}, NOW, NOW + 9_000)
+    steps = list(manager.updating(QuotaEntity.of(user=DEFAULT), 500, lambda: NOW))
+    assert len(steps) == CLIENTS // SENSORS_AT_ONCE
+    assert {sensor.user_tag: sensor.bound for sensor in manager.sensors()} == {
+        f"u{n}": 250.0 if n else 400.0 for n in range(CLIENTS)
+    }
+
+
+def test_what_is_claimed_outlives_a_change_and_the_rest_is_freed_in_steps() -> None:
+    here = Here()
+    contexts = here.rules.contexts
+    made = [here.rules.context(f"u{n}", "c") for n in range(CLIENTS)]
+    held = made[7].headroom
+    assert held is not None
+    held.bytes[0].claim(10)
+    contexts.expire()
+    assert len(contexts) == 0
+    again = here.rules.context("u7", "c")
+    assert again is not made[7]
+    assert again.headroom is not None
+    assert again.headroom.all == held.all  # so a claim of either counts for both
+    contexts.expire()
+    assert len(list(contexts.tidy())) > 2 * CLIENTS / 512
+    assert contexts.allowances == list(held.all)

@@ -11,6 +11,7 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
 - ``headroom``: what may be in flight before anything could be throttled.
 - ``managers``: the manager of each quota type.
+- ``fetches``: charges of fetches.
 - ``request_time``: charges of thread time.
 - ``mutations``: charges of topics created, deleted or grown.
 - ``decisions``: which throttle counts.

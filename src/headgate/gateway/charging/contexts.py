@@ -6,9 +6,9 @@ A context is made when a session first asks for it and kept until quotas change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.fetch_gate import GateKey
@@ -24,6 +24,11 @@ MOST_CONTEXTS: Final = 1 << 16
 """Contexts kept. A client that invents client-ids costs lookups, and no memory."""
 MOST_NAMED: Final = 1 << 24
 """Characters in the names of the contexts kept: a client-id may have 32,767 bytes."""
+
+_FREED_AT_ONCE: Final = 256
+"""Objects that are freed in one step, in less than a millisecond."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class Contexts:
@@ -49,6 +54,10 @@ class Contexts:
         self._named = 0  # characters of the contexts' names
         self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
         self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
+        # Those of earlier epochs: what is claimed still counts, and freeing them takes time.
+        self._old_contexts: dict[tuple[str, str], Context] = {}
+        self._old_headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
+        self._old_allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
 
     def __len__(self) -> int:
         return len(self._contexts)
@@ -56,7 +65,7 @@ class Contexts:
     @property
     def allowances(self) -> list[Allowance]:
         """What may be in flight now, by quota and quota-id; a copy."""
-        return list(self._allowances.values())
+        return [*self._allowances.values(), *self._old_allowances.values()]
 
     def of(self, principal: str, client_id: str) -> Context:
         """Return who is charged for a principal and client-id, as the quotas are now."""
@@ -65,21 +74,47 @@ class Contexts:
             self._named += len(principal) + len(client_id)
             if len(self._contexts) >= MOST_CONTEXTS or self._named > MOST_NAMED:
                 self.expire()
+                for _ in self.tidy():
+                    pass
             found = self._make(principal, client_id)
             self._contexts[principal, client_id] = found
         return found
 
     def expire(self) -> None:
-        """Have every session ask for its context again, and forget what none needs until then."""
-        self._contexts.clear()
+        """Have every session ask for its context again; ``tidy`` frees what none asks for."""
+        self._old_contexts = _joined(self._old_contexts, self._contexts)
+        self._old_headrooms = _joined(self._old_headrooms, self._headrooms)
+        self._old_allowances = _joined(self._old_allowances, self._allowances)
+        self._contexts, self._headrooms, self._allowances = {}, {}, {}
         self._named = 0
-        self._headrooms = {k: found for k, found in self._headrooms.items() if not found.idle}
-        self._allowances = {k: found for k, found in self._allowances.items() if not found.idle}
         self.epoch += 1
 
-    def settle(self, now_ms: int) -> None:
-        """Charge all early requests by the quotas in force, which are about to change."""
-        for allowance in self.allowances:  # a charge may make new ones
+    def tidy(self) -> Iterator[None]:
+        """Forget, in steps, what is left of earlier epochs and isn't claimed from."""
+        unused: tuple[dict[Any, Any], ...] = (self._old_contexts, self._old_headrooms)
+        for old in unused:
+            while old:
+                for _ in range(min(_FREED_AT_ONCE, len(old))):
+                    old.popitem()
+                yield
+        allowances = self._old_allowances
+        for count, key in enumerate(list(allowances)):
+            found = allowances.get(key)
+            if found is not None and found.idle:  # a client may have taken it meanwhile
+                del allowances[key]
+            if not count % _FREED_AT_ONCE:
+                yield
+
+    def settle(self, now_ms: int, *, epoch_only: bool = False) -> None:
+        """
+        Charge early requests by the quotas in force, which are about to change.
+
+        Args:
+            now_ms: epoch ms.
+            epoch_only: those of earlier epochs have been charged before.
+        """
+        # A charge may make new ones, so this goes through a copy.
+        for allowance in list(self._allowances.values()) if epoch_only else self.allowances:
             allowance.settle(now_ms)
             allowance.left = 0.0
 
@@ -93,7 +128,8 @@ class Contexts:
             now_ms: epoch ms.
         """
         current = self.of(context.principal, context.client_id)
-        if current.headroom is not None and current.headroom is not context.headroom:
+        claimed = () if context.headroom is None else context.headroom.all
+        if current.headroom is not None and current.headroom.all != claimed:
             current.headroom.make_way(size, now_ms)
 
     def _make(self, principal: str, client_id: str) -> Context:
@@ -132,7 +168,7 @@ class Contexts:
 
     def _allowance(self, key: QuotaKey, tags: Tags) -> Allowance:
         """Return the allowance of a quota-id under one quota, the same for all of its clients."""
-        found = self._allowances.get((key, tags))
+        found = self._allowances.get((key, tags)) or self._old_allowances.pop((key, tags), None)
         if found is None:
             manager = self._managers.by_key[key]
             if key is REQUEST:
@@ -141,5 +177,13 @@ class Contexts:
             else:
                 made = IdAllowance if key is PRODUCER_IDS else Allowance
                 found = made(partial(manager.spare, tags))
-            self._allowances[key, tags] = found
+        self._allowances[key, tags] = found
         return found
+
+
+def _joined(one: dict[_K, _V], other: dict[_K, _V]) -> dict[_K, _V]:
+    """Return both dictionaries' entries in the larger of them."""
+    if len(one) < len(other):
+        one, other = other, one
+    one.update(other)
+    return one

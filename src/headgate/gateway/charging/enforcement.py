@@ -9,26 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.contexts import Contexts
 from headgate.gateway.charging.decisions import INT_MAX, Decisions
-from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.fetch_gate import Gates
+from headgate.gateway.charging.fetches import FetchCharges
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
 from headgate.gateway.charging.managers import Managers, sensors_of
 from headgate.gateway.charging.mutations import MUTATION_NAME, MutationCharges
-from headgate.gateway.charging.plans import Kind
 from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
 from headgate.metrics.meters import Meters
-from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
+from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.throttle.request import PERCENT_PER_NS
-from headgate.wire.messages import fetch as fetch_message
-from headgate.wire.messages import share as share_message
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -39,10 +37,8 @@ if TYPE_CHECKING:
     from headgate.throttle.controller_mutation import MutationQuota
 
 _PRODUCE: Final = PRODUCER.name
-_FETCH: Final = CONSUMER.name
 _PRODUCER_IDS: Final = PRODUCER_IDS.name
-# In Python 3.11 looking up an enum's member costs more than all that is done with it.
-_KIND_FETCH: Final = Kind.FETCH
+Changes: TypeAlias = "list[tuple[QuotaEntity, QuotaKey, float | None]]"
 
 
 class Enforcement:
@@ -74,6 +70,7 @@ class Enforcement:
         mutations: the charges of topics.
         lanes: what connections that closed still owe.
         gates: of the quota-ids that fetched more than their quota.
+        fetch, unfetch, held: the charges of fetches (``FetchCharges``).
         counts_requests: request time is charged.
         counts_mutations: controller mutations are.
         counts_producer_ids: new producer ids are.
@@ -99,17 +96,27 @@ class Enforcement:
         self.contexts = Contexts(self.managers, settings)
         self.mutations = MutationCharges(self.managers, journal, clock)
         self._choose = Decisions(self.managers, self.meters).choose
+        self._time = RequestTime(
+            self.managers.request, journal, upstream=settings.request_time == "upstream"
+        )
         self.lanes = LaneBook()
         self.gates = Gates(self.managers.owed_ms)
         self.empties_fetches = settings.fetch == "kafka"
+        fetches = FetchCharges(
+            self.managers,
+            self._choose,
+            self._time,
+            self.gates,
+            journal,
+            self.meters,
+            delivers=not self.empties_fetches,
+        )
+        self.fetch, self.unfetch, self.held = fetches.charge, fetches.take_back, fetches.held
         self.hold_ms = settings.fetch_hold_max_ms
         self.counts_requests = False
         self.counts_mutations = False
         self.counts_producer_ids = False
         self._only_bytes = False  # a produce request is charged nothing besides
-        self._time = RequestTime(
-            self.managers.request, journal, upstream=settings.request_time == "upstream"
-        )
         produce = self.managers.produce
         self._rates = produce if isinstance(produce, ClientQuotaManager) else None
         self._record_produce = produce.record
@@ -126,20 +133,42 @@ class Enforcement:
 
     def update(self, delta: TableDelta, now_ms: int) -> None:
         """Put a change of the quota table in force."""
-        self._apply(((c.entity, c.key, c.new) for c in delta.changes), now_ms)
+        self._apply([(c.entity, c.key, c.new) for c in delta.changes], now_ms)
 
     def load(self, table: QuotaTable, now_ms: int) -> None:
         """Put a whole table in force, on managers that have none yet."""
         self._apply(
-            ((e, k, v) for e, values in table.entities.items() for k, v in values.items()), now_ms
+            [(e, k, v) for e, values in table.entities.items() for k, v in values.items()], now_ms
         )
 
-    def _apply(
-        self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
-    ) -> None:
-        self.contexts.settle(now_ms)
-        for entity, key, value in self.managers.apply(changes, now_ms):
+    def updating(self, delta: TableDelta) -> Iterator[None]:
+        """Do as ``update``, in steps: a default entity may concern any number of live sensors."""
+        return self._steps([(c.entity, c.key, c.new) for c in delta.changes], self.clock)
+
+    def _apply(self, changes: Changes, now_ms: int) -> None:
+        for _ in self._steps(changes, lambda: now_ms):
+            pass
+
+    def _steps(self, changes: Changes, clock: Callable[[], int]) -> Iterator[None]:
+        self.contexts.settle(clock())
+        taken = []
+        for entity, key, value in changes:
+            manager = self.managers.by_key.get(key)
+            if manager is None:  # connection rates are the acceptors'
+                continue
+            taken.append((entity, key, value))
+            for step, _ in enumerate(manager.updating(entity, value, clock)):
+                if not step:  # sessions ask again as soon as the new quota judges any client
+                    self._note(taken, clock())
+                yield
+                self.contexts.settle(clock(), epoch_only=True)
+        self._note(taken, clock())
+
+    def _note(self, taken: Changes, now_ms: int) -> None:
+        """Write down the changes that have taken effect, and have sessions ask again."""
+        for entity, key, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
+        taken.clear()
         self._changed(now_ms)
 
     def reload(self, settings: Settings) -> None:
@@ -152,7 +181,8 @@ class Enforcement:
 
     def _changed(self, now_ms: int) -> None:
         managers = self.managers
-        self.counts_requests = managers.request.enabled
+        managers.changed()
+        self.counts_requests = self._time.counts = managers.request.enabled
         self.counts_mutations = managers.mutation.enabled
         self.counts_producer_ids = managers.producer_ids.enabled
         self._only_bytes = not (
@@ -180,6 +210,7 @@ class Enforcement:
                     self.meters.forget(QuotaType(key.type), *tags)
                     self.journal.expire(self.broker_id, key, tags, now_ms)
                 yield
+        yield from self.contexts.tidy()
         self.gates.tidy(now_ms)
 
     # --- charges ----------------------------------------------------------------------------
@@ -265,112 +296,6 @@ class Enforcement:
             record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms, size,
                    spent_ns, producer_ids)  # fmt: skip
         return ours
-
-    def fetch(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        size: int,
-        answer_bytes: int,
-        upstream_ms: int,
-        now_ms: int,
-        *,
-        withheld: bool = False,
-    ) -> int:
-        """
-        Charge a Fetch or ShareFetch by its answer's size; arguments as the protocol says.
-
-        A delivery closes the gates of its quota-ids; one that is withheld is told how long they
-        stay closed.
-        """
-        user, client_id = context.principal, context.client_id
-        spent_ns = self._time.take(client, plan, now_ms)
-        is_share = plan.kind is not _KIND_FETCH
-        if is_share:
-            charged = share_message.charged_bytes(answer_bytes)
-        else:
-            charged = fetch_message.charged_bytes(answer_bytes, plan.version)
-        by_request = UNCHARGED
-        if self.counts_requests:
-            by_request = self._time.charge(context, spent_ns, now_ms)
-        by_bytes = self._record_fetch(user, client_id, charged, now_ms)
-        others: list[tuple[str, Throttle, float]] = []
-        for name, manager in self.managers.fetch_active:
-            others.append((name, manager.record(user, client_id, charged, now_ms), charged))
-        ours = 0
-        if withheld:
-            ours = self._choose(
-                client,
-                context,
-                now_ms,
-                (REQUEST_NAME, by_request),
-                self._rest(client, now_ms),
-                (),
-            )
-        elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
-            ours = self._choose(
-                client, context, now_ms, (REQUEST_NAME, by_request), (_FETCH, by_bytes), others
-            )
-            if ours and not context.exempt and (is_share or not self.empties_fetches):
-                self._close_gate(_FETCH, by_bytes, now_ms)
-                for name, decision, _ in others:
-                    self._close_gate(name, decision, now_ms)
-        told = ours if ours > upstream_ms else upstream_ms
-        record = self.journal.record
-        if by_request is not UNCHARGED:
-            record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
-                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
-        record(client, context, plan, _FETCH, now_ms, charged, by_bytes, told, upstream_ms,
-               answer_bytes, spent_ns, None)  # fmt: skip
-        for name, decision, amount in others:
-            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms,
-                   answer_bytes, spent_ns, None)  # fmt: skip
-        return ours
-
-    def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
-        ms, user_tag, client_tag, bound = decision
-        if ms > 0 and name in self.managers.active_names:
-            self.gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
-
-    def _rest(self, client: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
-        """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
-        rest_ms, key = (0, None) if client.hold is None else client.hold.rest(now_ms)
-        if key is None:
-            return _FETCH, UNCHARGED
-        bound = self.managers.gate_bound(key)
-        return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
-
-    def held(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        waited_ms: int,
-        now_ms: int,
-    ) -> None:
-        """Note how long a fetch was held, in the metrics and in the journal."""
-        meters = self.meters
-        meters.fetches_held += 1
-        meters.fetch_held_ms += waited_ms
-        self.journal.held(client, context, plan, waited_ms, now_ms)
-
-    def unfetch(
-        self,
-        client: ClientConnection,
-        context: Context,
-        plan: Plan,
-        answer_bytes: int,
-        now_ms: int,
-    ) -> None:
-        """Take a fetch's charge back: its answer was emptied (``headgate.fetch=kafka``)."""
-        user, client_id = context.principal, context.client_id
-        charged = fetch_message.charged_bytes(answer_bytes, plan.version)
-        decision = self.managers.fetch.unrecord(user, client_id, charged, now_ms)
-        self.journal.unrecord(client, context, plan, _FETCH, now_ms, charged, decision)
-        for name, manager in self.managers.fetch_active:
-            decision = manager.unrecord(user, client_id, charged, now_ms)
-            self.journal.unrecord(client, context, plan, name, now_ms, charged, decision)
 
     def producer_id(
         self,

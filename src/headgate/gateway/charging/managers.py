@@ -4,14 +4,14 @@ The managers of one broker, by quota key: made from the settings, fed from the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.lanes import LaneKey, lane_key
 from headgate.gateway.charging.plans import Kind
-from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.entity import entity_from_path
 from headgate.quota.key import (
     CONSUMER,
     CONSUMER_BPS,
@@ -156,24 +156,16 @@ class Managers:
             self.active = frozenset()
         self.active_names = frozenset(key.name for key in self.active)
 
-    def apply(
-        self, changes: Iterable[tuple[QuotaEntity, QuotaKey, float | None]], now_ms: int
-    ) -> list[tuple[QuotaEntity, QuotaKey, float | None]]:
-        """
-        Put quotas in force.
-
-        Returns:
-            Those that a manager took; others (connection rates) are somebody else's.
-        """
-        taken = []
-        for entity, key, value in changes:
-            manager = self.by_key.get(key)
-            if manager is not None:
-                manager.update_quota(entity, value, now_ms)
-                taken.append((entity, key, value))
+    def changed(self) -> None:
+        """Note that quotas have changed: some types may be in use now, or not any more."""
         self.produce_active = self._enabled(PRODUCER_BPS, PRODUCER_SHARES)
         self.fetch_active = self._enabled(CONSUMER_BPS, CONSUMER_SHARES)
-        return taken
+
+    @property
+    def most_sensors(self) -> int:
+        """How many sensors the manager has that has most of them."""
+        most: int = max(manager.num_sensors for manager in self.by_key.values())
+        return most
 
     def _enabled(self, *keys: QuotaKey) -> tuple[tuple[str, ByteManager], ...]:
         return tuple((key.name, self.by_key[key]) for key in keys if self.by_key[key].enabled)

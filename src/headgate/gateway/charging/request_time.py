@@ -29,10 +29,14 @@ class RequestTime:
         manager: of the request quota.
         journal: where every charge is written down.
         upstream: ``headgate.request.time=upstream``: the broker's time is estimated and counts too.
+
+    Attributes:
+        counts: a quota of request time exists, so requests are charged.
     """
 
     def __init__(self, manager: RequestQuotaManager, journal: Journal, *, upstream: bool) -> None:
         # Differs: request_percentage counts the gateway's thread, or an estimate of the broker's.
+        self.counts = False
         self.upstream = upstream
         self._record = manager.record_ns
         self._record_network = manager.record_network_ns

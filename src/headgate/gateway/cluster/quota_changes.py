@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.log import get_logger
+from headgate.throttle.registry import SENSORS_AT_ONCE
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
@@ -59,7 +60,7 @@ class QuotaChanges:
         if self._waiting:
             self._waiting.append((table, delta))
             return False  # whoever works takes it too
-        if len(delta.changes) > AT_ONCE:
+        if len(delta.changes) > AT_ONCE or self._concerns_many(delta):
             self._waiting.append((table, delta))
             return True
         self._apply(delta)
@@ -80,8 +81,16 @@ class QuotaChanges:
     def _steps(self, delta: TableDelta) -> Work[None]:
         changes = delta.changes
         for first in range(0, len(changes), AT_ONCE):
-            self._apply(delta._replace(changes=changes[first : first + AT_ONCE]))
+            some = delta._replace(changes=changes[first : first + AT_ONCE])
+            for front in list(self._fronts()):
+                yield from front.rules.updating(some)
             yield
+
+    def _concerns_many(self, delta: TableDelta) -> bool:
+        """Whether a default entity changes, and more live sensors follow than one step takes."""
+        return any(change.entity.has_default for change in delta.changes) and any(
+            front.rules.managers.most_sensors > SENSORS_AT_ONCE for front in self._fronts()
+        )
 
     def _apply(self, delta: TableDelta) -> None:
         now_ms = self._clock()

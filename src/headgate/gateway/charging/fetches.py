@@ -1,0 +1,171 @@
+"""
+Charges of fetches: by the size of the answer, with the gates that a delivery closes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.charging.plans import Kind
+from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
+from headgate.quota.key import CONSUMER
+from headgate.throttle.registry import UNCHARGED, Throttle
+from headgate.throttle.request import PERCENT_PER_NS
+from headgate.wire.messages import fetch as fetch_message
+from headgate.wire.messages import share as share_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.gateway.charging.client import ClientConnection
+    from headgate.gateway.charging.context import Context
+    from headgate.gateway.charging.journal import Journal
+    from headgate.gateway.charging.managers import Managers
+    from headgate.gateway.charging.plans import Plan
+    from headgate.metrics.meters import Meters
+
+_FETCH: Final = CONSUMER.name
+# In Python 3.11 looking up an enum's member costs more than all that is done with it.
+_KIND_FETCH: Final = Kind.FETCH
+
+
+class FetchCharges:
+    """
+    Charges of Fetch and ShareFetch; arguments in common as ``Enforcement`` says.
+
+    Args:
+        managers: of the broker.
+        choose: says which throttle counts (``Decisions.choose``).
+        time: charges request time.
+        gates: of the quota-ids.
+        journal: where every charge is written down.
+        meters: where held fetches are counted.
+        delivers: ``headgate.fetch=deliver``: a violating fetch is delivered and closes its gates.
+    """
+
+    def __init__(
+        self,
+        managers: Managers,
+        choose: Callable[..., int],
+        time: RequestTime,
+        gates: Gates,
+        journal: Journal,
+        meters: Meters,
+        *,
+        delivers: bool,
+    ) -> None:
+        self._managers = managers
+        self._record = managers.fetch.record
+        self._choose = choose
+        self._time = time
+        self._gates = gates
+        self._journal = journal
+        self._meters = meters
+        self._delivers = delivers
+
+    def charge(
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: Plan,
+        size: int,
+        answer_bytes: int,
+        upstream_ms: int,
+        now_ms: int,
+        *,
+        withheld: bool = False,
+    ) -> int:
+        """
+        Charge a Fetch or ShareFetch by its answer's size; arguments as the protocol says.
+
+        A delivery closes the gates of its quota-ids; one that is withheld is told how long they
+        stay closed.
+        """
+        user, client_id = context.principal, context.client_id
+        spent_ns = self._time.take(client, plan, now_ms)
+        is_share = plan.kind is not _KIND_FETCH
+        if is_share:
+            charged = share_message.charged_bytes(answer_bytes)
+        else:
+            charged = fetch_message.charged_bytes(answer_bytes, plan.version)
+        by_request = UNCHARGED
+        if self._time.counts:
+            by_request = self._time.charge(context, spent_ns, now_ms)
+        by_bytes = self._record(user, client_id, charged, now_ms)
+        others: list[tuple[str, Throttle, float]] = []
+        for name, manager in self._managers.fetch_active:
+            others.append((name, manager.record(user, client_id, charged, now_ms), charged))
+        ours = 0
+        if withheld:
+            ours = self._choose(
+                client,
+                context,
+                now_ms,
+                (REQUEST_NAME, by_request),
+                self._rest(client, now_ms),
+                (),
+            )
+        elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
+            ours = self._choose(
+                client, context, now_ms, (REQUEST_NAME, by_request), (_FETCH, by_bytes), others
+            )
+            if ours and not context.exempt and (is_share or self._delivers):
+                self._close_gate(_FETCH, by_bytes, now_ms)
+                for name, decision, _ in others:
+                    self._close_gate(name, decision, now_ms)
+        told = ours if ours > upstream_ms else upstream_ms
+        record = self._journal.record
+        if by_request is not UNCHARGED:
+            record(client, context, plan, REQUEST_NAME, now_ms, spent_ns * PERCENT_PER_NS,
+                   by_request, told, upstream_ms, size, spent_ns, None)  # fmt: skip
+        record(client, context, plan, _FETCH, now_ms, charged, by_bytes, told, upstream_ms,
+               answer_bytes, spent_ns, None)  # fmt: skip
+        for name, decision, amount in others:
+            record(client, context, plan, name, now_ms, amount, decision, told, upstream_ms,
+                   answer_bytes, spent_ns, None)  # fmt: skip
+        return ours
+
+    def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
+        ms, user_tag, client_tag, bound = decision
+        if ms > 0 and name in self._managers.active_names:
+            self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
+
+    def _rest(self, client: ClientConnection, now_ms: int) -> tuple[str, Throttle]:
+        """Return how long a withheld fetch's gates stay closed, as a decision of its quota."""
+        rest_ms, key = (0, None) if client.hold is None else client.hold.rest(now_ms)
+        if key is None:
+            return _FETCH, UNCHARGED
+        bound = self._managers.gate_bound(key)
+        return key.quota_type, Throttle(rest_ms, key.user_tag, key.client_tag, bound)
+
+    def held(
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: Plan,
+        waited_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Note how long a fetch was held, in the metrics and in the journal."""
+        meters = self._meters
+        meters.fetches_held += 1
+        meters.fetch_held_ms += waited_ms
+        self._journal.held(client, context, plan, waited_ms, now_ms)
+
+    def take_back(
+        self,
+        client: ClientConnection,
+        context: Context,
+        plan: Plan,
+        answer_bytes: int,
+        now_ms: int,
+    ) -> None:
+        """Take a fetch's charge back: its answer was emptied (``headgate.fetch=kafka``)."""
+        user, client_id = context.principal, context.client_id
+        charged = fetch_message.charged_bytes(answer_bytes, plan.version)
+        decision = self._managers.fetch.unrecord(user, client_id, charged, now_ms)
+        self._journal.unrecord(client, context, plan, _FETCH, now_ms, charged, decision)
+        for name, manager in self._managers.fetch_active:
+            decision = manager.unrecord(user, client_id, charged, now_ms)
+            self._journal.unrecord(client, context, plan, name, now_ms, charged, decision)
