@@ -63,6 +63,18 @@ without a record. States are plain arrays: they pickle, and ``state.nbytes`` say
 The first call compiles (0.5–1 s, then cached on disk); set NUMBA_CACHE_DIR where the package's
 directory can't be written. Numba itself is loaded at the first use of a kernel, not before: half
 a second that a driver, which only plans, needn't wait.
+
+Modules:
+
+- ``codes``: the codes of operations, and times that never come.
+- ``compiled``: Numba's decorator, with a cache that sees changes in other modules.
+- ``rate_loop``: the sampled rate's loop.
+- ``rate``: the sampled rate over whole arrays.
+- ``bucket``: token buckets over whole arrays.
+- ``paced``: pacing buckets over whole arrays.
+- ``plans``: the sampled rate under several limits at once.
+- ``grouping``: numbering, adding up and sorting of events by code.
+- ``resolution``: which quota-id and bound each event has.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ def compiled(function: Callable[..., Any]) -> Any:
     Compile with IEEE arithmetic kept (no fastmath, division by zero as Java's), without the GIL.
 
     The machine code is cached on disk, beside the source or in NUMBA_CACHE_DIR. It holds that of
-    the functions it calls, whose files Numba doesn't look at: a change in any module of the room
-    makes all of it anew.
+    the functions it calls, whose files Numba doesn't look at: a change in any module of the
+    package compiles all of it again.
     """
     made = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=False)(function)
     file = made._cache._cache_file

@@ -122,7 +122,7 @@ _OWN: Final = (
     Metric("headgate_usage_files_damaged_total", COUNTER, (), "files", "Closed files of the journal that couldn't be read whole and were set aside, their names ending in `.bad`."),
     Metric("headgate_usage_files_removed_total", COUNTER, (), "files", "Oldest files of the journal that were removed, damaged ones too, because all together were larger than `headgate.usage.retention.bytes`."),
     Metric("headgate_fetches_held_total", COUNTER, (), "fetches", "Fetches, or their answers, that waited for their quota-id's turn; see `headgate.fetch`."),
-    Metric("headgate_fetch_held_seconds_total", COUNTER, (), "s", "How long they waited, all together. It is no throttle time: clients aren't told of it."),
+    Metric("headgate_fetch_held_seconds_total", COUNTER, (), "s", "How long they waited, all together. It is no throttle time: clients don't see it."),
     Metric("headgate_mutations_guessed_total", COUNTER, (), "topics", "Topics charged one controller mutation because nobody could tell how many partitions they have or get."),
     Metric("headgate_loop_longest_ms", GAUGE, (), "ms of CPU", "Longest piece of the gateway's own work on the event loop in the last one to two minutes, relaying apart: clients wait so long for it. At one broker of a process, 0 at the others."),
     Metric("headgate_loop_slow_total", COUNTER, (), "pieces", "Pieces of such work that took more than 10 ms of CPU."),
@@ -130,7 +130,7 @@ _OWN: Final = (
     Metric("headgate_store_version", GAUGE, (), "version", "Version of the quota table in force."),
     Metric("headgate_split_expired", GAUGE, (), "1", "1 while cluster-wide splits are out of date and quota / brokers is in force."),
     Metric("headgate_worker_up", GAUGE, (), "1", "1 while the broker's worker process answers its supervisor (`--process-per-broker` only)."),
-    Metric("headgate_worker_restarts_total", COUNTER, ("reason",), "processes", "Worker processes that were started again: they `ended` by themselves, or `hung` and were killed."),
+    Metric("headgate_worker_restarts_total", COUNTER, ("reason",), "processes", "Worker processes that were started again: they `ended`, or `hung` and were killed."),
     Metric("headgate_worker_kills_total", COUNTER, ("reason",), "processes", "Worker processes that their supervisor killed: they `hung`, or were `exiting` and didn't end in time."),
     Metric("headgate_info", GAUGE, ("version", "enforce", "fetch", "pacing", "worker"), "1", "Always 1; says what this worker runs."),
 )

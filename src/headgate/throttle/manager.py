@@ -5,7 +5,7 @@ Pure and single-threaded: time is an argument, the answer is a value, the caller
 is the gateway's hot path, so its usual case (a whole number of bytes, within a sample already
 open, on a clock that doesn't step back) is written out here instead of calling the sensor.
 
-Source: kafka.server.ClientQuotaManager; DESIGN section 3.
+Source: kafka.server.ClientQuotaManager.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ClientQuotaManager(SensorRegistry):
         Do as :meth:`record` for a sensor of this ``generation``, without looking it up.
 
         Returns:
-            The decision, or None if the sensor has been idle for too long: look it up anew.
+            The decision, or None if the sensor has been idle for too long: look it up again.
         """
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
@@ -211,8 +211,8 @@ class ClientQuotaManager(SensorRegistry):
         Return the most a client may receive in a quota window: bound x (N - 1) windows.
 
         Returns:
-            Units (bytes); the largest double where there is no limit. A fetch's size is cut to
-            it. Like Kafka's, the question creates the sensor.
+            Units (bytes); the largest double where there is no limit. It bounds a
+            fetch's size. Like Kafka's, the question creates the sensor.
 
         Source: ClientQuotaManager.maxValueInQuotaWindow.
         """

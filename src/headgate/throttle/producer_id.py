@@ -5,7 +5,7 @@ Each user has a cache of the producer ids seen lately: a Bloom filter per layer,
 alive, dropped by time. A produce request with ids the cache lacks charges their number to the
 user's token bucket; below zero tokens the client is told to wait. Nothing is ever refused.
 
-The KIP is a draft with gaps; ``spec/producer-id-quota.md`` P1 to P13 fill them, SEEDS 936-* rule.
+The KIP is a draft with gaps; docs/explanation/throttle.md says how they are filled.
 
 Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, the usual 1,000 ids
 3 KB. With the default windows it takes 190,000 new ids a second to reach the bound.
@@ -28,7 +28,7 @@ from headgate.throttle.token_bucket import TokenBucket, token_throttle_time_ms
 
 CLEANUP_TASK: Final = "cleanup-keys"
 CLEANUP_INTERVAL_MS: Final = 10
-"""producer.id.quota.cache.cleanup.scheduler.interval.ms (SEEDS 936-4)."""
+"""producer.id.quota.cache.cleanup.scheduler.interval.ms."""
 _FOREVER: Final = 1 << 70
 _MOST_SPARE: Final = 2.0**33
 
@@ -163,7 +163,7 @@ class ProducerIdQuotaManager(SensorRegistry):
         exact: keep sets instead of filters (tests).
         rules, start_ms, expiry_period_ms: as for every manager.
 
-    Source: KIP-936 "Public Interfaces"; SEEDS 936-3, -4, -9.
+    Source: KIP-936 "Public Interfaces".
     """
 
     type = QuotaType.PRODUCER_IDS_RATE
@@ -198,7 +198,7 @@ class ProducerIdQuotaManager(SensorRegistry):
             ExactIds if exact else lambda: ScalableBloomFilter(expected_ids, error_rate / 2)
         )
         self._cache: dict[str, TimedIds] = {}
-        # When each user of the cache is to be looked at: his first layer's death, or a later one's.
+        # When each user of the cache is to be looked at: its first layer's death, or a later one's.
         self._deaths: list[tuple[int, str]] = []
         self._interval_ms = disposal_scheduler_interval_ms
         self.last_new = 0

@@ -3,7 +3,7 @@ What every manager has: quotas, one sensor per quota-id, a memory of who is char
 
 Kafka's task removes sensors every 30 s that had no record for more than an hour. Here each call
 first notes which of these ticks have passed, and a sensor found idle before the last of them is
-made anew, so answers don't depend on when :meth:`SensorRegistry.expire` frees the memory.
+made again, so answers don't depend on when :meth:`SensorRegistry.expire` frees the memory.
 
 Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
 """

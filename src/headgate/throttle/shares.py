@@ -2,11 +2,11 @@
 Weighted fair shares: contested capacity divided by weight, nothing left unused that is wanted.
 
 KIP-546's unit ``shares``: a weight, not a rate. While all demands fit into the capacity nobody is
-limited. When they don't, capacity is poured like water: everybody's level rises in proportion to
-their weight until they have what they want, and what they don't want goes on to the others
+limited. When they don't, everybody's part rises in proportion to their weight until they have
+what they want, and what they don't want goes on to the others
 (weighted max-min fairness).
 
-Source: KIP-546 "Units"; SEEDS 546-9; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min).
+Source: KIP-546 "Units"; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fair_shares(
     Divide a capacity by weighted max-min fairness.
 
     Args:
-        capacity: what there is, in units per second; at least 0.
+        capacity: units per second to divide; at least 0.
         demands: what each wants; infinity where it can't be told.
         weights: greater than 0; None, or one left out: 1.
 
@@ -102,7 +102,7 @@ def allocate(
     # Nobody waits and all of it fits: uncontested, nobody is limited.
     if sum(demands.values()) <= room:
         return {}
-    # Who wants less than its fair level may still grow to it.
+    # A quota-id that wants less than its fair level may still grow to it.
     level = room / sum(sharing.values())
     grown = {t: max(demands[t], level * sharing[t] / 10) for t in sharing}
     return fair_shares(room, grown, sharing)
@@ -118,7 +118,7 @@ class SharesQuotaManager(PacedQuotaManager):
     Args:
         type: produce or fetch bytes.
         capacity_bps: ``headgate.capacity.producer_byte_rate`` or ``.consumer_byte_rate``; None:
-            shares are stored, not enforced (SEEDS 546-9).
+            shares are stored, not enforced.
         period_ms: how often :meth:`rebalance` is called.
         burst_ms, rules, start_ms, expiry_period_ms: as for every paced manager.
     """

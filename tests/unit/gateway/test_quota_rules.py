@@ -27,6 +27,6 @@ def test_a_level_goes_with_its_last_quota_or_stays_until_restart(
     )
     managers = Managers(settings, T0)
     for key in (PRODUCER, CONSUMER, REQUEST, MUTATION):
-        managers.apply([(ALICE, key, 10.0)], T0)
-        managers.apply([(ALICE, key, None)], T0)
+        managers.by_key[key].update_quota(ALICE, 10.0, T0)
+        managers.by_key[key].update_quota(ALICE, None, T0)
         assert managers.by_key[key].tags("alice", "c") == tags

@@ -43,7 +43,7 @@ class Worker:
 
     def __init__(self, brokers: int, want: float) -> None:
         self.managers = Managers(SETTINGS, T0)
-        self.managers.apply([(QuotaEntity.of(user="alice"), PRODUCER_BPS, QUOTA)], T0)
+        self.managers.produce_bps.update_quota(QuotaEntity.of(user="alice"), QUOTA, T0)
         self.managers.produce_bps.set_brokers(brokers, T0)
         self.brokers = list(range(1, brokers + 1))
         self.part = WorkersPart()

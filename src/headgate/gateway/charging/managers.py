@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headgate.throttle.registry import Throttle
 
 SHARES_PERIOD_MS: Final = 1000
-"""How often contested capacity is divided anew."""
+"""How often contested capacity is divided."""
 _BEYOND_KAFKA: Final = frozenset(
     {PRODUCER_BPS, CONSUMER_BPS, PRODUCER_SHARES, CONSUMER_SHARES, PRODUCER_IDS}
 )
@@ -50,9 +50,9 @@ _BEYOND_KAFKA: Final = frozenset(
 PRODUCING: Final = frozenset({PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS})
 """What a produce request is charged, besides its time."""
 _MOST_ASKED: Final = 2.0**31
-"""No fetch asks for so much."""
+"""Bytes; no fetch asks for more."""
 _SMOOTH_FETCH_S: Final = 0.2
-"""A smooth consumer gets no more at once than its quota is in so many seconds."""
+"""A smooth consumer gets no more at once than its quota allows in this time."""
 _LANES: Final[Mapping[int, tuple[QuotaKey, ...]]] = {
     Kind.PRODUCE: (REQUEST, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, PRODUCER_IDS),
     Kind.MUTATION: (REQUEST, MUTATION),

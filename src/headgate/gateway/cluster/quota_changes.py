@@ -2,7 +2,7 @@
 Changes of the quota table, put in force a few at a time.
 
 What comes in one piece from a store may change thousands of clients that are being charged. Between
-two slices each entity goes by its old quota or by its new one, never by a mixture, and the journal
+two slices each client is judged by its old quota or by its new one, and the journal
 has each change where it took effect among the charges. A table counts as in force when all of its
 changes are; one that comes meanwhile waits its turn.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = get_logger("headgate.gateway")
 
 AT_ONCE: Final = 64
-"""Changes that are put in force in one go: two milliseconds."""
+"""Changes that are put in force in one step: two milliseconds."""
 
 
 class QuotaChanges:
@@ -59,7 +59,7 @@ class QuotaChanges:
         """
         if self._waiting:
             self._waiting.append((table, delta))
-            return False  # whoever works takes it too
+            return False  # ``work``, which runs already, takes it too
         if len(delta.changes) > AT_ONCE or self._concerns_many(delta):
             self._waiting.append((table, delta))
             return True
