@@ -10,12 +10,12 @@ Rates (produce, fetch, request percentage)::
     state = RateState(num_keys, num_samples=11, window_ms=1000, start_ms=0)
     throttle_ms = replay_rate(state, key, t_ms, amount, bound=bound)
 
-- ``key``: int array, one code per event; ``state.grow(num_keys)`` makes room for more keys.
-- ``t_ms``: whole ms since the epoch, ints or floats. ``amount``: bytes, or percent seconds.
-- ``bound``: the limit in force, one per event (a journal's ``bound`` column), or one per key
+* ``key``: int array, one code per event; ``state.grow(num_keys)`` makes room for more keys.
+* ``t_ms``: whole ms since the epoch, ints or floats. ``amount``: bytes, or percent seconds.
+* ``bound``: the limit in force, one per event (a journal's ``bound`` column), or one per key
   (``bound_per_key=``), or neither: ``state.bound`` as ``OP_BOUND`` events last set it.
   inf, NaN or 2^63 - 1: no limit.
-- ``op`` (uint8 array; left out: all ``OP_RECORD``):
+* ``op`` (uint8 array; left out: all ``OP_RECORD``):
 
   ==============  ==================================================================
   OP_RECORD       charge and check: produce, fetch, handler time
@@ -26,9 +26,9 @@ Rates (produce, fetch, request percentage)::
   OP_STRICT       buckets only: check, then charge unless tokens are below zero
   ==============  ==================================================================
 
-- ``cap_ms``: the longest throttle (request percentage: one window); None: uncapped (bytes).
-- ``rates=True`` also returns ``(throttle_ms, rate, window_ms)`` per event.
-- returns int64 ms per event, unwrapped; 0 where nothing is checked or within the bound.
+* ``cap_ms``: the longest throttle (request percentage: one window); None: uncapped (bytes).
+* ``rates=True`` also returns ``(throttle_ms, rate, window_ms)`` per event.
+* returns int64 ms per event, unwrapped; 0 where nothing is checked or within the bound.
 
 Token buckets (controller mutations, producer ids, splits) alike::
 
@@ -66,8 +66,8 @@ a second that a driver, which only plans, needn't wait.
 
 Modules:
 
-- ``codes``: the codes of operations, and times that never come.
-- ``compiled``: Numba's decorator, with a cache that sees changes in other modules.
+- ``codes``: the codes of operations, and limits that all kernels share.
+- ``compiled``: Numba's settings, and Java's rounding compiled.
 - ``rate_loop``: the sampled rate's loop.
 - ``rate``: the sampled rate over whole arrays.
 - ``bucket``: token buckets over whole arrays.
