@@ -22,7 +22,6 @@ from headgate.gateway.splits.supervised import (
     WorkersPart,
 )
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER_BPS
 from headgate.throttle.pacing import Observation
 
 PERIOD_MS = 1_000

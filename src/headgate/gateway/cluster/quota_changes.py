@@ -82,14 +82,14 @@ class QuotaChanges:
         changes = delta.changes
         for first in range(0, len(changes), AT_ONCE):
             some = delta._replace(changes=changes[first : first + AT_ONCE])
-            for front in list(self._fronts()):
-                yield from front.rules.updating(some)
+            for broker in list(self._brokers()):
+                yield from broker.rules.updating(some)
             yield
 
     def _concerns_many(self, delta: TableDelta) -> bool:
         """Whether a default entity changes, and more live sensors follow than one step takes."""
         return any(change.entity.has_default for change in delta.changes) and any(
-            front.rules.managers.most_sensors > SENSORS_AT_ONCE for front in self._fronts()
+            broker.rules.managers.most_sensors > SENSORS_AT_ONCE for broker in self._brokers()
         )
 
     def _apply(self, delta: TableDelta) -> None:
