@@ -1,9 +1,12 @@
 """
 The metrics of a gateway: Kafka's own quota metrics under one naming rule, and a few of Headgate's.
 
-`table.py` lists every metric; `meters.py` counts what isn't in a sensor; `samples.py` reads meters
-and sensors into plain samples, which travel between processes and change nothing; `expose.py`
-prints them for Prometheus; `reference.py` writes the reference page.
+- ``table``: every metric.
+- ``meters``: counts what isn't in a sensor.
+- ``chosen``: which quota-ids have series of their own.
+- ``samples``: reads meters and sensors into plain samples, which travel between processes.
+- ``expose``: prints samples for Prometheus.
+- ``reference``: writes the reference page.
 """
 
 from __future__ import annotations
