@@ -69,6 +69,7 @@ class AnswerReader:
         "_requests",
         "_state",
         "_throttle_ms",
+        "_untouched",
     )
 
     def __init__(
@@ -86,6 +87,7 @@ class AnswerReader:
         self._head = b""  # of an answer whose first bytes aren't all here
         self._left = 0  # bytes that are still to come of the answer that has begun
         self._throttle_ms = 0  # what begins when the answer is complete
+        self._untouched = False  # the rest of that answer passes as it comes
         self._collected: bytearray | None = None  # an answer that is taken whole
         self._masker: EndpointMasker | None = None  # an answer passes through it
         self._dropping = False  # the rest of an answer that was emptied
@@ -157,10 +159,14 @@ class AnswerReader:
         Raises:
             RemoteProtocolError: the broker breaks the protocol; the connection is to be closed.
         """
+        state = self._state
+        if self._left > len(data) and self._untouched:
+            self._left -= len(data)
+            state.to_client.append(data)
+            return
         if self._kept is not None:
             self._keep(data)
             return
-        state = self._state
         if state.tokens:
             self._feed_token(data, now_ms)
             return
@@ -265,6 +271,7 @@ class AnswerReader:
         self._left = left
         self._throttle_ms = throttle_ms
         self._dropping = answer is not None and self._masker is None
+        self._untouched = answer is None
         if asked[6] is not None:  # it is charged
             self._state.unanswered[0] = (*asked[:6], 0)
 
@@ -275,6 +282,7 @@ class AnswerReader:
                 f"{plan.name}: an answer of {frame_bytes - 4} bytes", reason="upstream-oversized"
             )
         self._collected = bytearray(head)
+        self._untouched = False
         self._left = frame_bytes - len(head)
         self._state.retains = True
 

@@ -45,15 +45,19 @@ class Passing:
         left: bytes that haven't come yet.
         silent: the broker won't answer it (acks=0).
         walker: reads its producer ids as the pieces pass; None: they aren't needed.
+
+    Attributes:
+        passes_untouched: nothing has to be read of its pieces.
     """
 
-    __slots__ = ("asked", "left", "silent", "walker")
+    __slots__ = ("asked", "left", "passes_untouched", "silent", "walker")
 
     def __init__(self, asked: InFlight, left: int, silent: bool, walker: IdWalker | None) -> None:
         self.asked = asked
         self.left = left
         self.silent = silent
         self.walker = walker
+        self.passes_untouched = walker is None
 
 
 class Collecting:
@@ -67,6 +71,8 @@ class Collecting:
     """
 
     __slots__ = ("frame", "left", "plan")
+
+    passes_untouched: Final = False
 
     def __init__(self, plan: Plan, frame: bytearray, left: int) -> None:
         self.plan = plan

@@ -164,10 +164,15 @@ class RequestReader:
             RemoteProtocolError: the client breaks the protocol; its connection is to be closed.
         """
         state = self._state
+        begun = state.begun
+        if begun is not None and begun.left > len(data) and begun.passes_untouched:
+            begun.left -= len(data)
+            state.to_broker.append(data)
+            return
         contexts, unanswered, plans = state.rules.contexts, state.unanswered, self._plans
         began_ms = state.partial_since_ms
         run = pos = 0  # all before ``run`` is dealt with; from there up to ``pos`` it passes
-        if state.begun is not None or self._head or state.tokens:
+        if begun is not None or self._head or state.tokens:
             run, pos, data, owned = self._resume(data, now_ms, owned=owned)
         end = len(data)
         verdict = PASSED
