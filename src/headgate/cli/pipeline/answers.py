@@ -1,5 +1,5 @@
 """
-`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota bound whom.
+`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota applied to which client.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _storms(arguments: argparse.Namespace) -> None:
 
 
 def main_effective(argv: Sequence[str]) -> int:
-    """`headgate effective`: which quota applied to whom; dead quotas."""
+    """`headgate effective`: which quota applied to which client; dead quotas."""
     made = parser(
         "effective",
         "Tell which quota applied to each principal and client-id, what it overrides, and which "

@@ -264,7 +264,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
 
 
 def _unreachable(master: str | None) -> list[str]:
-    """Say of a standalone master that none is there: Spark tries for a minute, in pages of Java."""
+    """Say that no standalone master is there: Spark tries for a minute, in pages of Java."""
     if master is None or not master.startswith("spark://"):
         return []
     addresses = [a.rpartition(":") for a in master.removeprefix("spark://").split(",")]

@@ -40,7 +40,7 @@ def main_recommend(argv: Sequence[str]) -> int:
         default=MAX_REQUEST_BYTES,
         metavar="BYTES",
         help="no byte rate is proposed at which one request this large, alone in the quota's "
-        "window, would be throttled; other types have floors of 1 a second. 0: no floors. "
+        "window, would be throttled; other types have a floor: 1 a second. 0: no floor. "
         "Default: 1048576, producers' max.request.size",
     )
     group.add_argument(
@@ -48,7 +48,7 @@ def main_recommend(argv: Sequence[str]) -> int:
         type=int,
         default=Advice.min_history_s,
         metavar="S",
-        help="no figure for who was seen for fewer seconds, from first to last use; default: "
+        help="no figure for clients seen for fewer seconds, from first to last use; default: "
         f"{Advice.min_history_s}",
     )
     group.add_argument(
@@ -56,7 +56,7 @@ def main_recommend(argv: Sequence[str]) -> int:
         type=int,
         default=Advice.min_active_s,
         metavar="S",
-        help=f"nor for who used it in fewer of them; default: {Advice.min_active_s}",
+        help=f"nor for clients that used it in fewer of them; default: {Advice.min_active_s}",
     )
     group.add_argument(
         "--quota-types",
@@ -149,8 +149,8 @@ def _tell(on: Opened) -> None:
         print(f"{len(rows) - 50} more are in table recommend.")
     if rows:
         print(
-            "throttled s: of all whom a row concerns, in this data, by the current quotas; "
-            "then: with the recommended ones (each kind of action tried by itself). Of fetches a "
+            "throttled s: of all clients that a row concerns, in this data, by the current quotas; "
+            "then: with the recommended ones (each kind of action tried alone). Of fetches a "
             "broker's log holds only those that were let through: what-if gives bounds."
         )
     waiting = sum(r["action"] == "wait" for r in rows)

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--follow",
         action="store_true",
-        help="go on for ever: draw the page anew whenever a command with --follow (or any other) "
+        help="go on for ever: draw the page again whenever a command with --follow (or any other) "
         "has made a table",
     )
     found.add_argument(

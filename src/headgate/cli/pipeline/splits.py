@@ -60,7 +60,7 @@ def splits_parser() -> argparse.ArgumentParser:
         help="confluent-kafka's settings, such as bootstrap.servers=HOST:PORT",
     )
     limits = made.add_mutually_exclusive_group(required=True)
-    limits.add_argument("--quotas", metavar="FILE", help="quotas file, read anew every round")
+    limits.add_argument("--quotas", metavar="FILE", help="quotas file, read every round")
     limits.add_argument("--store", metavar="URL", help="store, asked every round")
     made.add_argument(
         "--command-config",
@@ -88,7 +88,7 @@ def splits_parser() -> argparse.ArgumentParser:
             type=float,
             metavar="BYTES",
             help=f"bytes/s that one broker can carry, divided by {name}_byte_rate:shares while "
-            "contested (default: gateways divide theirs by themselves)",
+            "contested (default: each gateway divides its own)",
         )
     made.add_argument("--brokers", metavar="IDS", help="such as 1,2,3; default: the cluster's")
     made.add_argument("--rounds", type=int, default=0, metavar="N", help="end after N rounds")

@@ -254,8 +254,8 @@ def _tell_together(on: Opened, names: list[str]) -> None:
     if not told:
         return
     print(
-        "A request held to several limits waits for the longest, and each limit is replayed by "
-        "itself: seconds of several rows or types add up to an upper bound. All together:"
+        "A request held to several limits waits for the longest, and each limit is replayed "
+        "alone: seconds of several rows or types add up to an upper bound. All together:"
     )
     for name in told:
         least, most = (figures[f"{name}.together_at_{which}_s"] for which in ("least", "most"))
@@ -267,7 +267,7 @@ _MOST_CLIENTS: Final = 20
 
 
 def _tell_clients(table: DataFrame, names: list[str]) -> None:
-    """Print, plan beside plan, the throttled seconds of those for whom plans differ most."""
+    """Print, plan beside plan, the throttled seconds of the clients on which plans differ most."""
     from pyspark.sql import functions as F
 
     by_plan = (
@@ -281,7 +281,7 @@ def _tell_clients(table: DataFrame, names: list[str]) -> None:
     if not shown:
         return
     closing_table(
-        f"Throttled seconds of the {len(shown)} clients for whom it differs most",
+        f"Throttled seconds of the {len(shown)} clients on which the plans differ most",
         ("quota type", "principal", "client-id", *names),
         [
             (
