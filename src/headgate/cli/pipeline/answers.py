@@ -1,5 +1,5 @@
 """
-`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota applied to which client.
+`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota applied to each client.
 """
 
 from __future__ import annotations
