@@ -1,5 +1,5 @@
 """
-`headgate chargeback`, `storms` and `effective`: bills, bursts, and which quota applied to each client.
+`headgate chargeback`, `storms` and `effective`: bills, storms, and which quota each client had.
 """
 
 from __future__ import annotations
