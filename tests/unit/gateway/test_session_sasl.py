@@ -30,7 +30,18 @@ from kit.playbook import (
     ToClient,
 )
 
-from .conftest import Setup, answer, beaten, frame, heartbeat, produce, produced, request, string
+from .conftest import (
+    Setup,
+    StillIdentity,
+    answer,
+    beaten,
+    frame,
+    heartbeat,
+    produce,
+    produced,
+    request,
+    string,
+)
 
 Make = Callable[..., Setup]
 PLAIN = frame(b"\0alice\0pw")
@@ -182,3 +193,18 @@ def test_a_second_handshake_after_bare_tokens_closes(gateway: Make) -> None:
     play >> FromClient(PLAIN) << ToBroker(PLAIN)
     play >> FromBroker(YES) << ToClient(YES)
     play >> FromClient(handshake(version=1)) << Closed("sasl-state")
+
+
+def test_a_refusal_comes_after_the_answers_of_earlier_requests(gateway: Make) -> None:
+    refusal = frame(struct.pack(">i", 2) + b"refused")
+
+    class Refusing(StillIdentity):
+        def request(self, key: int, version: int, frame: bytes, body: int) -> bytes | None:
+            return refusal
+
+    play = gateway(identity=Refusing("alice")).play
+    play >> Ready() << NOTHING
+    handshake = request(17, 1, 2, string("PLAIN"))
+    play >> FromClient(produce(200, 1) + handshake) << ToBroker(produce(200, 1))
+    play >> FromBroker(produced(1)) << ToClient(produced(1) + refusal)
+    play << Closed("authentication-failed") << NOTHING
