@@ -5,6 +5,7 @@ Where quotas live: one contract, and three homes behind one URL.
 - ``opening``: opens a store by its URL.
 - ``identity``: which store it is, and whom it took over from.
 - ``hub``: hands changes to those who watch, each change once and in order.
+- ``leases``: the rules of leases; a home keeps their records.
 - ``watched``: what the homes share: the table last known, the watches, the thread that tells them.
 - ``broker_rules``: which broker settings a store keeps, and what values they take.
 - ``synonyms``: where a broker setting's value comes from, and from where else it could.

@@ -36,7 +36,7 @@ from headgate.store.identity import StoreIdentity, new_identity, replaced
 from headgate.store.kafka.alter import TURN_S, KafkaAlterer, new_id
 from headgate.store.kafka.client import KafkaClient, as_store_error
 from headgate.store.kafka.codec import by_entity, merged, two_homes
-from headgate.store.kafka.lease import KafkaLease, take
+from headgate.store.kafka.lease import KafkaLeases
 from headgate.store.kafka.state import (
     At,
     Expected,
@@ -49,6 +49,7 @@ from headgate.store.kafka.state import (
     is_change,
 )
 from headgate.store.kafka.topic import Decide, QuotaTopic
+from headgate.store.leases import HeldLease, take
 from headgate.store.watched import WatchedStore, log
 from headgate.wire.messages.quotas import DescribedEntry
 
@@ -306,10 +307,11 @@ class KafkaStore(WatchedStore):
 
         self._write(decide)
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> KafkaLease | None:
+    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
         """Take a lease, or None while somebody else holds it; hosts' clocks should agree."""
         self._prepare()
-        return take(self._topic, self._write, self._clock_ms, name, owner, ttl_ms)
+        home = KafkaLeases(self._topic, self._write, self._clock_ms)
+        return take(home, name, owner, ttl_ms)
 
     # --- the rest
 

@@ -1,5 +1,5 @@
 """
-Leases in the SQLite home: one row each, with an epoch that only grows.
+Leases in the SQLite home: one row each.
 """
 
 from __future__ import annotations
@@ -8,69 +8,47 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-Transaction = Callable[[], AbstractContextManager[sqlite3.Connection]]
+from headgate.store.leases import Decide, LeaseRecord
 
 
-def take(db: sqlite3.Connection, name: str, owner: str, ttl_ms: int, now_ms: int) -> int | None:
+class SqliteLeases:
     """
-    Take a lease within a transaction.
+    The rows of leases.
 
-    Returns:
-        The new epoch; None while another owner's lease runs.
+    Args:
+        transaction: begins one that may write.
+        clock_ms: the clock that all holders' hosts share.
     """
-    row = db.execute(
-        "SELECT owner, epoch, expires_ms FROM lease WHERE name = ?", (name,)
-    ).fetchone()
-    if row is not None and row[0] != owner and row[2] > now_ms:
-        return None
-    epoch: int = 1 if row is None else row[1] + 1
-    db.execute(
-        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", (name, owner, epoch, now_ms + ttl_ms)
-    )
-    return epoch
-
-
-class SqliteLease:
-    """A lease held in the file; every call looks there."""
 
     def __init__(
         self,
-        transaction: Transaction,
+        transaction: Callable[[], AbstractContextManager[sqlite3.Connection]],
         clock_ms: Callable[[], int],
-        name: str,
-        owner: str,
-        epoch: int,
-        ttl_ms: int,
     ) -> None:
         self._transaction = transaction
         self._clock_ms = clock_ms
-        self.name = name
-        self.owner = owner
-        self.epoch = epoch
-        self.ttl_ms = ttl_ms
 
-    def renew(self) -> bool:
-        """Extend by the ttl; a lease that ran out but that nobody took is ours again."""
+    def look(self, name: str) -> LeaseRecord:
+        """Return a lease as of now."""
         with self._transaction() as db:
-            done = db.execute(
-                "UPDATE lease SET expires_ms = ? WHERE name = ? AND epoch = ? AND owner = ?",
-                (self._clock_ms() + self.ttl_ms, self.name, self.epoch, self.owner),
-            )
-            return done.rowcount == 1
+            return self._read(db, name)
 
-    def held(self) -> bool:
-        """Return whether it is still ours and has time left."""
+    def change(self, name: str, decide: Decide) -> bool:
+        """Keep what ``decide`` returns for a lease as it is now."""
         with self._transaction() as db:
-            row = db.execute(
-                "SELECT 1 FROM lease WHERE name = ? AND epoch = ? AND expires_ms > ?",
-                (self.name, self.epoch, self._clock_ms()),
-            ).fetchone()
-        return row is not None
+            wanted = decide(self._read(db, name))
+            if wanted is not None:
+                owner, epoch, ttl_ms = wanted
+                expires_ms = self._clock_ms() + ttl_ms if ttl_ms else 0
+                db.execute(
+                    "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)",
+                    (name, owner, epoch, expires_ms),
+                )
+            return wanted is not None
 
-    def release(self) -> None:
-        """Give it up; the epoch stays, so the next holder's is higher."""
-        with self._transaction() as db:
-            db.execute(
-                "UPDATE lease SET expires_ms = 0, owner = '' WHERE name = ? AND epoch = ?",
-                (self.name, self.epoch),
-            )
+    def _read(self, db: sqlite3.Connection, name: str) -> LeaseRecord:
+        row = db.execute(
+            "SELECT owner, epoch, expires_ms FROM lease WHERE name = ?", (name,)
+        ).fetchone()
+        owner, epoch, expires_ms = row or ("", 0, 0)
+        return LeaseRecord(owner, epoch, lambda: expires_ms > self._clock_ms())

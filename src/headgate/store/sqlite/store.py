@@ -31,9 +31,10 @@ from headgate.store.base import (
 )
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
+from headgate.store.leases import HeldLease, take
 from headgate.store.sqlite import rows
 from headgate.store.sqlite.file import OpenFile, free_bytes, translated
-from headgate.store.sqlite.lease import SqliteLease, take
+from headgate.store.sqlite.lease import SqliteLeases
 from headgate.store.sqlite.migrations import migrate, newer, pending
 from headgate.store.sqlite.place import refuse_network_file_system
 from headgate.store.watched import WatchedStore
@@ -368,13 +369,9 @@ class SqliteStore(WatchedStore):
         with self._transaction() as db:
             return rows.prune(db, keep)
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> SqliteLease | None:
+    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
         """Take a lease, or None while somebody else holds it."""
-        with self._transaction() as db:
-            epoch = take(db, name, owner, ttl_ms, self._clock_ms())
-        if epoch is None:
-            return None
-        return SqliteLease(self._transaction, self._clock_ms, name, owner, epoch, ttl_ms)
+        return take(SqliteLeases(self._transaction, self._clock_ms), name, owner, ttl_ms)
 
     # --- the end
 

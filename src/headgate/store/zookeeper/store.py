@@ -26,6 +26,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.identity import StoreIdentity
+from headgate.store.leases import HeldLease, take
 from headgate.store.watched import WatchedStore, log
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
@@ -50,7 +51,7 @@ from headgate.store.zookeeper.layout import (
     noticed_entity,
     sequence,
 )
-from headgate.store.zookeeper.lease import ZkLease, take
+from headgate.store.zookeeper.lease import ZkLeases
 from headgate.store.zookeeper.read import TYPES, config_at, gone_by, read_tree, sources, values_of
 
 #: A look without any notification, in case a watch was lost: cheap, one exists() per home.
@@ -420,11 +421,11 @@ class ZooKeeperStore(WatchedStore):
                 raise StoreError(f"{self.url}: the audit line couldn't be kept", retriable=True)
         self._history.prune_audit()
 
-    def lease(self, name: str, owner: str, ttl_ms: int) -> ZkLease | None:
+    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
         """Take a lease, or None while somebody else holds it; by ZooKeeper's own clock."""
         self._prepare()
         self._check_same()
-        return take(self._client, self._check_same, name, owner, ttl_ms)
+        return take(ZkLeases(self._client, self._check_same), name, owner, ttl_ms)
 
     # --- the rest
 
