@@ -1,13 +1,26 @@
 """
 Headgate: quotas for Apache Kafka. Manage, enforce, account.
 
-The packages, from the bottom up. A package imports only from those named before it:
+From the bottom up; a package imports only from those named before it:
 
-``errors``, ``config``, ``quota`` (what a quota is, which one applies), ``wire`` (bytes to
-messages), ``throttle`` (how long to wait), ``kernel`` (the same over whole arrays), ``store``
-(where quotas live), ``usage`` (the gateway's journal), ``embedded`` (a real Kafka on loopback),
-``metrics``, ``admin`` (a Python Admin client), ``gateway`` (a proxy in front of brokers),
-``pipeline`` (PySpark over request logs), ``cli``.
+- ``errors``: every error that Headgate raises on purpose.
+- ``clock``: the time in milliseconds.
+- ``config``: the settings file, read into frozen settings.
+- ``quota``: what a quota is, and which one applies.
+- ``wire``: Kafka's protocol, bytes to messages and back.
+- ``throttle``: how long a client waits.
+- ``kernel``: the same over whole arrays.
+- ``usage``: the gateway's journal of charges.
+- ``embedded``: a real Kafka on loopback.
+- ``client``: the one Kafka client, and the one reader of its TLS and SASL settings.
+- ``store``: where quotas are kept.
+- ``metrics``: what a gateway shows of itself.
+- ``admin``: KIP-546's admin client.
+- ``gateway``: the proxy between clients and brokers.
+- ``pipeline``: PySpark over request logs and journals.
+- ``cli``: the commands.
+- ``demo``: ``headgate demo``.
+- ``testing``: checks recorded answers of Kafka; no other package imports it.
 """
 
 __version__ = "0.1.0"

@@ -1,10 +1,16 @@
 """
 What a quota is, and which one applies. Pure: no sockets, clocks or logging.
 
-``entity`` and ``key`` name things, ``table`` holds them (immutable, versioned), ``alteration``
-validates changes with Kafka's texts, ``filter`` selects entities, ``precedence`` says which quota
-applies and what it overrides, ``plan`` compares two tables, ``file`` reads and writes the quotas
-file.
+- ``sanitizer``: names made safe for paths and metric tags, as Kafka does it.
+- ``entity``: for whom a quota is: user, client-id, the pair, ip, and their defaults.
+- ``key``: what a quota limits, in which unit, and which values it takes.
+- ``human``: values as people write them.
+- ``table``: all quotas at one moment, and what changed between two.
+- ``alteration``: changes, validated in Kafka's order and with its texts.
+- ``filter``: which entities a question is about.
+- ``precedence``: which quota applies to a request, and what it overrides (KIP-55).
+- ``plan``: what leads from one table to another.
+- ``file``: the quotas file, read and written.
 """
 
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, validate

@@ -9,8 +9,9 @@ Where quotas live: one contract, and three homes behind one URL.
 - ``watched``: what the homes share: the table last known, the watches, the thread that tells them.
 - ``broker_rules``: which broker settings a store keeps, and what values they take.
 - ``synonyms``: where a broker setting's value comes from, and from where else it could.
-
-Homes: :mod:`headgate.store.sqlite`, :mod:`headgate.store.zookeeper`, :mod:`headgate.store.kafka`.
+- ``sqlite``: the embedded home, one file on one host.
+- ``zookeeper``: the home that ZooKeeper-mode brokers and Kafka's own tools share.
+- ``kafka``: a KRaft cluster's own quotas, and a compacted topic for what Kafka has no place for.
 """
 
 from headgate.store.base import AuditEvent, HistoryEntry, Lease, QuotaStore, Watch

@@ -227,18 +227,23 @@ def _varint(frame: Buffer, at: int) -> tuple[int, int]:
     return (byte, at + 1) if byte < 0x80 else read_varint(frame, at)
 
 
+def _transactional_id(frame: Buffer, version: int, at: int) -> tuple[str | None, int]:
+    """Read the first field; it came with version 3."""
+    if version < 3:
+        return None, at
+    if version >= 9:
+        size, at = _varint(frame, at)
+        size -= 1
+    else:
+        size, at = _int16(frame, at)[0], at + 2
+    if size < 0:
+        return None, at
+    return java_text(bytes(frame[at : at + size])), at + size
+
+
 def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
     flexible = version >= 9
-    transactional_id: str | None = None
-    if version >= 3:
-        if flexible:
-            size, at = _varint(frame, at)
-            size -= 1
-        else:
-            size, at = _int16(frame, at)[0], at + 2
-        if size >= 0:
-            transactional_id = java_text(bytes(frame[at : at + size]))
-            at += size
+    transactional_id, at = _transactional_id(frame, version, at)
     acknowledge = _int16(frame, at)[0]
     at += 6  # acks, timeout
     partitions = batches = records = records_bytes = 0
