@@ -11,8 +11,6 @@ from headgate.config.settings import SETTINGS, Settings
 _TAKEN: Final = frozenset(
     {
         "socket.request.max.bytes",
-        "socket.send.buffer.bytes",
-        "socket.receive.buffer.bytes",
         "headgate.upstream.credentials.file",
         "headgate.upstream.connect.timeout.ms",
         "headgate.upstream.refresh.ms",

@@ -25,6 +25,8 @@ headgate.broker.id.max=1
         ("headgate.worker.id=other", "worker_id", None),
         ("headgate.lease.ttl.ms=1000", "lease_ttl_ms", 10_000),
         ("headgate.request.time=upstream", "request_time", "gateway"),
+        # A port has its buffers from when it was opened, and in Kafka they are read-only too.
+        ("socket.send.buffer.bytes=30000", "socket_send_buffer_bytes", -1),
         ("headgate.drain.timeout.ms=7", "drain_timeout_ms", 7),
     ],
 )
