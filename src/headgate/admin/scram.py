@@ -5,7 +5,6 @@ SCRAM credentials of users, over Kafka's APIs 50 and 51.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +16,7 @@ from headgate.errors import ApiError
 from headgate.quota.alteration import AlterResult
 from headgate.wire.apis import ALTER_SCRAM, DESCRIBE_SCRAM
 from headgate.wire.messages import scram as s
-from headgate.wire.sasl_client import HASHES
+from headgate.wire.scram import salted_password
 
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _MECHANISM_NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
@@ -85,8 +84,6 @@ async def alter_scram(
 def _salted(user: str, upsertion: ScramUpsertion) -> s.ScramUpsert:
     """Salt and hash a password, as Java's admin client does before it sends one."""
     salt = secrets.token_bytes(24)
-    salted = hashlib.pbkdf2_hmac(
-        HASHES[upsertion.mechanism], upsertion.password, salt, upsertion.iterations
-    )
+    salted = salted_password(upsertion.mechanism, upsertion.password, salt, upsertion.iterations)
     number = _MECHANISM_NUMBERS[upsertion.mechanism]
     return s.ScramUpsert(user, number, upsertion.iterations, salt, salted)

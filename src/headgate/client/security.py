@@ -21,7 +21,8 @@ from headgate.config.listeners import SecurityProtocol
 from headgate.config.security import ClientSecurity
 from headgate.config.wrong_protocol import Spoken
 from headgate.errors import ConfigError
-from headgate.wire.sasl_client import HASHES, Exchange, oauthbearer, plain, scram, unsecured_token
+from headgate.wire.sasl_client import Exchange, oauthbearer, plain, scram, unsecured_token
+from headgate.wire.scram import HASHES
 
 CLIENT_ID: Final = "headgate.admin"
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")

@@ -9,7 +9,6 @@ A real Apache Kafka on loopback, with nothing but Python installed: for the demo
 - ``properties``: what brokers are told: settings, logging and client settings, as text.
 - ``tools``: runs Kafka's own command line tools.
 - ``zookeeper``: a ZooKeeper, restartable on the same port and data.
-- ``scram``: SCRAM credentials as Kafka keeps them in ZooKeeper.
 - ``broker``: one broker: formatted, started, waited for.
 - ``kafka``: a cluster of them: KRaft (4.x), or ZooKeeper mode (3.9).
 """

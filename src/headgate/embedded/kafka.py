@@ -22,9 +22,9 @@ from headgate.embedded.cache import hold, temporary_folder
 from headgate.embedded.jars import KAFKA_4, ensure_jars
 from headgate.embedded.process import EmbeddedError, free_ports
 from headgate.embedded.properties import ADMIN, Ports
-from headgate.embedded.scram import scram_entity_config
 from headgate.embedded.tools import TIMEOUT_S, run_tool
 from headgate.embedded.zookeeper import EmbeddedZooKeeper
+from headgate.wire.scram import HASHES, LEAST_ITERATIONS, credential_text
 
 DEFAULT_USERS: Mapping[str, str] = MappingProxyType(
     {"alice": "alice-secret", "bob": "bob-secret", "carol": "carol-secret", ADMIN: "admin-secret"}
@@ -143,7 +143,13 @@ class EmbeddedKafka:
             self._format(brokers)
         else:
             for user, password in self.users.items():
-                self.zookeeper.put_user(user, scram_entity_config(password))
+                self.zookeeper.put_user(
+                    user,
+                    {
+                        name: credential_text(name, password, os.urandom(16), LEAST_ITERATIONS)
+                        for name in HASHES
+                    },
+                )
         for broker in brokers:
             self._launch(broker)
         for knows in ((), self._ids):

@@ -15,6 +15,7 @@ from the first byte of that prefix. A function that changes a frame returns the 
 - ``skim``: reads a message that passes in pieces, without ever holding it.
 - ``schema``: messages as data, for what is off the hot path.
 - ``messages``: the messages themselves, a module for each group of APIs.
+- ``scram``: SCRAM's arithmetic, and a credential as Kafka keeps it.
 - ``sasl_client``: SASL as a client speaks it.
 - ``dialogue``: a client's side of a conversation: requests numbered, answers checked and read.
 """

@@ -7,7 +7,6 @@ Pure: a mechanism is a generator that yields what to send and is sent what came 
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 import secrets
@@ -15,11 +14,11 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.wire.scram import HASHES, keys_of
 
 Exchange = Generator[bytes, bytes, None]
 """Yields the client's messages, is sent the server's; raises when the server can't be trusted."""
 
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # Kafka allows 16,384; a peer that asks for far more wants our CPU.
 MAX_ITERATIONS: Final = 1_000_000
 
@@ -98,15 +97,12 @@ def scram(
         raise RemoteProtocolError("the server's SCRAM nonce doesn't continue ours")
     if not 1 <= iterations <= MAX_ITERATIONS:
         raise RemoteProtocolError(f"the server asks for {iterations} SCRAM iterations")
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", algorithm)
-    stored_key = hashlib.new(algorithm, client_key).digest()
+    client_key, stored_key, server_key = keys_of(mechanism, password, salt, iterations)
     without_proof = f"c=biws,r={theirs}"
     message = f"{bare},{first},{without_proof}".encode()
     signature = hmac.digest(stored_key, message, algorithm)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     last = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
-    server_key = hmac.digest(salted, b"Server Key", algorithm)
     expected = base64.b64encode(hmac.digest(server_key, message, algorithm)).decode()
     found = _fields(last.decode("utf-8", "replace"))
     if not hmac.compare_digest(found.get("v", "").encode(), expected.encode()):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import os
 import subprocess
 from pathlib import Path
@@ -12,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headgate.embedded import cache, properties, scram, truststore
+from headgate.embedded import cache, properties, truststore
 from headgate.embedded.cache import cache_dir, write_whole
 from headgate.embedded.java import Java, find_java
 from headgate.embedded.process import EmbeddedError
@@ -49,28 +46,6 @@ def test_names_and_passwords_are_quoted_for_jaas(tmp_path: Path) -> None:
 def test_properties_are_escaped_as_java_reads_them() -> None:
     text = properties.as_text({"a": "C:\\x", "b": "zürich 🙂", "c": "two\nlines"})
     assert text == "a=C:\\\\x\nb=z\\u00fcrich \\ud83d\\ude42\nc=two\\nlines\n"
-
-
-def test_scram_credentials_are_those_of_the_rfc_s_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    # RFC 7677 section 3: user "user", password "pencil".
-    monkeypatch.setattr(
-        scram.os, "urandom", lambda _n: base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    )
-    nonce = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    server_first = f"{nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    message = f"n=user,r=rOprNGfwEbeRWgbNEkqO,{server_first},c=biws,{nonce}".encode()
-    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
-    server_signature = base64.b64decode("6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
-
-    config = scram.scram_entity_config("pencil")
-    fields = dict(part.split("=", 1) for part in config["SCRAM-SHA-256"].split(","))
-    stored, server = (base64.b64decode(fields[name]) for name in ("stored_key", "server_key"))
-    mask = hmac.digest(stored, message, "sha256")
-    client_key = bytes(a ^ b for a, b in zip(proof, mask, strict=True))
-    assert hashlib.sha256(client_key).digest() == stored
-    assert hmac.digest(server, message, "sha256") == server_signature
-    assert fields["iterations"] == "4096"
-    assert set(config) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 
 def test_a_ca_bundle_becomes_a_trust_store_that_java_reads(

@@ -9,6 +9,7 @@ Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWi
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -134,10 +135,10 @@ def _alter(client: AdminClient, store: QuotaStore, options: ConfigsOptions) -> N
 
 def _credential(mechanism: str, text: str) -> str:
     """Return what a znode keeps of ``iterations=8192,password=secret``."""
-    from headgate.store.zookeeper.scram import credential_text
+    from headgate.wire.scram import credential_text
 
     iterations, password = scram_credential(mechanism, text, kafka3=True)
-    return credential_text(mechanism, password, iterations)
+    return credential_text(mechanism, password, secrets.token_bytes(24), iterations)
 
 
 def _credentials(store: QuotaStore) -> dict[str, dict[str, str]]:

@@ -265,7 +265,8 @@ class Enforcement:
                 producer_ids,
             )  # fmt: skip
             return ours
-        spent_ns += self._time.upstream_ns(client, plan, now_ms)
+        if self._time.upstream:
+            spent_ns += self._time.upstream_ns(client, plan, now_ms)
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
         if producer_ids and self.counts_producer_ids:

@@ -46,7 +46,7 @@ class RequestTime:
         """Return the thread time that a request took, ns; the next one's counts from 0."""
         spent_ns = client.spent_ns
         client.spent_ns = 0
-        return spent_ns + self.upstream_ns(client, plan, now_ms)
+        return spent_ns + self.upstream_ns(client, plan, now_ms) if self.upstream else spent_ns
 
     def upstream_ns(self, client: ClientConnection, plan: Plan, now_ms: int) -> int:
         """Return the broker's thread time, by how long its answer took; 0 unless it counts."""

@@ -8,10 +8,6 @@ Source: ScramCredentialUtils, ScramFormatter, AdminZkClient in Apache Kafka 3.9.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -30,31 +26,9 @@ from headgate.store.zookeeper.layout import (
     encode_notice,
 )
 from headgate.store.zookeeper.store import ZooKeeperStore
+from headgate.wire.scram import HASHES
 
-MECHANISMS: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _PATIENCE_S: Final = 10.0
-
-
-def credential_text(mechanism: str, password: str, iterations: int) -> str:
-    """
-    Return a credential as a znode holds it; the password isn't in it.
-
-    Args:
-        mechanism: ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
-        password: as UTF-8, unprepared, as Kafka takes it.
-        iterations: 4,096 or more.
-    """
-    digest = MECHANISMS[mechanism]
-    salt = secrets.token_bytes(24)
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", digest)
-    parts = {
-        "salt": salt,
-        "stored_key": hashlib.new(digest, client_key).digest(),
-        "server_key": hmac.digest(salted, b"Server Key", digest),
-    }
-    encoded = [f"{name}={base64.b64encode(value).decode()}" for name, value in parts.items()]
-    return ",".join([*encoded, f"iterations={iterations}"])
 
 
 def read_credentials(store: ZooKeeperStore) -> dict[str, dict[str, str]]:
@@ -67,7 +41,7 @@ def read_credentials(store: ZooKeeperStore) -> dict[str, dict[str, str]]:
         user = parse_name(name)
         node = nodes[f"{folder}/{name}"]
         config = decode_config(node.data if node else None)
-        own = {key: value for key, value in config.items() if key in MECHANISMS}
+        own = {key: value for key, value in config.items() if key in HASHES}
         if own and user is not DEFAULT:
             found[str(user)] = own
     return found
