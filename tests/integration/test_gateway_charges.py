@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from functools import partial
 
+import pytest
+
 from headgate.gateway import GatewayThread
+from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 
@@ -75,6 +79,49 @@ def test_half_sent_requests_and_clients_that_never_read_take_nothing_from_others
                 answers += client.recv(65_536)
             assert answers.count(PRODUCED) == 18  # told no throttle
         assert charged(gateway) == 10 * 50_000 + 18 * 500_000
+
+
+@pytest.mark.parametrize("size", [1_000, 3_000_000])
+def test_what_was_said_before_the_broker_was_reached_is_passed_on_and_charged(
+    start: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A broker reads what came before a connection's end; acks=0 is all that its client says."""
+    gateway = start({EVERYBODY: {PRODUCER: 1e9}}, quota__window__num=WINDOWS)
+    look_up = BrokerHosts.look_up
+
+    async def slowly(hosts: BrokerHosts, host: str) -> tuple[str, ...]:
+        await asyncio.sleep(0.3)
+        return await look_up(hosts, host)
+
+    monkeypatch.setattr(BrokerHosts, "known", lambda *_: None)
+    monkeypatch.setattr(BrokerHosts, "look_up", slowly)
+    for _ in range(3):
+        with connect(gateway) as client:
+            client.sendall(produce(size, 1) + produce(size, 2))
+    wait_for(lambda: charged(gateway) >= 6 * size, "all to be charged")
+    # An answer that nobody reads resets a connection, here as at a broker: what was still on its
+    # way is lost then.
+    wait_for(lambda: upstream.produced >= (6 if size < 10_000 else 3), "what was said to arrive")
+    wait_for(lambda: not gateway.gateway.brokers[1].links, "the ends")
+
+
+def test_a_client_that_hangs_up_unheard_goes_when_its_broker_cant_be_reached(
+    start: Start, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = start({}, quota__window__num=WINDOWS)
+
+    async def nowhere(hosts: BrokerHosts, host: str) -> tuple[str, ...]:
+        await asyncio.sleep(0.3)
+        raise OSError("nobody is there")
+
+    monkeypatch.setattr(BrokerHosts, "known", lambda *_: None)
+    monkeypatch.setattr(BrokerHosts, "look_up", nowhere)
+    with connect(gateway) as client:
+        client.sendall(produce(1_000, 1))
+    broker = gateway.gateway.brokers[1]
+    meters = broker.listeners["PLAINTEXT"].meters
+    wait_for(lambda: meters.closed["upstream-unreachable"] == 1, "the end")
+    assert not broker.links
 
 
 def test_who_closes_at_once_is_charged_for_all_that_was_passed(

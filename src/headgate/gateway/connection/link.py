@@ -85,9 +85,11 @@ class Link:
         "_broker_paused",
         "_buffer",
         "_hangup",
+        "_left",
         "_on_ask",
         "_on_closed",
         "_paused",
+        "_reached",
         "_refusals",
         "_starved",
         "_waits",
@@ -132,14 +134,23 @@ class Link:
         self._starved = False  # the pool has no room for more
         self._refusals = refusals
         self._waits = False  # it was refused, and isn't told yet
+        self._reached = False  # the broker's transport was up
+        self._left: str | None = None  # the client hung up before that, having said something
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
 
     def upstream_ready(self) -> None:
         """The broker's transport is up."""
+        self._reached = True
         self.session.upstream_ready(now_ms())
         self.settle()
+        if self._left is None or self.closed is not None:
+            return
+        if self.client.transport is None:
+            self.client_gone(self._left)
+        elif self._paused:  # what it said last isn't read yet; its end is seen once more
+            self._hangup.watch(self)
 
     def settle(self) -> None:
         """Write what the session has to say and do what it commands, until it has nothing left."""
@@ -337,9 +348,18 @@ class Link:
             self.close("upstream-gone", str(exc or ""))
 
     def client_gone(self, detail: str) -> None:
-        """The client has hung up: close, once all is known that it is charged for."""
+        """
+        The client has hung up: close, once all is known that it is charged for.
+
+        What it said before its broker was reached is passed on first, as a broker reads what came
+        before the end of a connection.
+        """
         session = self.session
         if self.closed is not None or session.state.gone:
+            return
+        if not self._reached and not self._waits and self.task is not None and session.retained():
+            self._left = detail
+            self._hangup.forget(self)
             return
         if self._waits or not session.client_gone(now_ms()):
             self.close("client-gone", detail)
@@ -370,12 +390,16 @@ class Link:
         try:
             if reason == "client-gone":
                 self.client.abort()
+                self.broker.close()  # the rest of what it said is on its way, and was charged
             elif reason == "drained":
                 self.client.say_goodbye()
             else:
                 self.client.close()
             # A half-sent request must not look like a whole one's end: just go.
-            self.broker.abort()
+            if reason != "client-gone":
+                self.broker.abort()
         except Exception as error:
             log.debug("a transport couldn't be closed", error=repr(error))
+        if self._left is not None and self.client.transport is None:
+            self.broker.release()
         self._on_closed(self, reason, detail)

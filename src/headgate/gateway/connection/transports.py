@@ -183,8 +183,8 @@ class _Side(asyncio.BufferedProtocol):
         if link.closed is None:
             link.lost(self, exc)
         self.release()
-        if self is link.client and link.broker.transport is None:  # it never was, or went before
-            link.broker.release()
+        if self is link.client and link.broker.transport is None and link.closed is not None:
+            link.broker.release()  # it never was, or went before
 
     def release(self) -> None:
         """
