@@ -410,7 +410,8 @@ def test_a_real_runs_journal_replays_to_the_same_throttles(
         elif row["kind"] == "quota":
             assert replayed is not None
             key = QuotaKey.parse(row["quota_type"])
-            replayed.apply([(entity_from_path(row["entity"]), key, row["value"])], now)
+            entity = entity_from_path(row["entity"])
+            replayed.by_key[key].update_quota(entity, row["value"], now)
         elif row["kind"] == "record":
             assert replayed is not None
             manager = replayed.by_key[QuotaKey.parse(row["quota_type"])]

@@ -101,7 +101,7 @@ def test_replayed_throttles_are_the_same_every_one(gateway: Make, seed: int, pac
         if origin.kind == "quota":
             value = None if origin.value != origin.value else origin.value
             key = QuotaKey.parse(origin.quota_type)
-            replayed.apply([(entity_from_path(origin.entity), key, value)], now)
+            replayed.by_key[key].update_quota(entity_from_path(origin.entity), value, now)
             continue
         if origin.kind == "bound":  # the quota's own event moved it here
             assert (origin.rule, pacing) == ("paced", "smooth")

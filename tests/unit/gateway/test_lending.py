@@ -233,7 +233,8 @@ class FakeLink:
     """A link as far as the way upstream is concerned."""
 
     def __init__(self) -> None:
-        self.session = SimpleNamespace(identity=SimpleNamespace(principal="bob"))
+        identity = SimpleNamespace(principal="bob")
+        self.session = SimpleNamespace(state=SimpleNamespace(identity=identity))
         self.closed: tuple[str, str] | None = None
 
     def close(self, reason: str, detail: str = "") -> None:

@@ -186,7 +186,7 @@ def test_what_isnt_there_or_isnt_local_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_known_by_name_only_is_refused() -> None:
-    with pytest.raises(ConfigError, match="begin anew with another --out"):
+    with pytest.raises(ConfigError, match="start again with another --out"):
         RolledFiles().remember([Input("/logs", "r.log", -1, None, 10, None)])
 
 
