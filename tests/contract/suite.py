@@ -437,7 +437,9 @@ class StoreContract:
         asked = [set_key(ALICE, PRODUCER, 1.0), set_key(BOB, PRODUCER, 1.0)]
         assert errors(store.alter(asked, at_revision=seen)) == [None, None]
         for key in (PRODUCER, PRODUCER_IDS):
-            with pytest.raises(StoreMovedOn, match=f"goes by revision {seen}; nothing was changed"):
+            with pytest.raises(
+                StoreMovedOn, match=f"based on revision {seen}; nothing was changed"
+            ):
                 store.alter([set_key(ALICE, key, 2.0)], at_revision=seen)
         open_home().alter([set_key(BOB, PRODUCER_IDS, 7.0)])
         assert errors(store.alter([set_key(ALICE, PRODUCER_IDS, 2.0)], at_revision=revision())) == [

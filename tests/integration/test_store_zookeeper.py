@@ -212,7 +212,7 @@ def test_a_znode_that_is_no_configuration_is_passed_over_and_never_overwritten(
     assert "/config/users/alice is passed over: it is not of the form" in caplog.text
     assert "/config/users/a b is passed over: Kafka spells it users/a%20b" in caplog.text
     assert "in /config/users/bob producer_byte_rate is 'lots'" in caplog.text
-    with pytest.raises(StoreError, match="mend it first"):
+    with pytest.raises(StoreError, match="fix it first"):
         home.store.alter([set_key(ALICE, PRODUCER, 1.0)])
     assert home.bare.get("/config/users/alice")[0] == b"by hand"
 

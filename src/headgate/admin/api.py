@@ -21,8 +21,9 @@ from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import Source
 
 QUOTA_ENTITY_NAME_DEFAULT: Final = ""
-"""The default entity's name on the draft wire and in :class:`QuotaFilter` (SEEDS 546-14): the
-only string Kafka refuses as a name, so that a user called ``<default>`` stays apart."""
+"""The default entity's name on the draft wire and in :class:`QuotaFilter`. KIP-546
+("Public Interfaces") leaves its value open. The empty string is the only one that Kafka refuses as
+a name, so a user called ``<default>`` stays apart from the default user."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
 """How long a call may take unless its options say otherwise, as kafka-configs waits."""

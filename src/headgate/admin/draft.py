@@ -145,15 +145,15 @@ class DraftBackend:
         return None
 
     async def names(self, resource: str) -> list[str]:
-        """Refuse: an admin listener speaks of quotas alone."""
+        """Refuse: an admin listener serves quotas only."""
         raise unsupported(f"an admin listener doesn't list {resource}", _ELSEWHERE)
 
     async def describe_configs(self, resource: str, name: str) -> list[ConfigEntry]:
-        """Refuse: an admin listener speaks of quotas alone."""
+        """Refuse: an admin listener serves quotas only."""
         raise unsupported(f"an admin listener doesn't describe {resource}", _ELSEWHERE)
 
     async def alter_configs(self, resource: str, name: str, ops: Mapping[str, str | None]) -> None:
-        """Refuse: an admin listener speaks of quotas alone."""
+        """Refuse: an admin listener serves quotas only."""
         raise unsupported(f"an admin listener doesn't alter {resource}", _ELSEWHERE)
 
     async def describe_scram(
@@ -165,7 +165,7 @@ class DraftBackend:
     async def alter_scram(
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
     ) -> None:
-        """Refuse: an admin listener speaks of quotas alone."""
+        """Refuse: an admin listener serves quotas only."""
         raise unsupported("an admin listener keeps no SCRAM credentials", _ELSEWHERE)
 
     async def close(self) -> None:

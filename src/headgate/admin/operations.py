@@ -102,7 +102,7 @@ class Calls:
             outcomes = dict.fromkeys(futures, exc)
         failure: BaseException | None = None
         for entity, future in futures.items():
-            outcome = outcomes.get(entity, ApiError(-1, f"the answer doesn't speak of {entity}"))
+            outcome = outcomes.get(entity, ApiError(-1, f"the answer leaves out {entity}"))
             if isinstance(outcome, BaseException):
                 failure = failure or outcome
             _settle(future, outcome)

@@ -62,7 +62,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "usage": Command("headgate.cli.pipeline.usage:main_usage", "sum up who used what, by quota-id"),
     "effective": Command(
         "headgate.cli.pipeline.answers:main_effective",
-        "tell which quota applied to whom; dead quotas",
+        "show which quota applied to which client; dead quotas",
     ),
     "replay": Command(
         "headgate.cli.pipeline.replay:main_replay",

@@ -309,7 +309,7 @@ class Demo:
         storm = ["--connections-per-second", "3", "--requests-per-second", "100"]
         steps: list[tuple[str, str, list[str]]] = [
             ("usage of every quota-id, per second", "usage", own),
-            ("which quota applied to whom", "effective", own),
+            ("which quota applied to which client", "effective", own),
             ("exact replay of every throttle time", "replay", [*own, *windows]),
             ("what if every quota were twice as large, or half", "what-if", what_if),
             ("which quotas would fit", "recommend", [*own, *windows, *small]),

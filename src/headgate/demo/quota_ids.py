@@ -66,7 +66,7 @@ def _quota_id(client: sample.Client, lines: dict[tuple[str, str], Line]) -> str:
 
 
 def scaled(store_url: str, factor: float) -> str:
-    """Return a quotas file with every quota so many times as large."""
+    """Return a quotas file with every quota multiplied by ``factor``."""
     from headgate.quota.file import dump_quotas
     from headgate.quota.table import QuotaTable
     from headgate.store import open_store

@@ -34,7 +34,7 @@ _LOOK_AGAIN_S: Final = 1.0
 """Wait between an answer that names an unknown broker and the look-up: one for a burst of them."""
 _TIDY_S: Final = 60.0
 _MOST_FORGOTTEN: Final = 1_000
-"""Users whose producer ids are dropped in one go: a millisecond."""
+"""Users whose producer ids are dropped in one step, which takes a millisecond."""
 
 
 class Following:
@@ -78,7 +78,7 @@ class Following:
     async def sweep(
         self, brokers: Mapping[int, Broker], answers: Answers, pool: Pool, splits: Splits
     ) -> None:
-        """Close what is idle, divide shares, tell of lines that weren't written: every second."""
+        """Close what is idle, divide shares, log how many lines were left out: every second."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = now_ms()

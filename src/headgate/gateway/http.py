@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.metrics.expose import Drawn
 
 MOST_CONNECTIONS: Final = 100
-"""Whoever looks after a gateway needs a few; each is a descriptor that clients don't get."""
+"""Monitoring needs a few; each is a descriptor that clients don't get."""
 _LAST_ANSWERS_S: Final = 1
 """How long answers may still be read when a gateway ends: a drain mustn't wait for a scraper."""
 
@@ -82,8 +82,8 @@ class HttpListener:
     Serve health and metrics.
 
     Args:
-        bind: where.
-        shown: whose.
+        bind: the address to listen on.
+        shown: the gateway, or the fleet of workers, that is shown.
 
     Raises:
         OSError: the port can't be had.
@@ -133,7 +133,7 @@ class HttpListener:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         for connection in list(self._server.server_state.connections):
-            connection.transport.abort()  # who still hasn't read his answer
+            connection.transport.abort()  # of a client that still hasn't read its answer
         self._sock.close()
 
     async def _healthz(self, request: Request) -> Response:

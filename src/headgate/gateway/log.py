@@ -66,7 +66,7 @@ def set_up(
 
     Args:
         form: ``headgate.log.format``: "text" or "json".
-        verbose: whether debug lines of ours are shown.
+        verbose: whether Headgate's debug lines are shown.
         stream: by default stderr; coloured where it is a terminal and NO_COLOR isn't set.
         bound: fields of every line.
     """
@@ -102,7 +102,7 @@ def set_up(
 
 
 class _Sparing(logging.Filter):
-    """Lets so many records of a logger pass in each minute of their own time."""
+    """Lets ``per_minute`` records of a logger pass in each minute of their own time."""
 
     def __init__(self, per_minute: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _Sparing(logging.Filter):
 
 
 def _to_record(logger: Any, method: str, event: Fields) -> tuple[tuple[str], dict[str, Any]]:
-    """Make a standard record: its text for whoever formats plainly, the fields beside it."""
+    """Make a standard record: a text for plain formatters, and the fields beside it."""
     kwargs = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
     said = event.pop("event", "")
     fields = {key: _hidden(key, value) for key, value in event.items()}

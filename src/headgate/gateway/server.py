@@ -181,7 +181,7 @@ class Gateway:
 
     @property
     def store(self) -> QuotaStore | None:
-        """The store that the gateway goes by now."""
+        """The store that the gateway uses now."""
         return self.in_force.store
 
     @property
@@ -371,7 +371,7 @@ class Gateway:
         return self.exposed()
 
     def exposed(self) -> list[int]:
-        """Return the brokers of the cluster that have a port here, whoever fronts them."""
+        """Return the brokers of the cluster that have a port here, whichever worker fronts them."""
         return self.discovery.exposed()
 
     def _front(self, broker_id: int) -> Broker:

@@ -1,5 +1,5 @@
 """
-What one gateway shows of itself: whether it serves, what it goes without, and its metrics.
+What one gateway shows: whether it serves, what it does without, and its metrics.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Shown:
         return "\n".join(why) or None
 
     def _closed_ports(self) -> Iterator[str]:
-        """Say of each port of ours, and each that clients are told of, that it doesn't accept."""
+        """Name each port, open here or given to clients, that doesn't accept connections."""
         books = self._ports.books
         for broker_id, broker in self._brokers.items():
             told = (name for name, book in books.items() if broker_id in book)

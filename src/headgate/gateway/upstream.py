@@ -52,7 +52,7 @@ _TOKENS_VERSION: Final = 1
 """Every broker from 1.1 to 4.x has it."""
 _TOKEN_ERRORS: Final = {
     61: "the broker has no delegation tokens: its delegation.token.secret.key isn't set",
-    64: "the broker tells of delegation tokens only to who has logged in, not by a token itself",
+    64: "the broker describes delegation tokens only to clients that log in without a token",
     65: "the gateway's own user isn't authorized to describe delegation tokens",
 }
 _ABSENT: Final = frozenset({3, 17, 100})
@@ -67,7 +67,7 @@ class UpstreamError(HeadgateError):
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """
-    What the upstream says of itself on one listener.
+    What the upstream says about its cluster on one listener.
 
     Args:
         cluster_id: its id.
@@ -158,8 +158,8 @@ async def topic_partitions(
         refs: topics by name or id.
 
     Returns:
-        Partitions by whatever each topic was called, and by its name and id; 0 where there is no
-        such topic; nothing for topics the cluster wouldn't tell of.
+        Partitions by the name or id that was asked for, and by the topic's name and id; 0 where
+        there is no such topic; nothing for topics that the cluster didn't describe.
 
     Raises:
         UpstreamError: the broker has no version of Metadata that answers this.

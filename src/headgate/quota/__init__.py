@@ -2,7 +2,7 @@
 What a quota is, and which one applies. Pure: no sockets, clocks or logging.
 
 - ``sanitizer``: names made safe for paths and metric tags, as Kafka does it.
-- ``entity``: for whom a quota is: user, client-id, the pair, ip, and their defaults.
+- ``entity``: what a quota is set for: user, client-id, the pair, ip, and their defaults.
 - ``key``: what a quota limits, in which unit, and which values it takes.
 - ``human``: values as people write them.
 - ``table``: all quotas at one moment, and what changed between two.

@@ -3,7 +3,7 @@ Where quotas live: one contract, and three homes behind one URL.
 
 - ``base``: the contract, and the words it uses.
 - ``opening``: opens a store by its URL.
-- ``identity``: which store it is, and whom it took over from.
+- ``identity``: which store it is, and which stores it took over from.
 - ``hub``: hands changes to those who watch, each change once and in order.
 - ``leases``: the rules of leases; a home keeps their records.
 - ``watched``: what the homes share: the table last known, the watches, the thread that tells them.

@@ -56,7 +56,7 @@ def moved_on(url: str, expected: int, found: StoreIdentity | None, done: int = 0
     """Return the error of a store whose revision isn't the one that a change is based on."""
     at = "has no identity" if found is None else f"is at revision {found.revision}"
     what = "nothing was changed" if not done else f"{done} entities were changed before"
-    return StoreMovedOn(f"{url} {at}, and the change goes by revision {expected}; {what}")
+    return StoreMovedOn(f"{url} {at}, and the change is based on revision {expected}; {what}")
 
 
 def replaced(url: str, known: StoreIdentity, found: StoreIdentity | None) -> StoreReplaced:

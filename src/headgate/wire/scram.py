@@ -25,7 +25,7 @@ class ScramKeys(NamedTuple):
 
 
 def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Return a password salted and hashed so many times; Java's admin client sends this."""
+    """Return a password salted and hashed ``iterations`` times; Java's admin client sends this."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
 
 

@@ -148,7 +148,7 @@ def test_how_near_the_replay_came_is_told_per_quota_type(made: Path) -> None:
 def test_advice_says_why_beneath_its_entity_and_plans_stand_side_by_side(made: Path) -> None:
     page = render(build_report(read_tables(made)), generated_ms=1, title="t")
     assert re.search(r'<span class="name">[^<]+</span><p class="small">p99 of the window', page)
-    head = page[page.index("For whom it differs most") :][:600]
+    head = page[page.index("Clients with the largest differences") :][:600]
     names = re.findall(r'<th scope="col" class="n">(\w+)</th>', head)
     assert names == ["logged", "double", "half"]
     assert "connection_creation_rate=5<" in page

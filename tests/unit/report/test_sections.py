@@ -1,4 +1,4 @@
-"""Plans side by side: what is counted once, and for whom they differ most."""
+"""Plans side by side: what is counted once, and for which clients they differ most."""
 
 from __future__ import annotations
 

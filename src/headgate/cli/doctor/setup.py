@@ -108,7 +108,8 @@ async def _look_at_acls(
             "DescribeConfigs on the cluster, for controller_mutation_rate to be charged "
             "for topics of num.partitions"
         )
-    # A broker that lets its user see all topics says of this one that it doesn't exist.
+    # No topic has this name. A broker that lets its user see all topics answers that it doesn't
+    # exist.
     nobodys = f"headgate-doctor-{secrets.token_hex(8)}"
     if topics and nobodys not in await up.topic_partitions(connection, [nobodys]):
         report.found.append(

@@ -3,7 +3,7 @@ kafka-configs: Kafka's tool for users, clients, ips and brokers, on any home of 
 
 Output and exit status are the real tool's.
 
-Source: ConfigCommand in Apache Kafka (spec kafka-configs.md sections 4 to 6).
+Source: ConfigCommand in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def alter_quotas(
         told = with_way_out(exc, [op.key for op in ops])
         if told is exc:
             raise
-        # What Kafka's own tool says of a key it doesn't know, and then the way out.
+        # The text of Kafka's own tool about an unknown key, and then the way out.
         ours = [key for key in add if not QuotaKey.parse(key).known_to_kafka]
         raise IllegalArgument(_unexpected(types[0], "added", ours), str(told)) from exc
 

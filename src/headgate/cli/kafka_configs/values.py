@@ -1,8 +1,7 @@
 """
 kafka-configs: what stands in --add-config, --add-config-file and --delete-config.
 
-Source: ConfigCommand.parseConfigsToBeAdded and parseConfigsToBeDeleted (spec kafka-configs.md
-section 3).
+Source: ConfigCommand.parseConfigsToBeAdded and parseConfigsToBeDeleted.
 """
 
 from __future__ import annotations

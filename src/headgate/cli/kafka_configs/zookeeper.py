@@ -4,7 +4,7 @@ kafka-configs --zookeeper: KIP-55's own rules, on the znodes that ZooKeeper-mode
 Differences from ``--bootstrap-server``: in ``--alter`` a name left out means the default, two
 types with one name give it to the user, and lines read as the ZooKeeper tool always wrote them.
 
-Source: KIP-55 "Tools"; SEEDS 55-8, 55-9, 936-10; ConfigCommand.describeConfigWithZk in 3.9.
+Source: KIP-55 "Tools"; KIP-936 "Tools"; ConfigCommand.describeConfigWithZk in 3.9.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def parts_of(on: Opened) -> int:
 
 def exchange(on: Opened, reading: Reading, answer: Callable[[Any], Left], words: str) -> Left:
     """
-    Let workers read the run's inputs and write tables by themselves, in one job.
+    Let workers read the run's inputs and write the tables directly, in one job.
 
     Args:
         on: the run.

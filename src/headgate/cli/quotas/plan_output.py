@@ -84,7 +84,7 @@ def print_plan(plan: Plan, clients: Sequence[QuotaEntity], *, place: str, color:
 
     Args:
         plan: the plan.
-        clients: whom to show the effective change for; those that quotas name when empty.
+        clients: those whose effective change is shown; when empty, those that quotas name.
         place: where the quotas are.
         color: ``auto`` (a terminal, and no NO_COLOR), ``always`` or ``never``.
     """

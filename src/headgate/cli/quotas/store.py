@@ -27,19 +27,19 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     made = argparse.ArgumentParser(
         prog="headgate store",
-        description="Show which store it is; let a gateway go by another store; move quotas.",
+        description="Show which store it is; let a gateway use another store; move quotas.",
         allow_abbrev=False,
     )
     actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser(
-        "show", help="print a store's id, revision and whom it took over from"
+        "show", help="print a store's id, its revision and the stores it took over from"
     )
     show.add_argument("--store", metavar="URL", required=True, help="the Headgate store")
     show.add_argument("--json", action="store_true", help="print it as JSON")
     accept = actions.add_parser(
         "accept",
-        help="let the gateway go by the store that it finds, though it isn't the one it knew; run "
-        "it on the gateway's host, once for each gateway; it is used up",
+        help="let the gateway use the store that it finds, though it isn't the one it knew; run "
+        "it on the gateway's host, once for each gateway; it is valid once",
     )
     accept.add_argument("id", metavar="ID", help="the id of the store, as `show` prints it")
     accept.add_argument(
@@ -47,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
     )
     copy = actions.add_parser(
         "copy",
-        help="copy quotas and settings of brokers to another store, which says then that it took "
-        "over, so that gateways go by it at once; history stays behind",
+        help="copy quotas and settings of brokers to another store, and note there that it took "
+        "over, so that gateways use it at once; history isn't copied",
     )
     copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")
     copy.add_argument("--to", metavar="URL", dest="target", required=True, help="the new store")
@@ -95,7 +95,7 @@ def _accept(arguments: argparse.Namespace) -> int:
             f"{settings.store} is store {found}, not {printable(arguments.id)}; nothing was done"
         )
     accept_store(settings, found)
-    say(f"The gateway of {arguments.config} will go by store {found}, within seconds if it runs.")
+    say(f"The gateway of {arguments.config} will use store {found}, within seconds if it runs.")
     return exit_codes.DONE
 
 

@@ -42,7 +42,7 @@ log = get_logger("headgate.supervisor")
 _AGAIN_S: Final = (0.2, 1.0, 5.0)
 """Wait before a worker that ended is started again: the first times quickly."""
 _OWN_END_S: Final = 2.0
-"""A worker that doesn't end in time ends itself; only one that can't is killed, so much later."""
+"""A worker that doesn't end in time ends itself. One that can't is killed this much later."""
 _STEADY_S: Final = 60.0
 """A worker that ran for so long starts again quickly."""
 
@@ -54,7 +54,7 @@ class Supervisor:
     Args:
         config: the settings file.
         settings: as read from it.
-        brokers: whom to front at first.
+        brokers: those that are fronted at first.
         verbose: whether workers log every decision of note.
         http: where health and metrics are shown, instead of ``headgate.http.listener``.
     """

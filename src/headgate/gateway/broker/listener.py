@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class ListenerParts(NamedTuple):
     """
-    What of a listener comes from its settings, and changes with them.
+    The parts of a listener that are made from its settings, and replaced when these change.
 
     Attributes:
         settings: with the listener's own values.
@@ -48,7 +48,7 @@ class BrokerListener:
             gateway answers everything itself.
         addresses: what clients are told.
         parts: made of the settings.
-        on_unknown: told of brokers that clients can't be told about yet.
+        on_unknown: called for brokers whose addresses clients can't be given yet.
         plans: how requests are handled, instead of the broker's own.
 
     Attributes:

@@ -78,7 +78,7 @@ class Discovery:
         return sorted({b for cluster in self.clusters.values() for b in cluster.brokers})
 
     def exposed(self) -> list[int]:
-        """Return the brokers of the cluster that have a port here, whoever fronts them."""
+        """Return the brokers of the cluster that have a port here, whichever worker fronts them."""
         return list(filter(self.has_port, self.broker_ids()))
 
     def has_port(self, broker_id: int) -> bool:

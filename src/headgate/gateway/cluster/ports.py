@@ -52,7 +52,7 @@ class Ports:
         on_change: other brokers are fronted now.
 
     Attributes:
-        books: what clients of each listener are told of brokers' addresses.
+        books: the brokers' addresses that clients of each listener are given.
         leases: of this worker; None: there is no store to keep any.
         standing_by: brokers whose lease is waited for.
         started: ports accept as soon as they are open.
@@ -107,7 +107,7 @@ class Ports:
             except HeadgateError as error:
                 if not self.started:
                     raise
-                # The others, and whoever stands by for this one, need not suffer for it.
+                # The other brokers, and the worker that stands by for this one, go on.
                 log.error("a broker can't be fronted", broker=broker_id, error=str(error))
                 if self.leases is not None and broker_id not in self._brokers:
                     await self.leases.give_up(broker_id)
@@ -150,7 +150,7 @@ class Ports:
                 await leases.wait_for(broker_id)
                 log.warning("taking over", broker=broker_id)
             try:
-                self._open(broker_id)  # or what of it wasn't to be had before
+                self._open(broker_id)  # or those of its ports that weren't free before
                 self._shared.open(accept=self.started)
                 break
             except (HeadgateError, OSError) as error:

@@ -90,7 +90,7 @@ class SharedListeners:
         """
         Open the listener of KIP-546's own calls.
 
-        It belongs to the lowest broker: its calls are charged there, and SASL is asked of it.
+        It belongs to the lowest broker: its calls are charged there, and that broker checks SASL.
         """
         broker = self._brokers[min(self._brokers)]
         settings = self._in_force.settings

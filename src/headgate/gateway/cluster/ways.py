@@ -84,7 +84,7 @@ class Ways:
 
     def all_parts(self) -> dict[str, ListenerParts]:
         """
-        Make what of each listener comes from its settings.
+        Make the parts of each listener that come from its settings.
 
         Raises:
             ConfigError: as for ``parts``.
@@ -93,7 +93,7 @@ class Ways:
 
     def parts(self, name: str) -> ListenerParts:
         """
-        Make what of a listener comes from its settings.
+        Make the parts of a listener that come from its settings.
 
         Raises:
             ConfigError: a certificate, the credentials file or the principal builder can't be used.
@@ -154,7 +154,7 @@ class Ways:
         given = own.keystore_location or own.keystore_key or own.truststore_location
         if given or own.truststore_certificates:
             return own, None
-        # Without stores of its own it has the clients'; what else is said of it counts.
+        # Without stores of its own it has the clients'; its other settings count.
         settings = self._in_force.settings
         said = {
             field: getattr(own, field)
@@ -182,13 +182,13 @@ class Ways:
         return own if own in given else CLIENTS_PROTOCOL
 
     def reloaded(self) -> None:
-        """Other settings are in force: make TLS for our own questions anew."""
+        """Other settings are in force: make new TLS contexts for our own questions."""
         self._contexts = ClientContexts()
 
 
 @contextlib.contextmanager
 def _of_listener(listener: str, prefix: str = "") -> Iterator[None]:
-    """Say of a mistake in ``ssl.*`` whose it is."""
+    """Name the listener in the error about a mistake in its ``ssl.*``."""
     try:
         yield
     except ConfigError as error:

@@ -47,7 +47,7 @@ class Acceptor:
         broker_id: for the journal.
         quotas: of the broker.
         meters: of the listener.
-        journal: told of every connection.
+        journal: notes every connection.
         on_accept: called with the socket and the client's address as Java spells it.
         now_ms: the clock.
     """
@@ -179,7 +179,8 @@ class Acceptor:
                 max(self._delay_ends_ms - now, 1) / 1000, self._go_on
             )
             return
-        # KIP-612 v3 goes on after the delay; Kafka, and we, wait for a slot too (SEEDS 612-9).
+        # KIP-612: without a free slot the acceptor waits for one, whatever the rate. It goes on
+        # when a slot is free and the delay is over, as in ConnectionQuotas.waitForConnectionSlot.
         if not self.blocked_since_ms or not self._quotas.slot_available(self.listener):
             return
         if self._counts and now > self.blocked_since_ms:

@@ -16,7 +16,7 @@ import sys
 from typing import Any, Final
 
 MANY_UNANSWERED: Final = 8
-"""From so many on, answers may wait for each other a moment; producers have 5 by default."""
+"""With this many or more, answers may wait for each other a moment; producers have 5 by default."""
 SMALL_ANSWER_BYTES: Final = 512
 """Larger answers are worth a read of their own."""
 MOST_GATHERED_BYTES: Final = 16_384
@@ -55,7 +55,7 @@ class Gathering:
 
     def answered(self, before: int, left: int, nbytes: int, now_ms: int) -> None:
         """
-        Set the mark anew after a read.
+        Set the mark again after a read.
 
         Args:
             before: requests that were unanswered before it.

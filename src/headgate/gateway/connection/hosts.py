@@ -118,7 +118,7 @@ class BrokerHosts:
         return addresses
 
     def forget(self, host: str) -> None:
-        """Ask anew for the next connection: none of a host's addresses takes one."""
+        """Ask again for the next connection: none of a host's addresses takes one."""
         self._known.pop(host, None)
 
 

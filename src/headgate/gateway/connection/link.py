@@ -67,7 +67,7 @@ class Link:
     Args:
         session: decides everything.
         buffer: the loop's read buffer.
-        hangup: tells of clients that go while nothing is read from them.
+        hangup: notices clients that close while nothing is read from them.
         on_ask: answers an ``Ask``; called with the link and the question.
         on_closed: called once, with the link, the reason and a detail.
         refusals: where a client that is refused waits for that; None: it is told at once.

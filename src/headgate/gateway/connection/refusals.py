@@ -71,12 +71,12 @@ class Refusals:
         """How many wait."""
         return len(self._waiting)
 
-    def hold(self, whom: Any, let_go: Callable[[], None]) -> bool:
+    def hold(self, connection: Any, let_go: Callable[[], None]) -> bool:
         """
-        Have somebody wait.
+        Make a connection wait.
 
         Args:
-            whom: who; hashable.
+            connection: the connection; hashable.
             let_go: called once when the time has come, and only if ``forget`` wasn't.
 
         Returns:
@@ -84,22 +84,22 @@ class Refusals:
         """
         if not self._delay_s:
             return False
-        self._waiting[whom] = (self._clock() + self._delay_s, let_go)
+        self._waiting[connection] = (self._clock() + self._delay_s, let_go)
         if len(self._waiting) > self._most:
             first = next(iter(self._waiting))
             self._waiting.pop(first)[1]()
         self._wind()
         return True
 
-    def forget(self, whom: Any) -> None:
-        """Somebody needn't wait any more."""
-        self._waiting.pop(whom, None)
+    def forget(self, connection: Any) -> None:
+        """A connection needn't wait any more."""
+        self._waiting.pop(connection, None)
         if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _wind(self) -> None:
-        """See to it that there is a timer while somebody waits."""
+        """Set the timer if a connection waits and none is set."""
         if self._timer is None and self._waiting:
             end, _ = next(iter(self._waiting.values()))
             later = self._later or asyncio.get_running_loop().call_later
@@ -110,13 +110,13 @@ class Refusals:
         now = self._clock()
         # All wait equally long: they are due in the order in which they came.
         due = []
-        for whom, (end, let_go) in self._waiting.items():
+        for connection, (end, let_go) in self._waiting.items():
             if end > now:
                 break
-            due.append((whom, let_go))
+            due.append((connection, let_go))
         try:
-            for whom, let_go in due:
-                if self._waiting.pop(whom, None) is not None:
+            for connection, let_go in due:
+                if self._waiting.pop(connection, None) is not None:
                     let_go()
         finally:
             self._wind()

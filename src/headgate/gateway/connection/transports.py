@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
 GOODBYE_S: Final = 0.3
-"""How long a drained client may take to hang up by itself."""
+"""How long a drained client may take to close its connection."""
 SPARE_BUFFERS: Final = 32
 """Buffers kept for the next time they are lent: 8 MiB."""
 LINGER_S: Final = 5.0
@@ -36,8 +36,8 @@ class ReadBuffer:
     """
     The buffer that all links of one loop read into, one at a time, and the pool of what they hold.
 
-    Memory that a write still needs is lent to it and comes back when the write is done: making it
-    anew each time would cost as much as the relaying (page faults).
+    Memory that a write still needs is lent to it and comes back when the write is done. New
+    memory for each write would cost as much as the relaying (page faults).
     """
 
     __slots__ = ("_size", "_spare", "memory", "pool", "small", "view")

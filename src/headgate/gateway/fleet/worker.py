@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELLO: Final = "hello"
 """Asked by the worker: it can be asked from now on."""
 BEAT: Final = "beat"
-"""Asked again and again: whoever answers has an event loop that runs."""
+"""Asked again and again: a worker that answers has an event loop that runs."""
 STATUS: Final = "status"
 METRICS: Final = "metrics"
 NOTHING: Final = msgspec.msgpack.encode(None)
@@ -34,7 +34,7 @@ class Status(msgspec.Struct):
 
     Args:
         not_ready: why it doesn't serve; None: it does.
-        brokers: those of the cluster that have a port here, whoever fronts them.
+        brokers: those of the cluster that have a port here, whichever worker fronts them.
         note: what it serves without; None: nothing is missing.
     """
 

@@ -208,7 +208,7 @@ class Identity:
         """
         observer = self._observer
         if observer is None:
-            return None  # the broker says itself that this listener has no SASL
+            return None  # the broker's own answer says that this listener has no SASL
         try:
             if key == apis.SASL_HANDSHAKE:
                 observer.handshake(message.parse_handshake(frame, body), version)

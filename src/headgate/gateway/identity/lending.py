@@ -15,7 +15,7 @@ The file::
       - principal: etl
         ssl.keystore.location: /etc/headgate/etl.pem
 
-A reload makes a new ``Lending``, and with it all TLS contexts anew.
+A reload makes a new ``Lending``, and with it new TLS contexts.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class SaslObserver:
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The mechanisms a client may be told of."""
+        """The mechanisms that a client is offered."""
         return tuple(name for name in self._mechanisms if name in OBSERVABLE)
 
     def handshake(self, mechanism: str, version: int) -> None:

@@ -1,5 +1,5 @@
 """
-The store that a gateway goes by, and what of it is kept for times when it can't be asked.
+The store that a gateway uses, and the copy that is kept for times when it can't be asked.
 
 - ``current``: settings and quotas in force now.
 - ``limits``: limits of connections and last resorts of quotas, from the file and the store.

@@ -1,5 +1,5 @@
 """
-What is in force in a gateway now, and the store it comes from: read by all who go by it.
+What is in force in a gateway now, and the store it comes from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Current:
 
     Args:
         settings: of the file; a reload puts others in their place.
-        table: the quotas that every broker's rules go by.
+        table: the quotas that every broker's rules follow.
         store: where quotas live; None: there is none, or the guard lets none in yet.
         coming: the quotas that the store told last; all of them are in force a moment later.
         broker_configs: settings of brokers by id as text; "" is the default of all.

@@ -67,11 +67,11 @@ class StoreGuard:
             raise StoreReplaced(why)
         if found is not None:
             store.accept(found)
-            self._is_accepted(found)  # whatever it was for, it is used up
+            self._is_accepted(found)  # needed or not, its acceptance is used up
         self.save(store, store.snapshot(), store.broker_configs())
 
     def reconsider(self, store: QuotaStore) -> bool:
-        """Go by another store in the place of the one let in, if that was accepted."""
+        """Use another store in place of the one let in, if that other one was accepted."""
         found = store.identity()
         if found is None or not self._is_accepted(found):
             return False

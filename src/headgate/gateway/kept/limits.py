@@ -71,7 +71,7 @@ def connection_limits(
     Args:
         settings: the file.
         configs: the store's ``broker_configs``: "" is the cluster's default.
-        broker_id: whose.
+        broker_id: the broker's.
     """
     limits = static_limits(settings)
     limits.update(configs.get("", {}))

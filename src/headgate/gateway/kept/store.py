@@ -35,7 +35,7 @@ BrokersChanged = Callable[[Mapping[str, Mapping[str, str]]], None]
 
 class KeptStore:
     """
-    The store that a gateway goes by, and the snapshot of it.
+    The store that a gateway uses, and the snapshot of it.
 
     Args:
         in_force: what is in force; its ``store`` is set once the guard has let one in.

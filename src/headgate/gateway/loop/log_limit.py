@@ -1,5 +1,5 @@
 """
-Lines that strangers can cause are few: some a minute of each kind, and how many were left out.
+Limits the log lines that unknown clients can cause: a few a minute of each kind, then a count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ log = get_logger("headgate.gateway")
 
 PER_MINUTE: Final = 10
 _MOST_KINDS: Final = 1_000
-"""Kinds remembered; principals are among them. The oldest is told of and forgotten early."""
+"""Kinds remembered; principals are among them. The oldest is logged and forgotten early."""
 _MINUTE_S: Final = 60.0
 
 
@@ -34,8 +34,8 @@ class LogLimit:
     Decides which lines are written.
 
     Args:
-        event: what the lines tell of. When a kind's minute is over, one line says how many of the
-            kind were left out, and what they have in common.
+        event: what the lines are about. When a kind's minute is over, one line says how many of
+            the kind were left out, and what they have in common.
         per_minute: lines of one kind.
         clock: seconds that never go back.
     """
@@ -57,7 +57,7 @@ class LogLimit:
 
         Args:
             kind: which lines are of a kind.
-            fields: what all of them have in common, for the line that tells of those left out.
+            fields: what all of them have in common, for the line that counts those left out.
         """
         now = self._clock()
         found = self._kinds.get(kind)
@@ -76,7 +76,7 @@ class LogLimit:
         return False
 
     def tell(self) -> None:
-        """Tell of what was left out in minutes that are over; called now and then."""
+        """Log what was left out in minutes that are over; called now and then."""
         now = self._clock()
         # Kinds stand in the order in which their minutes began.
         while self._kinds:

@@ -1,5 +1,5 @@
 """
-Long work on the event loop, in slices: between two of them whoever waits is served.
+Long work on the event loop, in slices: between two of them other connections are served.
 
 Such work is a generator that yields wherever it may be left for a while. All of a loop's takes
 turns, one slice to each turn of the loop, so that twenty large questions cost everybody else no

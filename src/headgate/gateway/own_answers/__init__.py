@@ -6,8 +6,8 @@ What the gateway answers itself, in a broker's place.
 - ``draft_answers``: answers KIP-546's own calls on the admin listener.
 - ``broker_settings``: answers for the broker settings that are the gateway's (32, 33, 44).
 - ``mutations``: charges topics created, deleted or grown.
-- ``topics``: how many partitions topics have, asked of the cluster.
-- ``token_owners``: whose delegation tokens are, asked of the cluster.
-- ``denials``: refuses those who may not ask.
-- ``attempts``: what they tried, for the audit.
+- ``topics``: asks the cluster how many partitions topics have.
+- ``token_owners``: asks the cluster which user owns a delegation token.
+- ``denials``: refuses the requests of users without permission.
+- ``attempts``: what such users tried, for the audit.
 """

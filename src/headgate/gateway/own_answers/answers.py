@@ -3,8 +3,8 @@ What the gateway answers itself: client quotas (48, 49), broker settings (32, 33
 
 Client quotas and the gateway's broker settings are for ``super.users`` and
 ``headgate.admin.principals``; anyone else gets CLUSTER_AUTHORIZATION_FAILED and leaves an audit
-line, before what he asks is read. What the others ask is read and answered in slices (``slices``).
-The store is asked on a thread of its own, never on the event loop.
+line, before the request is read. Requests of users with permission are read and answered in slices
+(``slices``). The store is asked on a thread of its own, never on the event loop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What somebody tried who may not, for the audit: of whom or what, which values, from where.
+What users without permission tried, for the audit: which entities, which values, from where.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.gateway.session.commands import Ask
 
 _MOST: Final = 300
-"""Characters of each part: an audit line is kept 10,000 times, and he chose what is in it."""
+"""Characters of each part. 10,000 audit lines are kept, and the refused user chose their text."""
 
 
 def attempted(ask: Ask) -> tuple[str, str]:
@@ -27,8 +27,8 @@ def attempted(ask: Ask) -> tuple[str, str]:
     Return subject and detail of an audit line.
 
     Args:
-        ask: what was asked. Only a small request is read: nobody who may not ask makes the loop
-            read more.
+        ask: what was asked. Only a small request is read, so that users without permission can't
+            make the loop read more.
     """
     origin = f"from {ask.client_ip}" if ask.client_ip else ""
     if len(ask.frame) > SMALL_BYTES:
@@ -80,7 +80,7 @@ def _setting(name: str, value: str | None) -> str:
 
 
 def _entity(parts: Any) -> str:
-    """Return an entity as he spelled it; a null name is the default."""
+    """Return an entity as the request spelled it; a null name is the default."""
     names = (f"{part.entity_type}={part.entity_name or '<default>'}" for part in parts)
     return "{" + ", ".join(names) + "}"
 

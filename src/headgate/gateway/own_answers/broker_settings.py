@@ -1,12 +1,14 @@
 """
-Broker settings through the gateway: some are ours, the rest is the broker's (SEEDS 612-2).
+Broker settings through the gateway: some are the gateway's, the rest are the broker's.
 
 DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of BROKER resources are split:
 ``max.connection.creation.rate``, ``max.connections``, ``max.connections.per.ip`` and
-``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here; the
-rest goes upstream with the client's own connection, and the two answers are joined, without the
+``.overrides``, plain or under ``listener.name.X.``, are kept in the store and enforced here. The
+rest goes upstream with the client's own connection. The two answers are joined, without the
 addresses that brokers and controllers listen on. An alteration that has both is made on both sides
-or on none: ours is looked at first and made last.
+or on neither: the gateway checks its own part first and makes it last.
+
+Source: KIP-612, by which ``max.connection.creation.rate`` can be altered while a broker runs.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ async def split(answers: Answers, link: Link, ask: Ask) -> None:
             link.forward(ask, ask.frame)
             return
         if len(ask.frame) > SMALL_BYTES:
-            # Differs: who may not gets no part of a large request that names a setting of ours.
+            # Differs: a large request that names a setting of the gateway's is refused whole if
+            # its user is without permission.
             await answers.refused(ask, ask.client_id or "kafka")
             link.answer(ask, await answers.denials.answer(ask, RELEASED))
             return
@@ -256,9 +259,9 @@ class _Alteration:
     """
     One request that alters settings of brokers: both sides' settings of a broker, or neither's.
 
-    What we can tell of our part is looked at first. Then the broker is asked for its own part, and
-    only what it has taken is done here too. What may still go wrong after that, the store's
-    failing or the gateway's end, leaves the broker's part without ours: the answer says so.
+    The gateway checks its own part first. Then it sends the broker the broker's part, and makes
+    its own only where the broker has made that. If the store fails then, or the gateway ends, the
+    broker's part stays without the gateway's: the answer says so.
     """
 
     def __init__(self, answers: Answers, link: Link, ask: Ask, request: Any) -> None:

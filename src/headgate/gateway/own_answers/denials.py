@@ -1,8 +1,8 @@
 """
 Refusals of whole requests: small ones are made here, large ones in a process of their own.
 
-Nobody who may not ask can make the event loop read or write more than a few kilobytes of what he
-asks.
+A user without permission can't make the event loop read or write more than a few kilobytes of a
+request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SMALL_BYTES: Final = 2_048
 """Requests that are read at once: one or two milliseconds, answer included."""
 MOST_WAITING: Final = 8
-"""Large refusals that wait for each other, of a mebibyte each; whoever comes then is hung up on."""
+"""Large refusals that wait for each other, a mebibyte each. Beyond them connections are closed."""
 _LONGEST_S: Final = 30.0
 _PROGRAM: Final = "from headgate.wire.messages.denied import main; main()"
 
@@ -54,7 +54,7 @@ class Denials:
             return denied(calls, key, version, ask.frame)
         if self._waiting >= MOST_WAITING:
             raise RemoteProtocolError(
-                f"{len(ask.frame)} bytes of User:{ask.principal}, who may not, behind "
+                f"{len(ask.frame)} bytes of User:{ask.principal}, without permission, behind "
                 f"{MOST_WAITING} others like it",
                 reason="refused",
             )
@@ -65,7 +65,8 @@ class Denials:
             self._waiting -= 1
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._thread, _beside, calls, key, version, ask.frame)
-        # Whoever hangs up meanwhile doesn't make room for his next one before this one is done.
+        # A client that closes its connection now makes no room for another request before this one
+        # is done.
         work.add_done_callback(lambda _: self._free.release())
         return await asyncio.shield(work)
 

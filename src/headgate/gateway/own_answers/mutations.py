@@ -5,8 +5,9 @@ A broker charges after it has validated a topic; a proxy can't wait for that, so
 and gives back what the broker then refused. Versions whose clients know error 89 get it for the
 topics over quota, and the others go on; older versions are told to wait.
 
-How many partitions a deleted topic has, or a new one gets that leaves it open, is asked of the
-cluster (``topics``). What it won't say is charged as one: as much as Kafka would at least.
+The cluster is asked how many partitions a deleted topic has, and how many a new topic gets whose
+request leaves that open (``topics``). Without an answer a topic is charged as one mutation: Kafka
+charges at least as much.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
-Whose a delegation token is (KIP-48): its id is all that a client shows, a broker knows the owner.
+Which user owns a delegation token (KIP-48): a client shows only its id, a broker knows its owner.
 
-Asked of the very broker the client comes to, with the gateway's own credentials, while the client's
-first message waits. An owner never changes, so it is remembered as long as its token lives. Anybody
-may come with any id: however many do, a broker is asked once a second at most, and all who came
-before that wait for the same answer.
+The gateway asks the broker that the client connects to, with its own credentials, while the
+client's first message waits. An owner never changes, so it is remembered as long as its token
+lives. Any client may show any id, so a broker is asked once a second at most. All clients that came
+before a question wait for its answer.
 
-The answer holds the tokens' secrets; nothing but ids and owners is kept of it.
+The answer holds the tokens' secrets; only ids and owners are kept.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class TokenOwners:
             self.learn(tokens, now_ms())
 
     async def _describe(self, where: HostPort, listener: Way) -> tuple[DescribedToken, ...]:
-        """Log in where the client will; brokers tell of tokens on such a listener only."""
+        """Log in on the client's listener: brokers describe tokens only after a login."""
         security, tls = await self._own(listener.name)
         protocol = SecurityProtocol.SASL_PLAINTEXT
         if listener.upstream_tls is None:

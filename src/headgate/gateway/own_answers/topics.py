@@ -1,9 +1,9 @@
 """
-What the cluster says of topics, for those whose partitions are charged (KIP-599).
+What the cluster says about topics whose partitions are charged (KIP-599).
 
-A question is asked once more, of another broker if there is one, with a bounded wait each time;
-then what was heard last counts. What nobody can tell is charged as little as Kafka would at least,
-and counted.
+A question that fails is asked once more, at another broker if there is one, with a bounded wait
+each time. If that fails too, the last known answer counts. Without one a topic is charged the least
+that Kafka would charge, and counted.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ T = TypeVar("T")
 
 class Topics:
     """
-    Partitions of topics, asked of the cluster and remembered.
+    Asks the cluster how many partitions topics have, and remembers the answers.
 
     Args:
         own: returns credentials and TLS of the gateway's own questions on a listener.
-        clusters: what each listener's upstream said of itself last.
+        clusters: the last description of each listener's upstream.
         wait_s: for each question.
     """
 

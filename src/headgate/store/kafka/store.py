@@ -3,7 +3,7 @@ The Kafka home: a KRaft cluster through its own APIs 48 and 49, and a compacted 
 
 Keys that Kafka knows live in Kafka, so its brokers and tools see them; the others, broker settings,
 history, audit and leases in the topic. A watch describes the cluster every ``poll_ms``, and at once
-when a history entry tells of a change made through Headgate anywhere.
+when a history entry records a change made through Headgate anywhere.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from headgate.wire.messages.quotas import DescribedEntry
 
 TOPIC = "__headgate_quotas"
 POLL_MS = 5_000
-#: A change that no history entry tells of by then came past Headgate. Entries are written right
-#: after Kafka's acknowledgement, so this is ample.
+#: A change that no history entry records by then was made without Headgate. Entries are written
+#: right after Kafka's acknowledgement, so this is ample.
 GRACE_S = 2.0
-#: What the history tells of and Kafka doesn't show by then came undone past Headgate.
+#: A change that the history records and Kafka doesn't show by then was undone without Headgate.
 EXPECTED_S = 10.0
 
 
 class _Suspect(NamedTuple):
-    """A change seen in Kafka that the history doesn't tell of, yet."""
+    """A change seen in Kafka that the history doesn't record yet."""
 
     due_s: float
     t_ms: int
@@ -188,7 +188,7 @@ class KafkaStore(WatchedStore):
             return self._publish(table.with_version(old.version + 1), delta)
 
     def _suspect(self, delta: TableDelta) -> None:
-        """Note changes in Kafka that no history entry tells of."""
+        """Note changes in Kafka that no history entry records."""
         with self._topic.locked() as state:
             last = {(c.entity, c.key): state.last.get((c.entity, c.key)) for c in delta.changes}
         due, t_ms = time.monotonic() + GRACE_S, self._clock_ms()
@@ -349,10 +349,10 @@ class KafkaStore(WatchedStore):
 
     def _record_unknown(self, due: Iterable[_Suspect]) -> None:
         """
-        Write down what came past Headgate.
+        Write changes that were made without Headgate into the history.
 
-        What Kafka shows is read after what the history tells. Where another watcher tells of a key
-        after that, what was read may be older than what it tells, so that key is looked at again.
+        Kafka's quotas are read after the history. If another watcher writes an entry for a key
+        after that, the quota may be older than the entry, so that key is looked at again.
         """
         first: dict[At, _Suspect] = {}
         for suspect in due:
@@ -382,9 +382,9 @@ class KafkaStore(WatchedStore):
 
 def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> list[Record]:
     """
-    Return entries for changes that, by now, nobody has told of.
+    Return entries for changes that the history still doesn't record.
 
-    Each key gets one entry, from what the history last says of it to what it is now.
+    Each key gets one entry, from its last value in the history to its value now.
 
     Args:
         state: the topic's.
@@ -395,7 +395,7 @@ def _unknown(state: TopicState, table: QuotaTable, due: Iterable[_Suspect]) -> l
     for suspect in due:
         at = suspect.entity, suspect.key
         if state.turn is not None and at in state.turn.ops:
-            continue  # who has the turn, or takes it next, tells of it
+            continue  # the process with the turn, or the next one, records it
         now = table.get(*at)
         before = state.last.get(at, suspect.before)
         if before != now:

@@ -45,7 +45,7 @@ POLL_MS = 200
 MAX_LOG_ROWS = 50_000
 #: How often a watch has SQLite look through the whole file for damage, seconds.
 CHECK_S = 30.0
-#: With less than so much room on its disk a change may not fit, journal of the change included.
+#: With less room than this on the disk a change may not fit, its journal included.
 ROOM_BYTES = 1 << 20
 #: How often a watch tries whether changes can be written again, seconds.
 PROBE_S = 2.0
@@ -237,7 +237,7 @@ class SqliteStore(WatchedStore):
                     return old
                 table, delta = old.apply(rows.alterations(log))
                 return self._publish(table.with_version(self._base + log[-1][0]), delta)
-        # The first time, or the log was cut or is long, or the file is another: a whole snapshot.
+        # The first time, a trimmed or long log, or another file: a whole snapshot.
         seq = rows.latest(db)
         if old is not None and self._base + seq <= old.version:
             self._base = old.version + 1 - seq

@@ -115,7 +115,7 @@ class ZkAlterer:
                 for a in pending
             ]
         except InvalidQuota as exc:
-            raise StoreError(f"{self._url}: a znode is {exc}; mend it first") from exc
+            raise StoreError(f"{self._url}: a znode is {exc}; fix it first") from exc
         return [(a, steps) for a, steps in decided if steps], count.version
 
     def _versions(self, count: int, version: int) -> list[int]:

@@ -1,9 +1,10 @@
 """
 The ZooKeeper home's memory: history by entity, audit lines, and old notifications swept away.
 
-Headgate's entries are written in the alteration's own transaction. A process that watches records a
-change made without Headgate, with who = unknown, once however many watch. ZooKeeper keeps its data
-in memory, so both are bounded: the latest 1,000 entries per entity, 10,000 audit lines.
+Headgate's entries are written in the alteration's own transaction. A change made without
+Headgate is recorded by a process that watches, as made by ``unknown``, and only once however many
+watch. ZooKeeper keeps its data in memory, so both are bounded: the latest 1,000 entries per entity,
+10,000 audit lines.
 """
 
 from __future__ import annotations

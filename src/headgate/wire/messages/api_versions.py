@@ -32,7 +32,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 @message()
 class ApiVersionsRequest:
-    """What the client is (version 3 and later) and whom it means to ask (version 5, KIP-1242)."""
+    """What the client is (since version 3) and which broker it expects (version 5, KIP-1242)."""
 
     client_software_name: str = versions("", since=3)
     client_software_version: str = versions("", since=3)

@@ -70,8 +70,8 @@ class DescribedToken:
     A token, with its secret: repr leaves that out.
 
     Attributes:
-        owner_type: of whoever comes in with it.
-        owner_name: the same.
+        owner_type: of the principal that a client with this token has.
+        owner_name: that principal's name.
         issued_ms: when it was made, epoch milliseconds.
         expires_ms: until when it is good, unless it is renewed.
         ends_ms: until when it may be renewed.

@@ -1,12 +1,12 @@
 """
 KIP-546's draft quota calls: DescribeQuotas 48, DescribeEffectiveQuotas 49, AlterQuotas 50.
 
-Version 0, never flexible. The keys are those of released calls, so a listener speaks either these
-or those: the admin listener speaks these and doesn't advertise Metadata (SEEDS.md 546-35).
-Values are int64. An entity's name is a string that can't be null: the default's is the empty one
-(SEEDS 546-14).
+Version 0, never flexible. Released calls have the same keys, so a listener serves one kind or the
+other. The admin listener serves these, and doesn't advertise Metadata: tools tell the two kinds of
+listener apart by that. Values are int64. An entity's name is a string that can't be null; the
+default entity's is empty.
 
-Source: KIP-546, "Proposed Changes".
+Source: KIP-546, "Public Interfaces" and "Proposed Changes".
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from headgate.wire.header import build_request, build_response
 from headgate.wire.schema import Int16, Int32, Int64, Steps, Struct, message, struct
 
 NO_FRACTIONS: Final = "which this version can't tell; use the released API."
-"""How the answer about a stored fraction ends (SEEDS 546-32); the admin client goes by it."""
+"""How the answer about a stored fraction ends, since KIP-546's values are int64. The admin client
+looks for this ending, and then uses the released API."""
 DESCRIBE_QUOTAS: Final = 48
 DESCRIBE_EFFECTIVE_QUOTAS: Final = 49
 ALTER_QUOTAS: Final = 50

@@ -88,7 +88,7 @@ _REQUEST: Final = Struct(
     _Request,
     Field("topics", Array(_ASKED, nullable=True)),
     Field("no", BOOL),  # create topics
-    Field("no", BOOL, until=10),  # tell of authorized operations: on the cluster
+    Field("no", BOOL, until=10),  # include authorized operations: on the cluster
     Field("no", BOOL),  # and on topics
 )
 
