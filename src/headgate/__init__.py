@@ -14,6 +14,7 @@ From the bottom up; a package imports only from those named before it:
 - ``embedded``: a real Kafka on loopback.
 - ``client``: the one Kafka client, and the one reader of its TLS and SASL settings.
 - ``store``: where quotas are kept.
+- ``live``: what goes on now, and why.
 - ``metrics``: what a gateway shows about its own state.
 - ``admin``: KIP-546's admin client.
 - ``gateway``: the proxy between clients and brokers.

@@ -21,6 +21,7 @@ The draft's 48, 49 and 50 have keys of released calls, so ``draft`` has four fun
 - ``configs``: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 - ``quotas``: DescribeClientQuotas and AlterClientQuotas, as released.
 - ``draft``: KIP-546's own quota calls.
+- ``live``: Headgate's own call: what goes on at a broker now.
 - ``denied``: refuses every entity or resource of a request, without reading it whole.
 - ``delegation``: CreateDelegationToken and DescribeDelegationToken.
 - ``scram``: DescribeUserScramCredentials and AlterUserScramCredentials.
