@@ -8,8 +8,8 @@ import pytest
 
 from headgate.gateway import GatewayThread
 from headgate.gateway.http import MOST_CONNECTIONS
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import CONNECTION, PRODUCER
 
 from .scripted_upstream import Start, connect, produce, read_answer, start, upstream
 
@@ -89,3 +89,35 @@ def test_a_client_id_can_forge_no_series(start: Start) -> None:
     assert 'headgate_store_up{broker="1"} 1.0' in lines
     assert 'headgate_store_up{broker="1"} 0' not in lines
     assert any(line.startswith("kafka_server_produce_byte_rate{") for line in lines)
+
+
+def test_addresses_without_series_are_counted_and_summed_up(start: Start) -> None:
+    everybody = QuotaEntity.of(ip=DEFAULT)
+    gateway = start(
+        {everybody: {CONNECTION: 1_000.0}},
+        headgate__http__listener="127.0.0.1:0",
+        headgate__metrics__quota__ids="2",
+    )
+    for n in range(2, 7):
+        source = (f"127.0.0.{n}", 0)
+        at = gateway.gateway.addresses("PLAINTEXT")[1]
+        with socket.create_connection(at, 60, source) as client:
+            client.sendall(produce(1_000))
+            read_answer(client)
+
+    def found(text: str) -> dict[str, float]:
+        lines = ask(gateway, get("/metrics")).decode().splitlines()
+        named = (line.rpartition(" ") for line in lines if text in line and line[0] != "#")
+        return {name: float(value) for name, _, value in named}
+
+    kind = 'broker="1",quota_type="connection_creation_rate"'
+    ids = {f'headgate_quota_ids{{{kind},series="{s}"}}': n for s, n in (("own", 2), ("others", 3))}
+    assert found(f"headgate_quota_ids{{{kind}") == ids
+    [rest] = found(f"headgate_others_rate{{{kind}").values()
+    own = found('connection_accept_rate{broker="1",ip=')
+    assert len(own) == 2
+    assert 0 < min(own.values()) <= rest <= 3 * max(own.values())
+    assert set(found("headgate_quota_value").values()) == {1_000.0}
+    quotas = gateway.gateway.brokers[1].quotas
+    gateway.call(lambda: quotas.set_ip_rate(None, None))
+    assert not found("headgate_quota_value")  # addresses are still measured, by no limit

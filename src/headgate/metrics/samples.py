@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any, Final, NamedTuple
 
 from headgate.metrics.chosen import MOST, Tags, choose
@@ -60,6 +61,7 @@ class BrokerView:
             address) -> (rate per second, limit or None).
         info: labels of ``headgate_info``.
         most: quota-ids of each type, and addresses, that have series of their own.
+        other_addresses: how many addresses have none, and their connections per s together.
     """
 
     broker_id: int
@@ -70,6 +72,7 @@ class BrokerView:
     )
     info: Mapping[str, str] = field(default_factory=dict)
     most: int = MOST
+    other_addresses: tuple[int, float] = (0, 0.0)
 
 
 def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
@@ -254,8 +257,16 @@ def _sensor_rows(key: QuotaKey, manager: Any, sensor: Any, now_ms: int) -> _Rows
         yield "headgate_quota_tokens", own, tokens
     if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
         quota = sensor.bound  # of this broker's part: the rate is this broker's
-    if rate is not None and 0 < quota < UNLIMITED:
+    limited = 0 < quota < UNLIMITED
+    if rate is not None and limited:
         yield "headgate_quota_utilisation", own, rate / quota
+    if rate is not None and kafkas and not names.tokens:
+        # Kafka's proposals have no utilisation of token buckets.
+        of_group = ("kafka.server", names.group)
+        share = rate / quota * 100.0 if limited else nan
+        yield prometheus_name(*of_group, "quota-utilization"), labels, share
+        if quota < UNLIMITED:
+            yield prometheus_name(*of_group, "quota-value"), labels, quota
 
 
 def _throttle_rows(
@@ -308,6 +319,14 @@ def _queue_rows(view: BrokerView, clock: _Clock) -> _Rows:
 
 def _connection_rows(view: BrokerView, clock: _Clock) -> _Rows:
     group = "socket-server-metrics"
+    of_type = ("quota_type", str(QuotaType.CONNECTION_CREATION_RATE))
+    addresses = sum(scope == "ip" for scope, _ in view.connection_rates)
+    if addresses:
+        others, rate = view.other_addresses
+        yield "headgate_quota_ids", (of_type, ("series", "own")), addresses
+        yield "headgate_quota_ids", (of_type, ("series", "others")), others
+        if others:
+            yield "headgate_others_rate", (of_type, ("unit", "per_s")), rate
     for (scope, name), (rate, limit) in list(view.connection_rates.items()):
         if scope == "broker":
             metric = prometheus_name("kafka.server", group, "broker-connection-accept-rate")
@@ -318,14 +337,11 @@ def _connection_rows(view: BrokerView, clock: _Clock) -> _Rows:
             ((scope, name),),
             rate,
         )
-        if scope == "ip" and limit:
-            own = (
-                ("quota_type", str(QuotaType.CONNECTION_CREATION_RATE)),
-                ("unit", "per_s"),
-                ("ip", name),
-            )
+        if scope == "ip" and limit is not None:
+            own = (of_type, ("unit", "per_s"), ("ip", name))
             yield "headgate_quota_value", own, limit
-            yield "headgate_quota_utilisation", own, rate / limit
+            if limit > 0:
+                yield "headgate_quota_utilisation", own, rate / limit
 
 
 def _meter_rows(view: BrokerView, clock: _Clock) -> _Rows:

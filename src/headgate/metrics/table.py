@@ -70,17 +70,26 @@ _THROTTLED: Final = (
     "Mean throttle time of throttled requests over the last minute; absent while there is none."
 )
 _MUTED: Final = "Channels muted now by this quota type."
+_UTILIZATION: Final = "Rate divided by the quota, in percent: 100 is the quota, more is possible. `NaN` where there is no quota."
+_VALUE: Final = "The quota in force for a quota-id. Absent where there is none."
+_BESIDE: Final = (_PAIR, "%", _UTILIZATION, "KIP-1373, proposed (apache/kafka#23331)")
 
 
 # fmt: off
 _KAFKA: Final = (
     _kafka("Produce", "byte-rate", _PAIR, "bytes/s", "Produce rate of a quota-id over the quota window.", "KIP-13, KIP-55"),
+    _kafka("Produce", "quota-utilization", *_BESIDE),
+    _kafka("Produce", "quota-value", _PAIR, "bytes/s", _VALUE, "KIP-786, proposed"),
     _kafka("Produce", "throttle-time", _PAIR, "ms", _THROTTLED, "KIP-13, KIP-55"),
     _kafka("Produce", "queue-size", (), "channels", _MUTED, "Kafka"),
     _kafka("Fetch", "byte-rate", _PAIR, "bytes/s", "Fetch rate of a quota-id over the quota window.", "KIP-13, KIP-55"),
+    _kafka("Fetch", "quota-utilization", *_BESIDE),
+    _kafka("Fetch", "quota-value", _PAIR, "bytes/s", _VALUE, "KIP-786, proposed"),
     _kafka("Fetch", "throttle-time", _PAIR, "ms", _THROTTLED, "KIP-13, KIP-55"),
     _kafka("Fetch", "queue-size", (), "channels", _MUTED, "Kafka"),
     _kafka("Request", "request-time", _PAIR, "% of a thread", "Gateway thread time of a quota-id over the quota window.", "KIP-124"),
+    _kafka("Request", "quota-utilization", *_BESIDE),
+    _kafka("Request", "quota-value", _PAIR, "% of a thread", _VALUE, "KIP-786, proposed"),
     _kafka("Request", "throttle-time", _PAIR, "ms", _THROTTLED, "KIP-124"),
     _kafka("Request", "queue-size", (), "channels", _MUTED, "Kafka"),
     _kafka("Request", "exempt-request-time", (), "% of a thread", "Thread time of requests exempt from quotas.", "KIP-124"),
@@ -107,8 +116,8 @@ _OWN: Final = (
     Metric("headgate_quota_tokens", GAUGE, _QUOTA, "the quota's own", "Credit in a quota-id's bucket, where there is one (smooth pacing, `bps`, `shares`); below 0 its clients wait."),
     Metric("headgate_throttled_total", COUNTER, ("quota_type", "user", "client_id", "others"), "requests", "Requests told a throttle time. `others` is `true` for the sum of all quota-ids without series of their own."),
     Metric("headgate_throttle_ms_total", COUNTER, ("quota_type", "user", "client_id", "others"), "ms", "Throttle time told, summed; `others` likewise."),
-    Metric("headgate_quota_ids", GAUGE, ("quota_type", "series"), "quota-ids", "Quota-ids that are measured: `own` have series of their own, `others` are too many (`headgate.metrics.quota.ids`)."),
-    Metric("headgate_others_rate", GAUGE, ("quota_type", "unit"), "the quota's own", "Rate of all quota-ids together that have no series of their own, at most ten seconds old."),
+    Metric("headgate_quota_ids", GAUGE, ("quota_type", "series"), "quota-ids", "Quota-ids that are measured, or addresses with `connection_creation_rate`: `own` have series of their own, `others` are too many (`headgate.metrics.quota.ids`)."),
+    Metric("headgate_others_rate", GAUGE, ("quota_type", "unit"), "the quota's own", "Rate of all quota-ids, or addresses, together that have no series of their own, at most ten seconds old."),
     Metric("headgate_connections", GAUGE, ("listener",), "connections", "Client connections open now."),
     Metric("headgate_connections_muted", GAUGE, ("listener",), "connections", "Of these, muted now."),
     Metric("headgate_connections_accepted_total", COUNTER, ("listener",), "connections", "Client connections accepted."),

@@ -21,6 +21,7 @@ from headgate.quota.key import (
     PRODUCER_IDS,
     PRODUCER_SHARES,
     REQUEST,
+    QuotaKey,
     QuotaType,
 )
 from headgate.throttle.cluster import BpsQuotaManager
@@ -127,10 +128,38 @@ def test_values_are_the_managers() -> None:
     assert found["headgate_quota_utilisation", labels] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("key", "group"), [(PRODUCER, "produce"), (CONSUMER, "fetch"), (REQUEST, "request")]
+)
+def test_kip_1373_utilisation_is_in_percent_of_the_quota_and_nan_without_one(
+    key: QuotaKey, group: str
+) -> None:
+    manager: ClientQuotaManager = {
+        PRODUCER: lambda: producer(alice=1000, eve=0),
+        CONSUMER: lambda: producer(alice=1000, eve=0),
+        REQUEST: lambda: RequestQuotaManager(start_ms=T0),
+    }[key]()
+    manager.update_quota(QuotaEntity.of(user="alice"), 1000, T0)
+    manager.update_quota(QuotaEntity.of(user="eve"), 0, T0)
+    for user in ("alice", "bob", "eve"):
+        manager.record(user, "c", 5_000, T0)
+    found = shown(BrokerView(1, {key: manager}), T0)
+    name = f"kafka_server_{group}_quota_"
+    assert found[f"{name}utilization", (("user", "alice"),)] == 50.0
+    assert found[f"{name}value", (("user", "alice"),)] == 1000.0
+    assert math.isnan(found[f"{name}utilization", (("user", "bob"),)])
+    assert (f"{name}value", (("user", "bob"),)) not in found
+    assert math.isnan(found[f"{name}utilization", (("user", "eve"),)])  # of nothing, as Kafka's
+    assert found[f"{name}value", (("user", "eve"),)] == 0
+
+
 def test_no_limit_shows_no_quota_and_no_utilisation() -> None:
     manager = producer(alice=1000)
     manager.record("bob", "c", 5_000, T0)
-    found = shown(BrokerView(1, {PRODUCER: manager}), T0)
+    rates = {("ip", "127.0.0.1"): (1.0, None), ("ip", "127.0.0.2"): (0.0, 0.0)}
+    found = shown(BrokerView(1, {PRODUCER: manager}, connection_rates=rates), T0)
+    nothing = (("quota_type", "connection_creation_rate"), ("unit", "per_s"), ("ip", "127.0.0.2"))
+    assert found.pop(("headgate_quota_value", nothing)) == 0
     assert found["kafka_server_produce_byte_rate", (("user", "bob"),)] == 500.0
     assert not {"headgate_quota_value", "headgate_quota_utilisation"} & {name for name, _ in found}
 
@@ -307,12 +336,18 @@ def test_the_reference_page_is_the_tables() -> None:
 QUOTA_TAGS = ("user", "client_id")
 KAFKAS_NAMES = {  # Kafka's group and metric, and the tags that may apply; as its sources spell them
     ("Produce", "byte-rate"): QUOTA_TAGS,
+    ("Produce", "quota-utilization"): QUOTA_TAGS,
+    ("Produce", "quota-value"): QUOTA_TAGS,
     ("Produce", "throttle-time"): QUOTA_TAGS,
     ("Produce", "queue-size"): (),
     ("Fetch", "byte-rate"): QUOTA_TAGS,
+    ("Fetch", "quota-utilization"): QUOTA_TAGS,
+    ("Fetch", "quota-value"): QUOTA_TAGS,
     ("Fetch", "throttle-time"): QUOTA_TAGS,
     ("Fetch", "queue-size"): (),
     ("Request", "request-time"): QUOTA_TAGS,
+    ("Request", "quota-utilization"): QUOTA_TAGS,
+    ("Request", "quota-value"): QUOTA_TAGS,
     ("Request", "throttle-time"): QUOTA_TAGS,
     ("Request", "queue-size"): (),
     ("Request", "exempt-request-time"): (),

@@ -20,6 +20,7 @@ from headgate.gateway.connection.transports import GOODBYE_S
 from headgate.metrics.chosen import choose
 from headgate.metrics.samples import BrokerView
 from headgate.throttle.connection import ConnectionQuotas, host_address
+from headgate.throttle.java import INT_MAX
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
 
 if TYPE_CHECKING:
@@ -224,8 +225,10 @@ class Broker:
             (),
         )
         for ip, _ in busiest:
-            rates["ip", ip] = (found[ip], float(self.quotas.ip_bound(ip)))
-        return BrokerView(self.broker_id, self.rules.managers.by_key, self.meters, rates)
+            bound = self.quotas.ip_bound(ip)
+            rates["ip", ip] = (found.pop(ip), None if bound == INT_MAX else float(bound))
+        managers, others = self.rules.managers.by_key, (len(found), sum(found.values()))
+        return BrokerView(self.broker_id, managers, self.meters, rates, other_addresses=others)
 
     # --- the end ----------------------------------------------------------------------------
 
