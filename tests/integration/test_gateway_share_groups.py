@@ -115,7 +115,9 @@ def test_a_leader_that_moves_under_a_quota_is_found_through_the_gateway(
 
     producer = Producer(
         {"bootstrap.servers": bootstrap, "client.id": client, "statistics.interval.ms": 200,
-         "stats_cb": note, "linger.ms": 5, "batch.size": 10_000}
+         "stats_cb": note, "linger.ms": 5, "batch.size": 10_000,
+         # A batch that is sent again to the next leader isn't there twice.
+         "enable.idempotence": True}
     )  # fmt: skip
     done = threading.Event()
     sent = 0

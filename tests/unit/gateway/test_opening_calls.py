@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -17,7 +18,7 @@ from upstream_kit import Upstream
 
 from .conftest import heartbeat
 
-MOST_CALLS = 112
+MOST_CALLS = 108
 """Functions of ours from accepting a connection to forgetting it, with one request between them."""
 CONNECTIONS = 50
 OURS = str(Path(headgate.__file__).parent)
@@ -58,8 +59,8 @@ def test_opening_a_connection_takes_few_calls(tmp_path: Path) -> None:
             for _ in range(CONNECTIONS):
                 talk()
             while thread.call(lambda: len(broker.links)):
-                pass
+                time.sleep(0.01)
             thread.call(lambda: sys.setprofile(None))
-    ours = {name: n for name, n in calls.items() if n >= CONNECTIONS}
-    each = sum(ours.values()) / CONNECTIONS
-    assert each <= MOST_CALLS, sorted(ours.items(), key=lambda item: -item[1])
+    # What the clock calls now and then, such as the loop's watcher, is no connection's.
+    ours = {name: n // CONNECTIONS for name, n in calls.items() if n >= CONNECTIONS}
+    assert sum(ours.values()) <= MOST_CALLS, sorted(ours.items(), key=lambda item: -item[1])
