@@ -4,8 +4,9 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``main``: the table of `headgate` commands; imports only the one that runs.
 - ``environment``: environment variables that stand for the flags that say where quotas are.
 - ``extras``: the line that a command says where the package of an extra is missing.
-- ``running``: runs a command's action; what it raises becomes lines and an exit status.
 - ``exit_codes``: what an exit status says.
+- ``results``: what `--json` prints, a class per kind of result, with its JSON Schema.
+- ``contract``: every command's parser, its one JSON object, its exit status.
 - ``output``: text made harmless for terminals; output that outlives its reader.
 - ``joptsimple``: reads a command line as Kafka's Java tools do.
 - ``connecting``: from flags and a file of properties to an admin client.

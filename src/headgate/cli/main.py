@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from headgate import __version__
-from headgate.cli import exit_codes, extras
+from headgate.cli import exit_codes
 from headgate.cli.environment import TwoPlaces, placed
-from headgate.cli.output import outlive_reader, printable
+from headgate.cli.output import outlive_reader
 
 
 class Command(NamedTuple):
@@ -24,84 +24,99 @@ class Command(NamedTuple):
         target: ``module:function``; the function takes the arguments after the command's name
             and returns the exit status.
         help: one line.
+        parser: ``module:function``, or the name of one in target's module: takes nothing and
+            returns the command's parser.
     """
 
     target: str
     help: str
+    parser: str = "parser"
 
 
-COMMANDS: Final[dict[str, Command]] = {
-    "serve": Command(
-        "headgate.cli.serve.serve:main",
-        "run the gateway in front of Kafka (see headgate.properties)",
-    ),
-    "demo": Command(
-        "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
-    ),
-    "export": Command(
-        "headgate.cli.quotas.as_code:main_export", "write the quotas of a store or cluster as YAML"
-    ),
-    "plan": Command(
-        "headgate.cli.quotas.as_code:main_plan", "show what a quotas file would change; exit 3"
-    ),
-    "apply": Command(
-        "headgate.cli.quotas.as_code:main_apply", "make a store or cluster match a quotas file"
-    ),
-    "history": Command(
-        "headgate.cli.quotas.history:main", "list who changed which quota, and when"
-    ),
-    "undo": Command("headgate.cli.quotas.undo:main", "take back a change, or all since a time"),
-    "store": Command(
-        "headgate.cli.quotas.store:main",
-        "show which store it is, accept another, copy one to another",
-    ),
-    "doctor": Command(
-        "headgate.cli.doctor.doctor:main",
-        "look for quotas that don't do what they seem to, and at a gateway's set-up",
-    ),
-    "usage": Command("headgate.cli.pipeline.usage:main_usage", "sum up who used what, by quota-id"),
-    "effective": Command(
-        "headgate.cli.pipeline.answers:main_effective",
-        "show which quota applied to which client; dead quotas",
-    ),
-    "replay": Command(
-        "headgate.cli.pipeline.replay:main_replay",
-        "replay requests through Kafka's quota arithmetic",
-    ),
-    "what-if": Command(
-        "headgate.cli.pipeline.what_if:main_what_if", "try other quotas on past requests"
-    ),
-    "recommend": Command(
-        "headgate.cli.pipeline.recommend:main_recommend", "propose quotas from use"
-    ),
-    "chargeback": Command(
-        "headgate.cli.pipeline.answers:main_chargeback", "price usage per tenant"
-    ),
-    "storms": Command(
-        "headgate.cli.pipeline.answers:main_storms", "find connection and producer-id storms"
-    ),
-    "splits": Command(
-        "headgate.cli.pipeline.splits:main_splits",
-        "stream cluster-wide quotas' splits to the gateways",
-    ),
-    "report": Command(
-        "headgate.cli.pipeline.report:main", "draw the tables of a pipeline run as one page"
-    ),
-    "kafka-quotas": Command(
-        "headgate.cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
-    ),
-    "kafka-configs": Command(
-        "headgate.cli.kafka_configs.kafka_configs:main",
-        "Kafka's tool: users, clients, ips, brokers",
-    ),
+_AS_CODE: Final = "headgate.cli.quotas.as_code"
+_PIPELINE: Final = "headgate.cli.pipeline"
+JOBS: Final[dict[str, dict[str, Command]]] = {
+    "Run": {
+        "serve": Command("headgate.cli.serve.serve:main", "run the gateway in front of Kafka"),
+        "demo": Command(
+            "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
+        ),
+        "splits": Command(
+            f"{_PIPELINE}.splits:main_splits", "stream cluster-wide quotas' splits to the gateways"
+        ),
+        "doctor": Command(
+            "headgate.cli.doctor.doctor:main", "look for what is wrong with quotas or a set-up"
+        ),
+    },
+    "Set quotas": {
+        "export": Command(f"{_AS_CODE}:main_export", "write all quotas as YAML", "export_parser"),
+        "plan": Command(
+            f"{_AS_CODE}:main_plan", "show what a quotas file would change", "plan_parser"
+        ),
+        "apply": Command(
+            f"{_AS_CODE}:main_apply", "make quotas match a quotas file or a plan", "apply_parser"
+        ),
+        "undo": Command("headgate.cli.quotas.undo:main", "take back a change, or all since a time"),
+        "store": Command(
+            "headgate.cli.quotas.store:main",
+            "show which store it is, accept another, copy one to another",
+        ),
+        "kafka-quotas": Command(
+            "headgate.cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
+        ),
+        "kafka-configs": Command(
+            "headgate.cli.kafka_configs.kafka_configs:main",
+            "Kafka's tool: users, clients, ips, brokers",
+        ),
+    },
+    "Ask": {
+        "history": Command(
+            "headgate.cli.quotas.history:main", "list who changed which quota and when"
+        ),
+        "effective": Command(
+            f"{_PIPELINE}.answers:main_effective",
+            "show which quota applied to which client; dead quotas",
+        ),
+        "what-if": Command(
+            f"{_PIPELINE}.what_if:main_what_if", "try other quotas on past requests"
+        ),
+        "recommend": Command(f"{_PIPELINE}.recommend:main_recommend", "propose quotas from use"),
+        "storms": Command(
+            f"{_PIPELINE}.answers:main_storms", "find connection and producer-id storms"
+        ),
+    },
+    "Account": {
+        "usage": Command(f"{_PIPELINE}.usage:main_usage", "sum up who used what, by quota-id"),
+        "replay": Command(
+            f"{_PIPELINE}.replay:main_replay", "replay requests through Kafka's quota arithmetic"
+        ),
+        "chargeback": Command(f"{_PIPELINE}.answers:main_chargeback", "price usage per tenant"),
+        "report": Command(
+            f"{_PIPELINE}.report:main", "draw the tables of a pipeline run as one page"
+        ),
+    },
+    "Other": {},
 }
+"""Commands by the job that they are for."""
+COMMANDS: Final = {name: row for rows in JOBS.values() for name, row in rows.items()}
 
 
 def usage() -> str:
-    """Return the list of commands."""
+    """Return the list of commands, grouped by job."""
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items())
-    return f"usage: headgate COMMAND …\n\n{rows}\n\n`headgate COMMAND --help` tells more."
+    groups = (
+        f"{job}:\n" + "\n".join(f"  {name:<{width}}  {row.help}" for name, row in rows.items())
+        for job, rows in JOBS.items()
+        if rows
+    )
+    return "\n\n".join(
+        (
+            "usage: headgate COMMAND …",
+            *groups,
+            "`headgate COMMAND --help` tells more. An example:\n"
+            "  headgate plan --bootstrap-server kafka-1:9092 quotas.yaml",
+        )
+    )
 
 
 def load(name: str) -> Callable[[Sequence[str]], int]:
@@ -138,27 +153,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_codes.DONE
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, COMMANDS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        print(f"headgate: there is no command {printable(name)}{hint}", file=sys.stderr)
-        print(usage(), file=sys.stderr)
-        return exit_codes.USAGE
+        return _no_such_command(name, rest)
     try:
         return load(name)(placed(name, rest, os.environ))
-    except TwoPlaces as problem:
-        print(f"headgate {name}: {problem}", file=sys.stderr)
-        return exit_codes.USAGE
-    except ModuleNotFoundError as problem:
-        shown = name if name.startswith("kafka-") else f"headgate {name}"
-        line = extras.missing(shown, problem.name or "")
-        if line is None:
-            raise
-        print(line, file=sys.stderr)
-        return exit_codes.FAILED
+    except (TwoPlaces, ModuleNotFoundError) as problem:
+        from headgate.cli.contract import failed
+
+        return failed(name if name.startswith("kafka-") else f"headgate {name}", rest, problem)
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
+
+
+def _no_such_command(name: str, rest: Sequence[str]) -> int:
+    from difflib import get_close_matches
+
+    from headgate.cli.contract import BadUsage, failed
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else "; `headgate --help` lists all"
+    return failed("headgate", rest, BadUsage(f"there is no command {name}{hint}"))
 
 
 def kafka_quotas() -> int:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from headgate.cli.contract import BadUsage
 from headgate.cli.doctor import doctor
 from headgate.cli.quotas import history
 from headgate.cli.quotas.as_code import (
@@ -333,7 +334,7 @@ def test_clients_come_from_flags_and_files(tmp_path: Path) -> None:
         QuotaEntity.of(user="a", client_id="007"),
         QuotaEntity.of(user=DEFAULT, client_id="c"),
     ]
-    with pytest.raises(InvalidQuota, match="expected user=U,client-id=C"):
+    with pytest.raises(BadUsage, match="expected user=U,client-id=C"):
         read_clients(["host=x"], None)
     file.write_text("- {host: a}\n", encoding="utf-8")
     with pytest.raises(InvalidQuota, match="entry 1"):
@@ -560,12 +561,11 @@ def test_a_plan_as_json_says_what_would_be_refused(
         assert command(words) == 1
         told = json.loads(capsys.readouterr().out)
         assert len(told["changes"]) == 2
-        assert told["refused"] == [
-            {
-                "entity": {"ip": "no such host"},
-                "error": "no such host is not a valid IP or resolvable host.",
-            }
-        ]
+        said = "no such host is not a valid IP or resolvable host."
+        kafkas = {"code": 42, "name": "INVALID_REQUEST"}
+        assert told["refused"] == [{"entity": {"ip": "no such host"}, "error": said, **kafkas}]
+        assert told["error"].items() >= kafkas.items()
+        assert told["error"]["message"].startswith("1 entity refused, ")
 
 
 ODD_NAMES = [

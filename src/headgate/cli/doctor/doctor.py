@@ -12,14 +12,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from headgate.cli import exit_codes
+from headgate.cli.contract import Parser, command
 from headgate.cli.doctor.findings import Report
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.as_code import entities
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.plan_output import entity_path
 from headgate.cli.quotas.quota_home import QuotaHome
-from headgate.cli.running import run
+from headgate.cli.results import Error, Examined
 from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES, QuotaUnit
@@ -31,39 +31,43 @@ _SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate doctor`; exits 3 when it found something, 1 when it couldn't look."""
-    made = argparse.ArgumentParser(
-        prog="headgate doctor",
-        description="Look for quotas that don't do what they seem to and, with --config, at the "
-        "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and the brokers' "
-        "own quotas beside ours. Exits 3 if it finds something, 1 if it can't look.",
-        allow_abbrev=False,
+    return command(parser(), argv, _look)
+
+
+def parser() -> Parser:
+    """Return the command's parser."""
+    made = Parser(
+        "headgate doctor",
+        "Look for quotas that don't do what they seem to and, with --config, at the gateway's "
+        "set-up: listeners, ports, credentials, ACLs, clocks, versions, and the brokers' own "
+        "quotas beside ours. Exits 3 if it finds something, 1 if it can't look.",
+        example="headgate doctor --config headgate.properties",
     )
     place = made.add_mutually_exclusive_group(required=True)
     place.add_argument("--config", metavar="FILE", help="a gateway's headgate.properties")
     add_place_flags(place)
     add_connection(made)
-    arguments = made.parse_args(argv)
+    return made
 
-    def action() -> int:
-        report = Report()
-        if arguments.config is not None:
-            look_at_setup(Path(arguments.config), report)
-        else:
-            with QuotaHome(arguments, "doctor") as home:
-                table = home.table()
-            look_at_quotas(arguments.store, table, report)
-        for line in report.found:
-            say(printable(line))
-        for line in report.unseen:
-            complain(printable(f"headgate doctor: couldn't look: {line}"))
-        if report.found:
-            return exit_codes.FOUND
-        if report.unseen:
-            return exit_codes.FAILED
+
+def _look(arguments: argparse.Namespace) -> Examined:
+    report = Report()
+    if arguments.config is not None:
+        look_at_setup(Path(arguments.config), report)
+    else:
+        with QuotaHome(arguments, "doctor") as home:
+            table = home.table()
+        look_at_quotas(arguments.store, table, report)
+    for line in report.found:
+        say(printable(line))
+    for line in report.unseen:
+        complain(printable(f"headgate doctor: couldn't look: {line}"))
+    told = Examined(report.found, report.unseen, report.seen)
+    if report.unseen and not report.found:
+        told.error = Error(None, "COULD_NOT_LOOK", f"couldn't look: {'; '.join(report.unseen)}")
+    elif not report.found:
         say(f"{', '.join(report.seen)} looked at; nothing found.")
-        return exit_codes.DONE
-
-    return run("headgate doctor", action)
+    return told
 
 
 def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None:

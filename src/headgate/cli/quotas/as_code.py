@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from headgate.cli import exit_codes
+from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_apply, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
-from headgate.cli.quotas.plan_output import plan_json, print_plan
+from headgate.cli.quotas.plan_output import planned, print_plan, refusals
 from headgate.cli.quotas.quota_home import QuotaHome, Refused
-from headgate.cli.quotas.quota_output import entity_json
-from headgate.cli.running import run
+from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.plan import Plan, diff
@@ -33,39 +35,47 @@ _MOST_MESSAGE_BYTES: Final = 1_000
 # --- export
 
 
-def main_export(argv: Sequence[str]) -> int:
-    """`headgate export`: write all quotas as a quotas file."""
+def export_parser() -> Parser:
+    """Return the parser of `headgate export`."""
     made = quotas_parser(
         "export",
         "Write every quota of a store or cluster as a quotas file, which `headgate plan` and "
         "`headgate apply` read back.",
+        "--bootstrap-server kafka-1:9092 --out quotas.yaml",
     )
     made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
     made.add_argument("--format", choices=("yaml", "json"), default="yaml")
-    if "--schema" in argv:
-        say(schema_text().rstrip())
-        return exit_codes.DONE
     made.add_argument(
         "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
     )
-    arguments = made.parse_args(argv)
+    return made
 
-    def action() -> int:
-        with QuotaHome(arguments, "export") as place:
-            table = place.table()
-        text = dump_quotas(table)
-        if arguments.format == "json":
-            import yaml
 
-            text = json.dumps(yaml.safe_load(text), indent=2) + "\n"
-        if arguments.out is None:
-            say(text.rstrip("\n"))
-        else:
-            arguments.out.write_text(text, encoding="utf-8")
-            complain(f"{len(table)} entities written to {printable(str(arguments.out))}")
+def main_export(argv: Sequence[str]) -> int:
+    """`headgate export`: write all quotas as a quotas file."""
+    if "--schema" in argv:
+        say(schema_text().rstrip())
         return exit_codes.DONE
+    return command(export_parser(), argv, _export)
 
-    return run("headgate export", action)
+
+def _export(arguments: argparse.Namespace) -> Exported:
+    with QuotaHome(arguments, "export") as place:
+        table = place.table()
+    text = dump_quotas(table)
+    listed = None
+    if arguments.json or arguments.format == "json":
+        import yaml
+
+        document = yaml.safe_load(text)
+        listed = document["quotas"] or []
+        text = text if arguments.format == "yaml" else json.dumps(document, indent=2) + "\n"
+    if arguments.out is None:
+        say(text.rstrip("\n"))
+        return Exported(len(table), None, listed)
+    arguments.out.write_text(text, encoding="utf-8")
+    complain(f"{len(table)} entities written to {printable(str(arguments.out))}")
+    return Exported(len(table), str(arguments.out), None)
 
 
 def schema_text() -> str:
@@ -78,8 +88,8 @@ def schema_text() -> str:
 # --- plan and apply
 
 
-def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
-    made = quotas_parser(command, about)
+def _plan_parser(name: str, about: str, example: str) -> Parser:
+    made = quotas_parser(name, about, example)
     made.add_argument(
         "--prune",
         action="store_true",
@@ -89,12 +99,13 @@ def _plan_parser(command: str, about: str) -> argparse.ArgumentParser:
     return made
 
 
-def main_plan(argv: Sequence[str]) -> int:
-    """`headgate plan`: show what a quotas file would change; exits 3 when it would."""
+def plan_parser() -> Parser:
+    """Return the parser of `headgate plan`."""
     made = _plan_parser(
         "plan",
         "Compare a quotas file with a store or cluster. Exits 0 when they agree, 3 when there are "
         "changes, 1 when the changes would be refused.",
+        "--bootstrap-server kafka-1:9092 quotas.yaml --client user=alice,client-id=etl",
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, YAML or JSON")
     made.add_argument(
@@ -104,56 +115,64 @@ def main_plan(argv: Sequence[str]) -> int:
         help="keep the plan, for review and `headgate apply PLAN`",
     )
     made.add_argument("--message", default="", help="why, for the history; kept in --out's file")
-    arguments = made.parse_args(argv)
-
-    def action() -> int:
-        desired = read_quotas_file(arguments.file)
-        with QuotaHome(arguments, "plan", planned=True) as place:
-            identity = place.identity()  # before the quotas: what comes after makes it old
-            plan = diff(place.table(), desired, prune=arguments.prune)
-            refused = _refusals(place, plan)
-        _show(place, plan, arguments, refused)
-        _complain(refused)
-        if refused:
-            return exit_codes.FAILED
-        if arguments.out is not None:
-            write_plan(arguments.out, plan, identity, arguments.message)
-            complain(f"Plan written to {printable(str(arguments.out))}")
-        return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
-
-    return run("headgate plan", action)
+    return made
 
 
-def main_apply(argv: Sequence[str]) -> int:
-    """`headgate apply`: make a store or cluster match a quotas file, or a plan come true."""
+def main_plan(argv: Sequence[str]) -> int:
+    """`headgate plan`: show what a quotas file would change; exits 3 when it would."""
+    return command(plan_parser(), argv, _plan)
+
+
+def _plan(arguments: argparse.Namespace) -> Planned:
+    desired = read_quotas_file(arguments.file)
+    with QuotaHome(arguments, "plan", planned=True) as place:
+        identity = place.identity()  # before the quotas: what comes after makes it old
+        plan = diff(place.table(), desired, prune=arguments.prune)
+        refused = _refusals(place, plan)
+    told = _show(place, plan, arguments, refused)
+    _complain(told, "nothing can be changed so", refused)
+    if arguments.out is not None and not refused:
+        write_plan(arguments.out, plan, identity, arguments.message)
+        complain(f"Plan written to {printable(str(arguments.out))}")
+        told.out = str(arguments.out)
+    return told
+
+
+def apply_parser() -> Parser:
+    """Return the parser of `headgate apply`."""
     made = _plan_parser(
         "apply",
         "Make a store or cluster match a quotas file, or do what a plan says that `headgate plan "
         "--out` or `headgate undo --out` wrote. Everything is validated first; if anything would "
         "be refused, or the quotas aren't those that the plan was made for, nothing is changed.",
+        '--store sqlite:quotas.db quotas.yaml --message "ticket 17"',
     )
     made.add_argument("file", metavar="FILE", type=Path, help="the quotas file, or the plan")
     add_apply(made)
-    arguments = made.parse_args(argv)
+    return made
 
-    def action() -> int:
-        kept = read_plan(arguments.file)
-        if kept is not None and arguments.prune:
-            raise ConfigError("a plan says already what goes; --prune is for quotas files")
-        desired = None if kept is not None else read_quotas_file(arguments.file)
-        create = not arguments.validate_only and kept is None
-        with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
-            identity = place.identity()
-            if kept is not None:
-                plan = kept.check(place.name, place.table(), identity)
-                arguments.message = arguments.message or kept.message
-            else:
-                assert desired is not None
-                plan = diff(place.table(), desired, prune=arguments.prune)
-            at_revision = identity.revision if identity is not None and kept is not None else None
-            return carry_out(place, plan, arguments, at_revision, reviewed=kept is not None)
 
-    return run("headgate apply", action)
+def main_apply(argv: Sequence[str]) -> int:
+    """`headgate apply`: make a store or cluster match a quotas file, or a plan come true."""
+    return command(apply_parser(), argv, _apply)
+
+
+def _apply(arguments: argparse.Namespace) -> Applied:
+    kept = read_plan(arguments.file)
+    if kept is not None and arguments.prune:
+        raise BadUsage("a plan says already what goes; --prune is for quotas files")
+    desired = None if kept is not None else read_quotas_file(arguments.file)
+    create = not arguments.validate_only and kept is None
+    with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
+        identity = place.identity()
+        if kept is not None:
+            plan = kept.check(place.name, place.table(), identity)
+            arguments.message = arguments.message or kept.message
+        else:
+            assert desired is not None
+            plan = diff(place.table(), desired, prune=arguments.prune)
+        at_revision = identity.revision if identity is not None and kept is not None else None
+        return carry_out(place, plan, arguments, at_revision, reviewed=kept is not None)
 
 
 def carry_out(
@@ -163,9 +182,9 @@ def carry_out(
     at_revision: int | None,
     *,
     reviewed: bool,
-) -> int:
+) -> Applied:
     """
-    Show a plan and make it come true; returns the exit status.
+    Show a plan and make it come true.
 
     Args:
         place: where the quotas are.
@@ -175,15 +194,16 @@ def carry_out(
         reviewed: somebody has seen this very plan before.
     """
     if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:
-        raise ConfigError(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
+        raise BadUsage(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
     refused = _refusals(place, plan)
-    _show(place, plan, arguments, refused)
+    shown = _show(place, plan, arguments, refused)
+    told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)
     if refused:
         complain(f"{place.command}: nothing was changed, because of:")
     elif arguments.validate_only:
-        _tell(arguments, "Validated; nothing was changed.")
+        say("Validated; nothing was changed.")
     elif plan.is_empty:
-        _tell(arguments, "Applied: 0 entities changed.")
+        say("Applied: 0 entities changed.")
     else:
         _confirm(plan, arguments, reviewed=reviewed)
         refused = place.alter(
@@ -192,10 +212,11 @@ def carry_out(
             message=arguments.message,
             at_revision=at_revision,
         )
-        done = len({c.entity for c in plan.changes}) - len({entity for entity, _ in refused})
-        _tell(arguments, f"Applied: {done} {entities(done)} changed.")
-    _complain(refused)
-    return exit_codes.FAILED if refused else exit_codes.DONE
+        told.refused = refusals(refused)
+        told.changed = len({c.entity for c in plan.changes}) - len({e for e, _ in refused})
+        say(f"Applied: {told.changed} {entities(told.changed)} changed.")
+    _complain(told, f"{told.changed} {entities(told.changed)} changed", refused)
+    return told
 
 
 def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> None:
@@ -231,27 +252,23 @@ def entities(count: int) -> str:
     return "entity" if count == 1 else "entities"
 
 
-def _tell(arguments: argparse.Namespace, text: str) -> None:
-    """Print a line for people: to stdout, or to stderr where stdout is JSON."""
-    say(text, file=sys.stderr if arguments.json else sys.stdout)
-
-
 def _refusals(place: QuotaHome, plan: Plan) -> Refused:
     return [] if plan.is_empty else place.alter(plan.alterations(), validate_only=True)
 
 
-def _complain(refused: Refused) -> None:
+def _complain(told: Planned, done: str, refused: Refused) -> None:
+    """Say on stderr what was refused; note in the result that the command failed."""
     for entity, error in refused:
         complain(printable(f"{entity}: {error}"))
+    if told.refused:
+        first = told.refused[0]
+        which = f"{len(told.refused)} {entities(len(told.refused))} refused"
+        told.error = Error(first.code, first.name, f"{which}, {done}: {first.error}")
 
 
-def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace, refused: Refused) -> None:
+def _show(place: QuotaHome, plan: Plan, arguments: argparse.Namespace, refused: Refused) -> Planned:
+    """Print a plan for people; return it for programs."""
     clients = read_clients(arguments.client, arguments.clients)
-    if arguments.json:
-        told = plan_json(plan, clients)
-        told["refused"] = [
-            {"entity": entity_json(entity), "error": str(error)} for entity, error in refused
-        ]
-        say(json.dumps(told, indent=2))
-        return
-    print_plan(plan, clients, place=place.name, color=arguments.color)
+    if not arguments.json:
+        print_plan(plan, clients, place=place.name, color=arguments.color)
+    return planned(plan, clients, refused)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate.errors import ConfigError, InvalidQuota
+from headgate.cli.contract import BadUsage, Parser
+from headgate.errors import InvalidQuota
 from headgate.quota.entity import (
     DEFAULT,
     EntityName,
@@ -21,15 +22,9 @@ from headgate.quota.entity import (
 from headgate.quota.file import as_yaml
 
 
-class BadUsage(ValueError):
-    """The command line makes no sense."""
-
-
-def quotas_parser(command: str, about: str) -> argparse.ArgumentParser:
+def quotas_parser(command: str, about: str, example: str) -> Parser:
     """Return a parser with the flags that say where the quotas are."""
-    made = argparse.ArgumentParser(
-        prog=f"headgate {command}", description=about, allow_abbrev=False
-    )
+    made = Parser(f"headgate {command}", about, example=f"headgate {command} {example}")
     add_place(made)
     return made
 
@@ -75,7 +70,6 @@ def add_shown(made: argparse.ArgumentParser) -> None:
         type=Path,
         help="clients to show the effective change for: YAML, a list of {user: U, client-id: C}",
     )
-    made.add_argument("--json", action="store_true", help="print the plan as JSON")
     made.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
     )
@@ -111,7 +105,10 @@ def read_entity_flag(text: str | None) -> QuotaEntity | None:
     """Return the entity that ``--entity`` names; None where the flag isn't given."""
     if text is None:
         return None
-    return parse_entity(text) if text.startswith("{") else entity_from_path(text)
+    try:
+        return parse_entity(text) if text.startswith("{") else entity_from_path(text)
+    except InvalidQuota as exc:
+        raise BadUsage(f"--entity {text}: {exc}") from exc
 
 
 def moment(text: str) -> int:
@@ -119,14 +116,14 @@ def moment(text: str) -> int:
     Return a time as epoch milliseconds; without a zone it is UTC.
 
     Raises:
-        ConfigError: it can't be read.
+        BadUsage: it can't be read.
     """
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(
+        raise BadUsage(
             f"--since {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
         ) from None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
@@ -155,20 +152,21 @@ def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
     Return the clients that were named; a part that wasn't is any name no quota names.
 
     Raises:
-        InvalidQuota: one that makes no sense, with its place.
+        BadUsage: a flag makes no sense.
+        InvalidQuota: an entry of the file doesn't, with its place.
     """
     found = []
     for flag in flags:
         entries: dict[str, EntityName] = {"user": DEFAULT, "client-id": DEFAULT}
         try:
             parts = split_list(flag)
-        except ValueError as exc:
-            raise InvalidQuota(f"--client {flag}: {exc}") from None
+        except BadUsage as exc:
+            raise BadUsage(f"--client {flag}: {exc}") from None
         for part in parts:
             kind, equals, name = part.partition("=")
             entries[kind] = name
             if not equals or kind not in ("user", "client-id") or not name:
-                raise InvalidQuota(f"--client {flag}: expected user=U,client-id=C")
+                raise BadUsage(f"--client {flag}: expected user=U,client-id=C")
         found.append(QuotaEntity(entries))
     if file is not None:
         import yaml

@@ -10,67 +10,63 @@ import argparse
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from headgate.cli import exit_codes
+import msgspec
+
+from headgate.cli.contract import Parser, command
 from headgate.cli.output import printable, say
-from headgate.cli.quotas.flags import add_place, read_entity_flag
+from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
 from headgate.cli.quotas.plan_output import entity_path
 from headgate.cli.quotas.quota_home import QuotaHome
-from headgate.cli.quotas.quota_output import entity_json, number, value_text
-from headgate.cli.running import run
+from headgate.cli.quotas.quota_output import entity_json, json_number, number, value_text
+from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import dump_quotas
 from headgate.quota.table import QuotaTable
-from headgate.store import AuditEvent, HistoryEntry, QuotaStore
+from headgate.store import AuditEvent, HistoryEntry
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate history`."""
-    made = argparse.ArgumentParser(
-        prog="headgate history",
-        description="List who changed which quota, oldest first, with refused attempts and changes "
-        "of broker settings. What one command changed at once bears one name, "
-        "which `headgate undo` takes.",
-        allow_abbrev=False,
+    return command(parser(), argv, _history)
+
+
+def parser() -> Parser:
+    """Return the command's parser."""
+    made = quotas_parser(
+        "history",
+        "List who changed which quota, oldest first, with refused attempts and changes of broker "
+        "settings. What one command changed at once bears one name, which `headgate undo` takes.",
+        "--store sqlite:quotas.db --entity users/alice --limit 20",
     )
-    add_place(made)
-    made.add_argument(
-        "--entity",
-        metavar="ENTITY",
-        help="only this entity's quotas: users/alice/clients/etl or {user=alice, client-id=etl}",
-    )
+    add_entity(made)
     made.add_argument("--limit", metavar="N", type=int, help="only the latest N changes")
     made.add_argument(
         "--format",
         choices=("text", "json", "yaml"),
         default="text",
-        help="yaml is a quotas file with a history section, for the pipeline's --quotas",
+        help="json is an object a line; yaml is a quotas file with a history section, for the "
+        "pipeline's --quotas",
     )
-    arguments = made.parse_args(argv)
-
-    def action() -> int:
-        entity = read_entity_flag(arguments.entity)
-        with QuotaHome(arguments, "history") as place:
-            _print(place.history(), entity, arguments.limit, arguments.format)
-        return exit_codes.DONE
-
-    return run("headgate history", action)
+    return made
 
 
-def _print(store: QuotaStore, entity: QuotaEntity | None, limit: int | None, form: str) -> None:
-    changes = store.history(entity=entity, limit=limit)
-    if form == "yaml":
-        say(as_quotas_file(store.snapshot(), changes).rstrip("\n"))
-        return
-    events = [] if entity is not None else store.audit_log(limit=limit)
+def _history(arguments: argparse.Namespace) -> History:
+    entity = read_entity_flag(arguments.entity)
+    with QuotaHome(arguments, "history") as place:
+        store, limit = place.history(), arguments.limit
+        changes = store.history(entity=entity, limit=limit)
+        events = [] if entity is not None else store.audit_log(limit=limit)
+        if arguments.format == "yaml":
+            say(as_quotas_file(store.snapshot(), changes).rstrip("\n"))
     rows: list[HistoryEntry | AuditEvent] = sorted([*changes, *events], key=lambda row: row.t_ms)
-    for row in rows[-limit:] if limit else rows:
-        if form == "json":
-            say(json.dumps(_json(row)))
-        else:
+    told = [(row, _told(row)) for row in (rows[-limit:] if limit else rows)]
+    for row, for_programs in told:
+        if arguments.format == "json":
+            say(json.dumps(msgspec.to_builtins(for_programs)))
+        elif arguments.format == "text":
             say(printable(_text(row)))
+    return History([for_programs for _, for_programs in told])
 
 
 def when(t_ms: int) -> str:
@@ -89,27 +85,13 @@ def _text(row: HistoryEntry | AuditEvent) -> str:
     return "  ".join(filter(None, (text, row.change, row.message)))
 
 
-def _json(row: HistoryEntry | AuditEvent) -> dict[str, Any]:
-    common = {"t_ms": row.t_ms, "time": when(row.t_ms), "who": row.who, "tool": row.tool}
+def _told(row: HistoryEntry | AuditEvent) -> QuotaChange | Audited:
+    common = (row.t_ms, when(row.t_ms), row.who, row.tool)
     if isinstance(row, AuditEvent):
-        return {
-            "kind": "audit",
-            **common,
-            "action": row.action,
-            "outcome": row.outcome,
-            "subject": row.subject,
-            "detail": row.detail,
-        }
-    return {
-        "kind": "change",
-        **common,
-        "entity": entity_json(row.entity),
-        "key": str(row.key),
-        "before": number(row.before),
-        "after": number(row.after),
-        "change": row.change,
-        "message": row.message,
-    }
+        return Audited(*common, row.action, row.outcome, row.subject, row.detail)
+    before, after = json_number(row.before), json_number(row.after)
+    what = (entity_json(row.entity), str(row.key))
+    return QuotaChange(*common, *what, before, after, row.change, row.message)
 
 
 def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:

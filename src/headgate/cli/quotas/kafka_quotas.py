@@ -6,7 +6,6 @@ Source: KIP-546 "kafka-quotas.sh/QuotasCommand".
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -16,19 +15,20 @@ from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOption
 from headgate.admin.client import AdminClient
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.contract import BadUsage, run
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.flags import BadUsage, split_list
+from headgate.cli.quotas.flags import split_list
 from headgate.cli.quotas.quota_output import (
     conditions,
+    described,
     effective_lines,
     entity_json,
+    json_number,
     list_order,
-    number,
-    value_json,
     value_text,
 )
-from headgate.cli.running import run
+from headgate.cli.results import Altered, DescribedAll, Listed, ListedEntity, Result
 from headgate.config.java_text import to_double
 from headgate.errors import ApiError
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -121,21 +121,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 1 when refused or failed, 2 when the command line makes no sense.
     """
     words = words_of(sys.argv[1:] if argv is None else argv)
+    for flag, text in (("help", _HELP), ("version", __version__)):
+        if f"--{flag}" in words or f"-{flag}" in words:
+            say(text)
+            return exit_codes.DONE
+    return run(TOOL, words, lambda: _act(words))
+
+
+_HELP: Final = f"""Lists, describes and alters quotas (KIP-546).
+{usage(OPTIONS)}
+example:
+  kafka-quotas --bootstrap-server kafka-1:9092 --describe --names user=alice,client-id=etl"""
+
+
+def _act(words: Sequence[str]) -> Result:
     try:
         options = parse(OPTIONS, words)
-        if options.has("help"):
-            say("Lists, describes and alters quotas (KIP-546).")
-            say(usage(OPTIONS))
-            return exit_codes.DONE
-        if options.has("version"):
-            say(__version__)
-            return exit_codes.DONE
-        action = _ACTIONS_BY_NAME[check(options)]
-        return run(TOOL, lambda: action(options))
+        return _ACTIONS_BY_NAME[check(options)](options)
     except (BadUsage, OptionError) as exc:
-        complain(printable(f"kafka-quotas: {exc}"))
-        complain("`kafka-quotas --help` lists the flags.")
-        return exit_codes.USAGE
+        raise BadUsage(f"{exc}\n`kafka-quotas --help` lists the flags") from exc
 
 
 def check(options: OptionSet) -> str:
@@ -261,7 +265,7 @@ def _connect(options: OptionSet) -> AdminClient:
 # --- actions
 
 
-def list_quotas(options: OptionSet) -> int:
+def list_quotas(options: OptionSet) -> Listed:
     """Print the quotas of every entity that matches."""
     filters = [
         QuotaFilter(entity_type, QuotaFilter.Rule.EXACT, name)
@@ -273,34 +277,27 @@ def list_quotas(options: OptionSet) -> int:
     ]
     with _connect(options) as client:
         found = client.describe_quotas(filters).entities().result(_TIMEOUT_S)
-    if options.has("json"):
-        rows = [
-            {
-                "entity": entity_json(entity),
-                "quotas": {str(k): number(v) for k, v in sorted(found[entity].items())},
-            }
-            for entity in list_order(found)
-        ]
-        say(json.dumps(rows, indent=2))
-        return exit_codes.DONE
+    rows = [
+        (entity, sorted(found[entity].items(), key=lambda item: str(item[0])))
+        for entity in list_order(found)
+    ]
     blocks = [
         "\n".join(
-            [
-                str(entity),
-                *(
-                    printable(f"{key}={value_text(value)}")
-                    for key, value in sorted(found[entity].items(), key=lambda item: str(item[0]))
-                ),
-            ]
+            [str(entity), *(printable(f"{key}={value_text(value)}") for key, value in quotas)]
         )
-        for entity in list_order(found)
+        for entity, quotas in rows
     ]
     if blocks:
         say("\n\n".join(blocks))
-    return exit_codes.DONE
+    return Listed(
+        [
+            ListedEntity(entity_json(entity), {str(key): json_number(v) for key, v in quotas})
+            for entity, quotas in rows
+        ]
+    )
 
 
-def describe(options: OptionSet) -> int:
+def describe(options: OptionSet) -> DescribedAll:
     """Print what applies to an entity, and with --include-overrides what that hides."""
     entity = read_entity(options, "describe")
     overrides = options.has("include-overrides")
@@ -308,18 +305,16 @@ def describe(options: OptionSet) -> int:
     with _connect(options) as client:
         result = client.describe_effective_quotas([entity], asked)
         values = result.config()[entity].result(_TIMEOUT_S)
-    if options.has("json"):
-        say(json.dumps([value_json(key, values[key]) for key in sorted(values, key=str)], indent=2))
-        return exit_codes.DONE
     for line in effective_lines(values):
         say(line)
-    notes = sorted({value.note for value in values.values() if value.note})
-    for note in (*notes, *conditions(values)):
-        complain(printable(f"kafka-quotas: note: {note}"))
-    return exit_codes.DONE
+    if not options.has("json"):
+        notes = sorted({value.note for value in values.values() if value.note})
+        for note in (*notes, *conditions(values)):
+            complain(printable(f"kafka-quotas: note: {note}"))
+    return DescribedAll([described(key, values[key]) for key in sorted(values, key=str)])
 
 
-def alter(options: OptionSet) -> int:
+def alter(options: OptionSet) -> Altered:
     """Change one entity; prints nothing on success."""
     entity = read_entity(options, "alter")
     ops = read_ops(options)
@@ -332,14 +327,11 @@ def alter(options: OptionSet) -> int:
             result.all().result(_TIMEOUT_S)
         except ApiError as exc:
             raise with_way_out(exc, [op.key for op in ops]) from exc
-    if options.has("json"):
-        ops_json = {str(op.key): number(op.value) for op in ops}
-        row = {"entity": entity_json(entity), "ops": ops_json, "validate_only": validate_only}
-        say(json.dumps(row, indent=2))
-    return exit_codes.DONE
+    values = {str(op.key): json_number(op.value) for op in ops}
+    return Altered(entity_json(entity), values, validate_only)
 
 
-_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], int]]] = {
+_ACTIONS_BY_NAME: Final[Mapping[str, Callable[[OptionSet], Result]]] = {
     "list": list_quotas,
     "describe": describe,
     "alter": alter,

@@ -7,13 +7,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
+from headgate.cli import results
+from headgate.cli.contract import error_of
 from headgate.cli.output import printable
-from headgate.cli.quotas.quota_output import entity_json, number, value_text
+from headgate.cli.quotas.quota_output import (
+    effective_json,
+    entity_json,
+    json_number,
+    value_text,
+)
+from headgate.cli.results import EffectiveChange, Planned, Refusal
 from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import Plan
@@ -22,6 +30,7 @@ from headgate.quota.sanitizer import sanitize
 from headgate.quota.table import Change, QuotaTable
 
 _SET, _CHANGE, _REMOVE = "+", "~", "-"
+Refused = Sequence[tuple[QuotaEntity, Exception]]
 MAX_CLIENT_LINES: Final = 50
 """A review reads no more; --json has them all."""
 _STYLES: Final = {_SET: "green", _CHANGE: "yellow", _REMOVE: "red"}
@@ -198,32 +207,29 @@ def human(key: QuotaKey, value: float | None) -> str:
     return f"{value:g}/s" if key.units == QuotaUnit.PER_S else value_text(value)
 
 
-def plan_json(plan: Plan, clients: Sequence[QuotaEntity]) -> dict[str, Any]:
-    """Return a plan for programs, names raw, null for the default and for no value."""
+def planned(plan: Plan, clients: Sequence[QuotaEntity], refused: Refused) -> Planned:
+    """Return a plan for programs, names raw."""
 
-    def row(change: Change) -> dict[str, Any]:
-        return {
-            "entity": entity_json(change.entity),
-            "key": str(change.key),
-            "before": number(change.old),
-            "after": number(change.new),
-        }
+    def row(change: Change) -> results.Change:
+        values = map(json_number, (change.old, change.new))
+        return results.Change(entity_json(change.entity), str(change.key), *values)
 
-    def side(effective: EffectiveQuota) -> dict[str, Any]:
-        source = effective.source
-        told = entity_json(source) if isinstance(source, QuotaEntity) else source and str(source)
-        return {"value": number(effective.value), "source": told}
-
-    return {
-        "changes": [row(change) for change in plan.changes],
-        "unmentioned": [row(change) for change in plan.unmentioned],
-        "effective": [
-            {
-                "client": entity_json(line.client),
-                "key": str(line.key),
-                "before": side(line.before),
-                "after": side(line.after),
-            }
+    return Planned(
+        changes=[row(change) for change in plan.changes],
+        unmentioned=[row(change) for change in plan.unmentioned],
+        effective=[
+            EffectiveChange(
+                entity_json(line.client),
+                str(line.key),
+                *(effective_json(side.value, side.source) for side in (line.before, line.after)),
+            )
             for line in effective_changes(plan, clients)
         ],
-    }
+        refused=refusals(refused),
+    )
+
+
+def refusals(refused: Refused) -> list[Refusal]:
+    """Return for programs which entities were refused, and why."""
+    errors = ((entity, error_of(problem)) for entity, problem in refused)
+    return [Refusal(entity_json(entity), e.message, e.code, e.name) for entity, e in errors]

@@ -1,15 +1,18 @@
 """
-What kafka-quotas and quotas-as-code print: entities, values, effective quotas, as text and JSON.
+What kafka-quotas and quotas-as-code print: entities, values, effective quotas, as text and results.
 
 Source: KIP-546 "Output".
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from headgate.admin.api import Entry, Value, Values
 from headgate.cli.output import printable
+from headgate.cli.results import Described, Effective, Entity, Number
+from headgate.config.java_text import java_double
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
@@ -72,28 +75,30 @@ def conditions(keys: Iterable[QuotaKey]) -> list[str]:
     ]
 
 
-def entity_json(entity: QuotaEntity) -> dict[str, str | None]:
+def json_number(value: float | None) -> Number:
+    """Return a value as JSON can hold it: what isn't finite by its name in Java."""
+    plain = number(value)
+    return plain if plain is None or math.isfinite(plain) else java_double(plain)  # type: ignore[return-value]
+
+
+def entity_json(entity: QuotaEntity) -> Entity:
     """Return an entity with raw names; null is the default."""
     return {kind: None if isinstance(name, Default) else name for kind, name in entity}
 
 
-def _source_json(entry: Entry) -> object:
-    source = entry.source
-    return entity_json(source) if isinstance(source, QuotaEntity) else str(source)
+def effective_json(value: float | None, source: object) -> Effective:
+    """Return a value and where it comes from: an entity, a setting, or None."""
+    if isinstance(source, QuotaEntity):
+        return Effective(json_number(value), entity_json(source))
+    return Effective(json_number(value), None if source is None else str(source))
 
 
-def value_json(key: QuotaKey, value: Value) -> dict[str, object]:
+def described(key: QuotaKey, value: Value) -> Described:
     """Return an effective quota for programs."""
-    row: dict[str, object] = {
-        "key": str(key),
-        "value": number(value.entry.value),
-        "source": _source_json(value.entry),
-    }
+    found = effective_json(value.entry.value, value.entry.source)
+    row = Described(str(key), found.value, found.source or "")
     if value.overridden_entries is not None:
-        row["overridden"] = [
-            {"value": number(entry.value), "source": _source_json(entry)}
-            for entry in value.overridden_entries
-        ]
+        row.overridden = [effective_json(e.value, e.source) for e in value.overridden_entries]
     if value.note:
-        row["note"] = value.note
+        row.note = value.note
     return row

@@ -5,41 +5,44 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 
-from headgate.cli import exit_codes
+from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection
 from headgate.cli.quotas.quota_home import open_quota_store
-from headgate.cli.running import run
-from headgate.errors import ConfigError, StoreError
+from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
+from headgate.errors import StoreError
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate store`."""
-    arguments = parser().parse_args(argv)
     actions = {"show": _show, "accept": _accept, "copy": _copy}
-    return run(f"headgate store {arguments.action}", lambda: actions[arguments.action](arguments))
+    return command(parser(), argv, lambda arguments: actions[arguments.action](arguments))
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the command's parser."""
-    made = argparse.ArgumentParser(
-        prog="headgate store",
-        description="Show which store it is; let a gateway use another store; move quotas.",
-        allow_abbrev=False,
+    made = Parser(
+        "headgate store",
+        "Show which store it is; let a gateway use another store; move quotas.",
+        example="headgate store show --store sqlite:quotas.db",
+        json=None,
     )
     actions = made.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser(
-        "show", help="print a store's id, its revision and the stores it took over from"
+        "show",
+        help="print a store's id, its revision and the stores it took over from",
+        description="Print a store's id, its revision and the stores it took over from.",
+        example="headgate store show --store sqlite:quotas.db",
     )
     show.add_argument("--store", metavar="URL", required=True, help="the Headgate store")
-    show.add_argument("--json", action="store_true", help="print it as JSON")
     accept = actions.add_parser(
         "accept",
-        help="let the gateway use the store that it finds, though it isn't the one it knew; run "
-        "it on the gateway's host, once for each gateway; it is valid once",
+        help="let the gateway use the store that it finds, though it isn't the one it knew",
+        description="Let the gateway use the store that it finds, though it isn't the one it "
+        "knew. Run it on the gateway's host, once for each gateway; it is valid once.",
+        example="headgate store accept 9f86d081884c7d65 --config headgate.properties",
     )
     accept.add_argument("id", metavar="ID", help="the id of the store, as `show` prints it")
     accept.add_argument(
@@ -47,8 +50,10 @@ def parser() -> argparse.ArgumentParser:
     )
     copy = actions.add_parser(
         "copy",
-        help="copy quotas and settings of brokers to another store, and note there that it took "
-        "over, so that gateways use it at once; history isn't copied",
+        help="copy quotas and settings of brokers to another store, which takes over",
+        description="Copy quotas and settings of brokers to another store, and note there that it "
+        "took over, so that gateways use it at once; history isn't copied.",
+        example="headgate store copy --from sqlite:quotas.db --to kafka://kafka-1:9092",
     )
     copy.add_argument("--from", metavar="URL", dest="source", required=True, help="the old store")
     copy.add_argument("--to", metavar="URL", dest="target", required=True, help="the new store")
@@ -57,24 +62,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: argparse.Namespace) -> StoreShown:
     store = open_quota_store(arguments.store, arguments.command_config)
     try:
         found = store.identity()
     finally:
         store.close()
-    if arguments.json:
-        say(json.dumps(None if found is None else found._asdict()))
-    elif found is None:
+    if found is None:
         say("no identity: nothing was changed here yet, or only by a version before")
-    else:
-        say(f"store {found.id}, revision {found.revision}")
-        for id_, revision in found.succeeds:
-            say(f"took over from store {id_}, revision {revision}")
-    return exit_codes.DONE
+        return StoreShown(None, None, [])
+    say(f"store {found.id}, revision {found.revision}")
+    for id_, revision in found.succeeds:
+        say(f"took over from store {id_}, revision {revision}")
+    return StoreShown(found.id, found.revision, list(found.succeeds))
 
 
-def _accept(arguments: argparse.Namespace) -> int:
+def _accept(arguments: argparse.Namespace) -> StoreAccepted:
     from headgate.config import load_settings
     from headgate.gateway.kept.guard import accept_store
     from headgate.store import open_store
@@ -96,16 +99,16 @@ def _accept(arguments: argparse.Namespace) -> int:
         )
     accept_store(settings, found)
     say(f"The gateway of {arguments.config} will use store {found}, within seconds if it runs.")
-    return exit_codes.DONE
+    return StoreAccepted(found.id, found.revision, list(found.succeeds), arguments.config)
 
 
-def _copy(arguments: argparse.Namespace) -> int:
+def _copy(arguments: argparse.Namespace) -> StoreCopied:
     from headgate.admin.local import principal
     from headgate.quota.file import QuotasFile
     from headgate.quota.plan import diff
 
     if arguments.source == arguments.target:
-        raise ConfigError("--from and --to are the same store")
+        raise BadUsage("--from and --to are the same store")
     source = open_quota_store(arguments.source, arguments.command_config)
     try:
         target = open_quota_store(arguments.target, arguments.command_config, create=True)
@@ -132,8 +135,9 @@ def _copy(arguments: argparse.Namespace) -> int:
             if before is not None:
                 target.succeed(before)
             say(f"{len(table)} entities copied; {arguments.target} took over from store {before}.")
+            id_, revision = (None, None) if before is None else before[:2]
+            return StoreCopied(len(table), arguments.source, arguments.target, id_, revision)
         finally:
             target.close()
     finally:
         source.close()
-    return exit_codes.DONE

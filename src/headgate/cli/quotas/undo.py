@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from headgate.cli import exit_codes
+from headgate.cli.contract import Parser, command
 from headgate.cli.output import complain, printable
 from headgate.cli.quotas.as_code import carry_out
 from headgate.cli.quotas.flags import (
@@ -19,12 +19,13 @@ from headgate.cli.quotas.flags import (
     add_place,
     add_shown,
     moment,
+    read_clients,
     read_entity_flag,
 )
 from headgate.cli.quotas.plan_file import write_plan
-from headgate.cli.quotas.plan_output import entity_path
+from headgate.cli.quotas.plan_output import entity_path, planned
 from headgate.cli.quotas.quota_home import QuotaHome
-from headgate.cli.running import run
+from headgate.cli.results import Planned
 from headgate.errors import ConfigError, StoreMovedOn
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -35,17 +36,16 @@ from headgate.store.base import HistoryEntry
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate undo`."""
-    arguments = parser().parse_args(argv)
-    return run("headgate undo", lambda: _undo(arguments))
+    return command(parser(), argv, _undo)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the command's parser."""
-    made = argparse.ArgumentParser(
-        prog="headgate undo",
-        description="Take back a change, such as what one `headgate apply` did, or everything "
-        "since a time. The names of changes stand in `headgate history`.",
-        allow_abbrev=False,
+    made = Parser(
+        "headgate undo",
+        "Take back a change, such as what one `headgate apply` did, or everything since a time. "
+        "The names of changes stand in `headgate history`.",
+        example="headgate undo 4f1c9a02b7de --store sqlite:quotas.db --validate-only",
     )
     what = made.add_mutually_exclusive_group(required=True)
     what.add_argument("change", metavar="CHANGE", nargs="?", help="the change's name")
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _undo(arguments: argparse.Namespace) -> int:
+def _undo(arguments: argparse.Namespace) -> Planned:
     since_ms = None if arguments.since is None else moment(arguments.since)
     about = read_entity_flag(arguments.entity)
     with QuotaHome(arguments, "undo") as place:
@@ -92,7 +92,9 @@ def _undo(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             write_plan(arguments.out, plan, identity, arguments.message)
             complain(f"Plan written to {printable(str(arguments.out))}; nothing was changed.")
-            return exit_codes.DONE if plan.is_empty else exit_codes.CHANGES
+            told = planned(plan, read_clients(arguments.client, arguments.clients), ())
+            told.out = str(arguments.out)
+            return told
         revision = None if identity is None else identity.revision
         return carry_out(place, plan, arguments, revision, reviewed=False)
 

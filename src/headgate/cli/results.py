@@ -1,0 +1,399 @@
+"""
+What every command prints for ``--json``: one class per kind of result, and the schemas of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from headgate.cli import exit_codes
+
+Entity = dict[str, str | None]
+"""An entity's types and names as they are; null is the default."""
+Number = int | float | Literal["Infinity", "-Infinity", "NaN"] | None
+"""A quota's value; null is no value. JSON has no infinity: its name stands for it."""
+
+
+class Error(msgspec.Struct):
+    """
+    Why a command failed.
+
+    Args:
+        code: Kafka's error code; null where Kafka has none.
+        name: Kafka's name of the code, the system's of an errno, or Headgate's own.
+        message: a sentence.
+        where: the file or entity that it is about, where it is about one.
+    """
+
+    code: int | None
+    name: str
+    message: str
+    where: str | UnsetType = UNSET
+
+
+class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    What all results have.
+
+    Args:
+        error: why the command failed; there is none where it didn't.
+    """
+
+    error: Error | UnsetType = UNSET
+
+    @property
+    def status(self) -> int:
+        """The exit status that goes with it."""
+        if self.error is not UNSET:
+            return exit_codes.FAILED
+        return exit_codes.FOUND if self.found_something else exit_codes.DONE
+
+    @property
+    def found_something(self) -> bool:
+        """Whether something differs, or what was looked for was found."""
+        return False
+
+
+class Failed(Result):
+    """A command that failed or was refused before it had a result."""
+
+    error: Error
+
+
+# --- quotas
+
+
+class Refusal(msgspec.Struct):
+    """
+    An entity whose change is refused.
+
+    Args:
+        entity: which.
+        error: the reason, a sentence.
+        code: Kafka's error code; null where Kafka has none.
+        name: the code's name.
+    """
+
+    entity: Entity
+    error: str
+    code: int | None
+    name: str
+
+
+class Change(msgspec.Struct):
+    """A value that a plan sets, changes or removes; null is no value."""
+
+    entity: Entity
+    key: str
+    before: Number
+    after: Number
+
+
+class Effective(msgspec.Struct):
+    """What a client gets of one key, and from which entity."""
+
+    value: Number
+    source: Entity | str | None
+
+
+class EffectiveChange(msgspec.Struct):
+    """How a plan changes what one client gets."""
+
+    client: Entity
+    key: str
+    before: Effective
+    after: Effective
+
+
+class Planned(Result, kw_only=True):
+    """
+    A plan.
+
+    Args:
+        changes: what it does.
+        unmentioned: values that the file doesn't mention and that stay.
+        effective: what it changes for clients.
+        refused: entities that can't be changed so; if there are any, nothing is.
+        out: the file that the plan was written to, where it was.
+    """
+
+    changes: list[Change]
+    unmentioned: list[Change]
+    effective: list[EffectiveChange]
+    refused: list[Refusal]
+    out: str | UnsetType = UNSET
+
+    @property
+    def found_something(self) -> bool:
+        """Whether the plan changes anything."""
+        return bool(self.changes)
+
+
+class Applied(Planned, kw_only=True):
+    """
+    A plan that came true, or was validated.
+
+    Args:
+        validate_only: nothing was to be changed.
+        changed: entities that were.
+    """
+
+    validate_only: bool
+    changed: int = 0
+
+    @property
+    def found_something(self) -> bool:
+        """Never: what differed is changed now."""
+        return False
+
+
+class Exported(Result):
+    """
+    Quotas as a quotas file.
+
+    Args:
+        entities: how many.
+        out: the file that was written; null: none.
+        quotas: the file's list; null where a file was written.
+    """
+
+    entities: int
+    out: str | None
+    quotas: list[dict[str, Any]] | None
+
+
+class QuotaChange(msgspec.Struct, tag_field="kind", tag="change"):
+    """One change of one key, from the history."""
+
+    t_ms: int
+    time: str
+    who: str
+    tool: str
+    entity: Entity
+    key: str
+    before: Number
+    after: Number
+    change: str
+    message: str
+
+
+class Audited(msgspec.Struct, tag_field="kind", tag="audit"):
+    """Something tried or done beside quotas."""
+
+    t_ms: int
+    time: str
+    who: str
+    tool: str
+    action: str
+    outcome: str
+    subject: str
+    detail: str
+
+
+class History(Result):
+    """Who changed what, oldest first."""
+
+    history: list[QuotaChange | Audited]
+
+
+class StoreShown(Result):
+    """
+    Which store it is; nulls where it has no identity yet.
+
+    Args:
+        id: the store's.
+        revision: grows with every change.
+        succeeds: the stores it took over from, latest first: id and revision.
+    """
+
+    id: str | None
+    revision: int | None
+    succeeds: list[tuple[str, int]]
+
+
+class StoreAccepted(StoreShown):
+    """The store that a gateway will use; ``config`` is that gateway's file."""
+
+    config: str
+
+
+class StoreCopied(Result):
+    """A store that was copied to another one; the old one's id and revision are null if unknown."""
+
+    entities: int
+    source: str
+    target: str
+    id: str | None
+    revision: int | None
+
+
+class Examined(Result):
+    """
+    What `headgate doctor` has to say.
+
+    Args:
+        found: a sentence for each thing that is wrong or odd.
+        unseen: what couldn't be looked at, and why.
+        seen: what was.
+    """
+
+    found: list[str]
+    unseen: list[str]
+    seen: list[str]
+
+    @property
+    def found_something(self) -> bool:
+        """Whether anything is wrong or odd."""
+        return bool(self.found)
+
+
+class ListedEntity(msgspec.Struct):
+    """An entity and its quotas by key."""
+
+    entity: Entity
+    quotas: dict[str, Number]
+
+
+class Listed(Result):
+    """`kafka-quotas --list`: entities in the order of KIP-546."""
+
+    entities: list[ListedEntity]
+
+
+class Described(msgspec.Struct):
+    """
+    The value that applies to a client.
+
+    Args:
+        key: the quota's key.
+        value: its value.
+        source: the entity it comes from, or a setting.
+        overridden: what it hides, with ``--include-overrides``.
+        note: a condition of its enforcement, where there is one.
+    """
+
+    key: str
+    value: Number
+    source: Entity | str
+    overridden: list[Effective] | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class DescribedAll(Result):
+    """`kafka-quotas --describe`: what applies to an entity."""
+
+    quotas: list[Described]
+
+
+class Altered(Result):
+    """`kafka-quotas --alter`: what was set, and removed (null)."""
+
+    entity: Entity
+    ops: dict[str, Number]
+    validate_only: bool
+
+
+# --- the gateway and the pipeline
+
+
+class Checked(Result):
+    """`headgate serve --check`: the file, and what is odd in it; mistakes are the error."""
+
+    config: str
+    warnings: list[str]
+
+
+class Figure(msgspec.Struct):
+    """One figure of a run, as in table ``summary``."""
+
+    name: str
+    value: float | None
+    text: str | None
+    unit: str | None
+    note: str
+
+
+class Tables(Result):
+    """
+    What a pipeline command made.
+
+    Args:
+        command: its name.
+        tables: each table's name and place.
+        figures: the run's, as in table ``summary``.
+    """
+
+    command: str
+    tables: dict[str, str]
+    figures: list[Figure]
+
+    @property
+    def found_something(self) -> bool:
+        """Whether `headgate storms` found any."""
+        return any(figure.name == "storms" and figure.value for figure in self.figures)
+
+
+class Splits(Result):
+    """How many rounds `headgate splits` wrote to its topic, for which brokers."""
+
+    topic: str
+    brokers: list[int]
+    rounds: int
+
+
+class Drawn(Result):
+    """
+    A report.
+
+    Args:
+        path: the page.
+        bytes: its size.
+        quota_ids: how many it shows.
+        summed_up: how many more one line sums up.
+        bad_lines: lines of input that couldn't be read.
+    """
+
+    path: str
+    bytes: int
+    quota_ids: int
+    summed_up: int
+    bad_lines: int
+
+
+RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
+    "serve": (Checked,),
+    "export": (Exported,),
+    "plan": (Planned,),
+    "apply": (Applied,),
+    "history": (History,),
+    "undo": (Applied, Planned),
+    "store": (StoreShown, StoreAccepted, StoreCopied),
+    "doctor": (Examined,),
+    **dict.fromkeys(
+        ("usage", "effective", "replay", "what-if", "recommend", "chargeback", "storms"), (Tables,)
+    ),
+    "splits": (Splits,),
+    "report": (Drawn,),
+    "kafka-quotas": (Listed, DescribedAll, Altered),
+}
+"""What a command's ``--json`` prints: one of these, or ``Failed``."""
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """
+    Return the JSON Schema of what a command's ``--json`` prints.
+
+    Raises:
+        KeyError: it prints none, or there is no such command.
+    """
+    kinds = (*RESULTS[command], Failed)
+    heads, parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": command if command.startswith("kafka-") else f"headgate {command}",
+        "anyOf": list(heads),
+        "$defs": parts,
+    }
