@@ -397,3 +397,33 @@ def test_recommend_proposes_with_the_throttling_it_would_cause(spark: SparkSessi
     assert piece["recommended"] == 2300.0
     assert piece["throttle_time_ms_current"] == alice["throttle_time_ms_current"]
     assert piece["throttle_time_ms_recommended"] == 0
+
+
+def test_who_was_told_to_wait_most_of_the_time_isnt_said_to_wait_no_longer(
+    spark: SparkSession,
+) -> None:
+    limits = {QuotaEntity.of(user=who): {PRODUCER: 1000.0} for who in ("held", "once")}
+    # Every 5 s more than the limit lets through; waits that overlap count once.
+    rows = [
+        asked(s * 1000.0 + at, who, "c", 2750, seq=2 * s + at, throttle_time_ms=told)
+        for s in range(0, 60, 5)
+        for who, waits in (("held", (2000, 4900)), ("once", (300, 1000)))
+        for at, told in enumerate(waits)
+    ]
+    requests = frame(spark, schema.REQUESTS, rows).persist()
+    transform = recommend.recommend(
+        Quotas.of(QuotaTable.of(limits), "now"),
+        lambda options: requests.transform(replay.pack_requests(options)),
+        Advice(max_request_bytes=0, min_history_s=50),
+    )
+    found = requests.transform(frames.activity).transform(transform).collect()
+    held, once = sorted(found, key=lambda r: str(r["user"]))
+    assert (held["action"], held["recommended"]) == (once["action"], once["recommended"])
+    assert held["recommended"] > 1000.0
+    # From second 0 to 55 there are 56; the last wait goes on beyond them.
+    assert (held["held_share"], once["held_share"]) == (1.0, 12 / 56)
+    assert once["throttled_requests_recommended"] < once["throttled_requests_current"]
+    assert held["throttled_requests_recommended"] is held["throttle_time_ms_recommended"] is None
+    assert held["throttle_time_ms_current"] > 0
+    assert "told to wait 100% of the time: what it would have sent isn't seen" in held["reason"]
+    assert "isn't seen" not in once["reason"]

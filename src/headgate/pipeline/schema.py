@@ -261,9 +261,16 @@ RECOMMEND: Final = make_table(
         "throttled_requests_recommended",
         "long",
         "the same with the row's advice taken: all values set and kept together, each other kind "
-        "of action alone",
+        "of action alone; null too where held_share is above a half and the limit would change, "
+        "for what would have been sent isn't seen",
     ),
     ("throttle_time_ms_recommended", "long", "their throttle time, ms"),
+    (
+        "held_share",
+        "double",
+        "share of the time, 0..1, in which the client was told to wait: of those that the row "
+        "concerns the largest; between first and last second with requests, on its busiest broker",
+    ),
     ("reason", "string", "one line that explains the numbers"),
 )
 

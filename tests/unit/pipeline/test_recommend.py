@@ -17,6 +17,7 @@ from headgate.pipeline.answers.advice import (
 from headgate.pipeline.answers.proposals import propose
 from headgate.pipeline.answers.recommend import Tried, plans_of, rows_of, scaffold
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.schema import RECOMMEND
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, QuotaType
 from headgate.quota.table import QuotaTable
@@ -132,6 +133,26 @@ def test_what_cant_be_replayed_is_said_to_be_unknown() -> None:
     current = Quotas.of(QuotaTable(), "current")
     tried = Tried([current, *plans_of(found, current)], {("current", P, "a", ""): (1, 1)}, {})
     assert rows_of(found, tried, BARE)[0][13:17] == (None, None, None, None)
+
+
+@pytest.mark.parametrize(("share", "unseen"), [(0.5, False), (0.98, True)])
+def test_what_a_client_held_most_of_the_time_would_have_sent_isnt_seen(
+    share: float, unseen: bool
+) -> None:
+    current = Quotas.of(QuotaTable.of({A: {PRODUCER: 1000.0}}), "current")
+    for percentile, action in ((1500.0, "set"), (1000.0, "keep")):
+        use = [replace(seen("a", "", percentile, 1000.0), held=share)]
+        found = propose(use, current.tables[0], {}, [], BARE)
+        sums = {("current", P, "a", ""): (9, 800), ("recommended", P, "a", ""): (0, 0)}
+        tried = Tried([current, *plans_of(found, current)], sums, {})
+        (row,) = rows_of(found, tried, BARE)
+        told = dict(zip(RECOMMEND.names, row, strict=True))
+        assert (told["action"], told["held_share"]) == (action, share)
+        assert ("told to wait 98% of the time" in told["reason"]) == unseen
+        then = None if unseen and action == "set" else 0
+        assert told["throttled_requests_recommended"] == then
+        assert told["throttle_time_ms_recommended"] == then
+        assert told["throttle_time_ms_current"] == 800
 
 
 def test_one_large_request_isnt_throttled_by_what_an_idle_client_is_given() -> None:

@@ -124,8 +124,9 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
                  recommended=(quota or 2_000_000) * (1.5 if told else 1.2),
                  observed_percentile=(quota or 2_000_000) * 0.9, observed_peak=quota or 2_400_000,
                  growth_per_day=0.01, headroom=1.2, throttled_requests_current=throttled,
-                 throttle_time_ms_current=told, throttled_requests_recommended=throttled // 9,
-                 throttle_time_ms_recommended=told // 9,
+                 throttle_time_ms_current=told, held_share=float(told > 0),
+                 throttled_requests_recommended=None if told else 0,
+                 throttle_time_ms_recommended=None if told else 0,
                  reason="p99 of the window rate x 1.2 headroom, rounded to two figures")
         )  # fmt: skip
         chargeback.append(

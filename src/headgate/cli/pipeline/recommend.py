@@ -14,7 +14,13 @@ from headgate.cli.pipeline.print import closing_table, number
 from headgate.cli.pipeline.reading import pack, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.errors import ConfigError
-from headgate.pipeline.answers.advice import BYTES, MAX_REQUEST_BYTES, TYPES, Advice
+from headgate.pipeline.answers.advice import (
+    BYTES,
+    HIDING_SHARE,
+    MAX_REQUEST_BYTES,
+    TYPES,
+    Advice,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,7 +145,7 @@ def _tell(on: Opened) -> None:
                 number(r["current"]),
                 "-" if r["recommended"] is None else number(r["recommended"]),
                 _seconds(r["throttle_time_ms_current"]),
-                _seconds(r["throttle_time_ms_recommended"]),
+                _seconds(r["throttle_time_ms_recommended"], r["held_share"]),
                 r["reason"],
             )
             for r in rows[:50]
@@ -153,6 +159,11 @@ def _tell(on: Opened) -> None:
             "then: with the recommended ones (each kind of action tried alone). Of fetches a "
             "broker's log holds only those that were let through: what-if gives bounds."
         )
+    if any(r["held_share"] > HIDING_SHARE for r in rows):
+        print(
+            "not seen: the client was told to wait most of the time (held_share), so the data "
+            "doesn't hold what it would have sent. Raise its limit, and look again."
+        )
     waiting = sum(r["action"] == "wait" for r in rows)
     if waiting:
         print(
@@ -162,5 +173,7 @@ def _tell(on: Opened) -> None:
     print_bad_lines(on)
 
 
-def _seconds(ms: int | None) -> str:
-    return "-" if ms is None else number(ms / 1000)
+def _seconds(ms: int | None, held: float = 0.0) -> str:
+    if ms is None:
+        return "not seen" if held > HIDING_SHARE else "-"
+    return number(ms / 1000)

@@ -33,6 +33,8 @@ UNITS: Final = {
 MAX_REQUEST_BYTES: Final = 1 << 20
 # A limit in force at which one such request waits no longer than this is left as it is.
 PATIENCE_S: Final = 60
+# A client that was told to wait for more of its time than this would have sent more: it isn't seen.
+HIDING_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Observed:
     What one quota-id used of one quota type, on its busiest broker.
 
     ``span_s`` is from its first to its last second with use, ``active_s`` how many there are, on
-    all brokers; None = not known, and long enough.
+    all brokers; None = not known, and long enough. ``held`` is the share of its time that it was
+    told to wait, 0..1.
     """
 
     quota_type: str
@@ -87,6 +90,7 @@ class Observed:
     current: float | None
     span_s: int | None = None
     active_s: int | None = None
+    held: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class Proposal:
         growth_per_day: relative, as used in the figure.
         tags: the quota-ids it is about.
         instead: entities whose own quota goes with it.
+        held: the largest share of its time that one of them was told to wait, 0..1.
     """
 
     quota_type: str
@@ -119,6 +124,17 @@ class Proposal:
     growth_per_day: float = 0.0
     tags: tuple[tuple[str, str], ...] = ()
     instead: tuple[QuotaEntity, ...] = ()
+    held: float = 0.0
+
+    @property
+    def hides(self) -> str:
+        """Why a replay can't say what another limit would have throttled; "" where it can."""
+        if self.held <= HIDING_SHARE or self.recommended is None:
+            return ""
+        return (
+            f"; told to wait {self.held:.0%} of the time: what it would have sent isn't seen, so "
+            "it may need more"
+        )
 
     @property
     def plan(self) -> str:

@@ -100,6 +100,7 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
         seen.peak,
         seen.growth_per_day,
         ((seen.user, seen.client_id),),
+        held=seen.held,
     )
 
 
@@ -144,6 +145,7 @@ def _splits(seen: Sequence[Observed], shares: Sharers, advice: Advice) -> list[P
                 o.peak,
                 o.growth_per_day,
                 ((o.user, o.client_id),),
+                held=o.held,
             )
         )
     return found
@@ -185,6 +187,7 @@ def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> li
                 0.0,
                 tuple((o.user, o.client_id) for o in mine),
                 tuple(entity_of(o.user, o.client_id) for o in mine),
+                max(o.held for o in mine),
             )
         )
     return found
@@ -235,6 +238,7 @@ def _defaults(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> 
                 0.0,
                 tuple((o.user, o.client_id) for _, o in alike),
                 own,
+                max(o.held for _, o in alike),
             )
         )
     return found

@@ -41,9 +41,10 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
 
     Returns:
         quota_type, quota_user, quota_client_id, percentile, peak (per second, over the window),
-        quota, days (with use), growth_per_day (relative, from a line through the logarithm of
-        daily use; 0 with fewer than three days), span_s and active_s (from the first to the last
-        second with use, and how many there are, on all brokers).
+        quota, held (share of the time told to wait, 0..1), days (with use), growth_per_day
+        (relative, from a line through the logarithm of daily use; 0 with fewer than three days),
+        span_s and active_s (from the first to the last second with use, and how many there are, on
+        all brokers).
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -56,19 +57,28 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
             Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms").rangeBetween(-reach, 0)
         )
         rate = F.sum("used").over(window) / float(advice.window_s)
+        # A wait that begins before an earlier one's end counts from that end on.
+        ends = F.col("second_ms") + F.col("max_throttle_time_ms")
+        before = Window.partitionBy(*_TAGS, "broker_id").orderBy("second_ms")
+        earlier = F.max(ends).over(before.rowsBetween(Window.unboundedPreceding, -1))
+        waits = F.greatest(F.lit(0), ends - F.greatest(F.col("second_ms"), earlier))
+        span = F.max("second_ms") - F.min("second_ms") + 1000
         of_broker = (
             mine.withColumn("rate", rate)
+            .withColumn("waits", waits)
             .groupBy(*_TAGS, "broker_id")
             .agg(
                 F.percentile("rate", F.lit(advice.percentile)).alias("percentile"),
                 F.max("rate").alias("peak"),
                 F.max_by("quota", "second_ms").alias("quota"),
+                F.least(F.lit(1.0), F.sum("waits") / span).alias("held"),
             )
         )
         busiest = of_broker.groupBy(*_TAGS).agg(
             F.max("percentile").alias("percentile"),
             F.max("peak").alias("peak"),
             F.max("quota").alias("quota"),
+            F.max("held").alias("held"),
         )
         daily = mine.groupBy(*_TAGS, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
             F.sum("used").alias("used")
@@ -181,7 +191,11 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
     rows = []
     for p in proposals:
         user, client = p.entity.user, p.entity.client_id
-        after = (0, 0) if p.action == "remove" else tried.of(p, p.plan)
+        after: tuple[int | None, int | None] = tried.of(p, p.plan)
+        if p.action == "remove":
+            after = 0, 0
+        elif p.hides and p.action != "keep":
+            after = None, None
         rows.append(
             (
                 p.quota_type,
@@ -199,7 +213,8 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
                 advice.headroom,
                 *tried.of(p, "current"),
                 *after,
-                p.reason,
+                p.held,
+                p.reason + p.hides,
             )
         )
     return rows
@@ -246,6 +261,7 @@ def recommend(
                 r["quota"] if r["quota"] is not None and r["quota"] < UNLIMITED else None,
                 r["span_s"],
                 r["active_s"],
+                r["held"],
             )
             for r in seen
         ]

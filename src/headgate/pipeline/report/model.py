@@ -56,6 +56,7 @@ class BrokerSeries:
     throttle_ms: list[int]
     mean: float = 0.0
     peak: float = 0.0
+    held: float = 0.0
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Tenant:
     Attributes:
         mean: amount per second on the busiest broker, over the seconds from its first to its last.
         peak: the highest rate over a quota window on any broker.
+        held: share of its time, 0..1, in which it was told to wait, on the broker with most of it.
         quota: the limit per broker; None is unlimited.
         utilisation: peak / quota; None without a quota.
     """
@@ -84,6 +86,7 @@ class Tenant:
     series: list[BrokerSeries]
     mean: float = 0.0
     peak: float = 0.0
+    held: float = 0.0
     members: list[dict[str, Any]] = field(default_factory=list)
     advice: list[dict[str, Any]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
@@ -201,7 +204,7 @@ def build_report(tables: ReportTables, *, window_s: int = WINDOW_S) -> Report:
         recommendations=sections.recommendations(tables.rows("recommend")),
         chargeback=sections.chargeback(tables.rows("chargeback")),
         storms=sorted(tables.rows("storms"), key=lambda r: -(r["count"] or 0)),
-        dead=[r for r in tables.rows("effective") if r["kind"] == "dead"],
+        dead=sections.dead(tables.rows("effective")),
         bad=sections.bad(tables),
         bad_total=len(tables.tables["bad_lines"]) if "bad_lines" in tables else 0,
         summary=tables.rows("summary"),
@@ -270,22 +273,28 @@ def _fill_rates(tenants: Sequence[Tenant], usage: pa.Table, window_s: int, grain
         (t.quota_type, t.quota_id, series.broker_id): series for t in tenants for series in t.series
     }
     keys = ["quota_type", "quota_id", "broker_id"]
-    columns = [*keys, "second_ms", "amount", "quota", "quota_source"]
+    waits = ["throttle_time_ms", "max_throttle_time_ms"]
+    columns = [*keys, "second_ms", "amount", "quota", "quota_source", *waits]
     ordered = usage.select(columns).sort_by([(name, "ascending") for name in columns[:4]])
     ordered = ordered.combine_chunks()
     seconds = ordered["second_ms"].to_numpy() // 1000
     amounts = ordered["amount"].to_numpy()
+    told, longest = (pc.fill_null(ordered[name], 0).to_numpy() for name in waits)
+    # A row that covers several seconds may hold several waits, one after another.
+    waited = np.minimum(told, longest + (grain_s - 1) * 1000) / 1000
     for at, end in _runs(ordered.select(keys)):
         kind, quota_id, broker = (ordered[name][at].as_py() for name in keys)
         series = found[kind, quota_id, broker]
         here, used = seconds[at:end], amounts[at:end]
         series.mean = float(used.sum()) / float(here[-1] - here[0] + grain_s)
         series.peak = _window_peak(here, used, window_s)
+        series.held = _held(here, waited[at:end], grain_s)
         series.quota = ordered["quota"][end - 1].as_py()
         places[kind, quota_id].source = ordered["quota_source"][end - 1].as_py() or ""
     for tenant in tenants:
         tenant.mean = max((s.mean for s in tenant.series), default=0.0)
         tenant.peak = max((s.peak for s in tenant.series), default=0.0)
+        tenant.held = max((s.held for s in tenant.series), default=0.0)
         limits = [s.quota for s in tenant.series if s.quota is not None]
         tenant.quota = limits[0] if limits else None
 
@@ -311,6 +320,14 @@ def _window_peak(seconds: Any, amounts: Any, window_s: int) -> float:
     running = np.concatenate(([0.0], np.cumsum(amounts)))
     first = np.searchsorted(seconds, seconds - window_s + 1, side="left")
     return float(np.max(running[1:] - running[first])) / window_s
+
+
+def _held(seconds: Any, waited: Any, grain_s: int) -> float:
+    """Return the share of the time that lies in a wait; where two overlap it counts once."""
+    ends = seconds + waited
+    earlier = np.concatenate(([seconds[0]], np.maximum.accumulate(ends)[:-1]))
+    held = np.maximum(0.0, ends - np.maximum(seconds, earlier)).sum()
+    return min(1.0, float(held) / float(seconds[-1] - seconds[0] + grain_s))
 
 
 def _flow(usage: pa.Table, start: int, bin_ms: int, bins: int) -> dict[str, list[float]]:
@@ -383,8 +400,11 @@ def _attach_advice(report: Report) -> None:
         user = "" if advice["is_default_user"] else sanitize(advice["user"] or "")
         client = "" if advice["is_default_client_id"] else advice["client_id"] or ""
         concerned = list(by_source.get((kind, advice["entity"]), ()))
-        own = by_id.get((kind, f"{user}:{client}"))
-        if own is not None and own not in concerned:
-            concerned.append(own)
+        ids = [f"{user}:{client}"]
+        if advice["action"] == "split":  # of what the user's clients share
+            ids.append(f"{user}:")
+        for own in filter(None, (by_id.get((kind, one)) for one in ids)):
+            if own not in concerned:
+                concerned.append(own)
         for tenant in concerned:
             tenant.advice.append(advice)

@@ -13,9 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headgate.errors import ConfigError
+from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.pipeline.report import charts, words
-from headgate.pipeline.report.model import Report, build_report
+from headgate.pipeline.report.model import UNITS, WORDS, Report, build_report
 from headgate.pipeline.report.tables import read_tables
+from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.quota.key import format_value
 
 
@@ -76,7 +78,7 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
     )
     env.filters.update(
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
-        moment=words.moment, exactly=format_value,
+        moment=words.moment, then=_then, exactly=format_value,
     )  # fmt: skip
     data = {
         "tenants": [charts.series_of(tenant) for tenant in report.tenants],
@@ -91,6 +93,7 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         title=title,
         generated_ms=generated_ms,
         charts=drawn,
+        todo=what_to_do(report),
         cards=charts.cards(report),
         waiting=[t for t in report.tenants if t.throttle_ms],
         fidelity=fidelity(report),
@@ -130,15 +133,18 @@ def fidelity(report: Report) -> list[dict[str, Any]]:
 
 
 def _unit_of(quota_type: str) -> str:
-    from headgate.pipeline.report.model import UNITS
-
     return UNITS.get(quota_type, "/s")
 
 
 def _words_of(quota_type: str) -> str:
-    from headgate.pipeline.report.model import WORDS
-
     return WORDS.get(quota_type, quota_type)
+
+
+def _then(advice: dict[str, Any]) -> str:
+    """How long clients would wait under a recommended limit, as far as it is known."""
+    ms = advice["throttle_time_ms_recommended"]
+    is_hidden = ms is None and (advice["held_share"] or 0.0) > HIDING_SHARE
+    return "not seen" if is_hidden else words.duration(ms)
 
 
 def _text(name: str) -> str:

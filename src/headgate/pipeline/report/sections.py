@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -73,6 +74,27 @@ def differing(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     most = [line for line in found.values() if line["spread"]]
     most.sort(key=lambda r: (-r["spread"], r["quota_type"], r["principal"], r["client_id"]))
     return most[:_MOST_DIFFERING]
+
+
+def dead(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """
+    Quotas that bound nobody, from EFFECTIVE rows.
+
+    ``hidden_by`` are the quotas that bound clients in their place, of ``hidden_clients`` clients.
+    """
+    hiding: dict[tuple[str, str], set[tuple[str, Any, Any]]] = defaultdict(set)
+    for row in rows:
+        for entry in filter(None, (row["overridden"] or "").split("; ")):
+            at = row["quota_key"], entry.rpartition("=")[0]
+            hiding[at].add((row["source"] or "", row["principal"], row["client_id"]))
+    found = []
+    for row in rows:
+        if row["kind"] == "dead":
+            by = hiding.get((row["quota_key"], row["source"]), set())
+            names = sorted({name for name, _, _ in by})
+            clients = len({(principal, client) for _, principal, client in by})
+            found.append({**row, "hidden_by": names, "hidden_clients": clients})
+    return found
 
 
 _ACTIONS: Final = ("set", "split", "merge", "default", "remove", "keep", "wait")
