@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz package lint pins browser clean
+.PHONY: help setup demo test test-all bench fuzz package lint pins browser prometheus clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -45,6 +45,9 @@ lint: setup  ## style, format, strict types, import rules, spelling, plain words
 
 browser: setup  ## a Chromium for tests in a browser, installed when there is none
 	@$(VENV)/python scripts/chromium.py
+
+prometheus: setup  ## Prometheus and promtool for the tests of alerts, unpacked when there are none
+	@$(VENV)/python scripts/prometheus.py
 
 pins: setup  ## resolve all requirements and jars anew and pin them with hashes
 	@$(VENV)/python scripts/pins.py

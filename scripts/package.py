@@ -123,12 +123,13 @@ class Environment:
 
 
 def core(env: Environment, folder: Path) -> None:
-    """Quotas in SQLite and as a file; a command without its extra says which one it is."""
+    """Quotas in SQLite and as a file, dashboards; a command without its extra says which it is."""
     store = f"sqlite:{folder / 'quotas.db'}"
     alice = ["--entity-type", "users", "--entity-name", "alice"]
     env("kafka-configs", "--store", store, "--alter", "--add-config", QUOTA, *alice)
     (folder / "quotas.yaml").write_text(env("headgate", "export", "--store", store))
     expect(env("headgate", "plan", "--store", store, folder / "quotas.yaml"), "No changes")
+    expect(env("python", "-m", "headgate.metrics.monitoring", folder), "headgate-rules.yml")
     said = env("headgate", "report", "--tables", folder, status=1)
     expect(said, f"pip install '{DISTRIBUTION}[pipeline]'")
     if len(said.splitlines()) != 1:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import chromium
+import prometheus
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "test"
@@ -191,6 +192,8 @@ def main() -> int:
     if "browser" in groups and chromium.main() == 0:
         # Where there is none that was said just now; the group's tests will fail, the others run.
         os.environ["HEADGATE_CHROMIUM"] = chromium.find() or ""
+    if {"fast", "kafka4"} & set(groups):
+        prometheus.main()  # likewise
     seed = options.seed
     if seed is None and options.all:
         seed = random.randrange(2**32)

@@ -7,6 +7,7 @@ The metrics of a gateway: Kafka's own quota metrics under one naming rule, and a
 - ``samples``: reads meters and sensors into plain samples, which travel between processes.
 - ``expose``: prints samples for Prometheus.
 - ``reference``: writes the reference page.
+- ``monitoring``: dashboards and alerts over them.
 """
 
 from __future__ import annotations

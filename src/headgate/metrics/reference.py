@@ -32,6 +32,8 @@ busiest have series, as many again. The rest is one sum for each quota type: `he
 A name of more than 256 characters is shortened and its hash appended, so two never become one. A scrape is drawn in slices
 of a millisecond, traffic in between.
 
+[Dashboards and alerts](../howto/monitoring.md) over them come with the package.
+
 This page is generated from `headgate.metrics.table` (`python -m headgate.metrics.reference docs/reference/metrics.md`).
 """
 
