@@ -91,7 +91,7 @@ class BpsQuotaManager(PacedQuotaManager):
             concerned = (exact,) if exact in self._sensors or exact in self._assigned else ()
             before = {tags: self._overrides.bound(tags) for tags in concerned}.__getitem__
         if self._overrides.update(entity, value):
-            self._charged.clear()
+            self._forget()
         now_ms = clock()
         for count, tags in enumerate(concerned, 1):
             self._follow(tags, before(tags), now_ms)

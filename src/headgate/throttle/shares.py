@@ -164,7 +164,7 @@ class SharesQuotaManager(PacedQuotaManager):
         """Set an entity's weight; allocations follow at the next rebalance."""
         # A weight is not a bound: only the resolution changes here.
         if self._overrides.update(entity, value):
-            self._charged.clear()
+            self._forget()
         yield from ()
 
     def fallback(self, tags: Tags) -> float:

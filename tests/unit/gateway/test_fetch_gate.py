@@ -132,7 +132,7 @@ def test_gates_that_are_open_and_not_waited_at_are_let_go() -> None:
     gates.charged(KEY, 0, 100.0, 0)
     assert gates.get(KEY) is None
     gates.charged(KEY, 100, 100.0, 0)
-    gates.tidy(50)
+    assert not list(gates.tidying(lambda: 50))
     assert len(gates) == 1
-    gates.tidy(100)
+    assert not list(gates.tidying(lambda: 100))
     assert gates.get(KEY) is None

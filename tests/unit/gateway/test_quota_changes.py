@@ -11,12 +11,14 @@ import pytest
 
 from headgate.config import Settings
 from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.fetch_gate import Gate, GateKey
+from headgate.gateway.charging.headroom import Allowance
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.cluster.quota_changes import AT_ONCE, QuotaChanges
 from headgate.gateway.loop.slices import Slices
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.key import PRODUCER, PRODUCER_BPS
+from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS
 from headgate.quota.table import QuotaTable
 from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
@@ -96,6 +98,98 @@ async def test_between_slices_each_client_goes_by_its_old_quota_or_its_new_one()
     between = [b - a for a, b in itertools.pairwise([0, *changed])]
     assert max(between) <= 2 * AT_ONCE
     assert len([step for step in between if step]) >= CLIENTS / (2 * AT_ONCE)
+
+
+async def test_a_step_changes_a_few_quotas_on_one_broker_and_settles_who_claimed_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Here()
+    brokers: list[Any] = [SimpleNamespace(rules=rules) for rules in (here.rules, Here().rules)]
+    asked = 0
+    ask_again = Allowance.ask_again
+
+    def counted(self: Allowance, now_ms: int) -> None:
+        nonlocal asked
+        asked += 1
+        ask_again(self, now_ms)
+
+    monkeypatch.setattr(Allowance, "ask_again", counted)
+    for n in range(CLIENTS):
+        headroom = here.rules.context(f"u{n}", "c").headroom
+        assert headroom is not None
+        assert headroom.bytes[0].claim(1)
+        headroom.release(1, None)
+    _, delta = here.table.apply(here.altered(NEW))
+    changes = QuotaChanges(here.slices, lambda: brokers, lambda *_: None, lambda: NOW)
+    asked_by_step, changed_by_step, before = [], [0], 0
+    for _ in changes._steps(delta):
+        asked_by_step.append(asked)
+        changed_by_step.append(sum(len(broker.rules.journal.lines) for broker in brokers))
+        headroom = here.rules.context("u0", "c").headroom
+        assert headroom is not None
+        if len(here.journal.lines) > before:  # what was left by an old quota isn't any more
+            assert headroom.bytes[0].left == 0.0
+        before = len(here.journal.lines)
+        assert headroom.bytes[0].claim(1)  # so this asks how much is spare
+        headroom.release(1, None)
+    assert changed_by_step[-1] == 2 * CLIENTS
+    assert max(b - a for a, b in itertools.pairwise(changed_by_step)) <= AT_ONCE
+    assert max(b - a for a, b in itertools.pairwise([0, *asked_by_step])) <= 34
+    assert asked <= CLIENTS + len(asked_by_step)
+
+
+def test_contexts_beyond_the_most_that_are_kept_are_freed_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.gateway.charging.contexts.MOST_CONTEXTS", 2_000)
+    contexts = Here().rules.contexts
+    kept = []
+    for n in range(5_000):
+        contexts.of(f"u{n}", "c")
+        kept.append(len(contexts) + len(contexts._old_contexts))
+    assert max(kept) <= 2_001
+    assert max(a - b for a, b in itertools.pairwise(kept)) <= 256
+
+
+def test_who_is_charged_where_is_forgotten_a_few_names_at_a_time() -> None:
+    produce = Here().rules.managers.produce
+    forgotten = []
+    produce.update_quota(QuotaEntity.of(client_id="new"), 1.0, NOW)  # all are looked up again
+    for n in range(CLIENTS):
+        forgotten.append(len(produce._forgotten))
+        produce.record(f"u{n}", "c", 1, NOW)
+    assert forgotten[0] == CLIENTS
+    assert not forgotten[-1]
+    assert max(a - b for a, b in itertools.pairwise(forgotten)) <= 64
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_a_quota_that_changes_is_told_to_the_gates_it_concerns(
+    default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Here(None)
+    who = QuotaEntity.of(user=DEFAULT) if default else QuotaEntity.of(user="u7")
+    here.rules.load(QuotaTable({who: {CONSUMER: OLD}}), NOW)
+    for n in range(300):
+        key = GateKey(CONSUMER.name, f"u{n}", "")
+        here.rules.gates.charged(key, 1_000, OLD, NOW)
+    told = []
+    requoted = Gate.requoted
+
+    def counted(self: Gate, bound: float, now_ms: int) -> None:
+        told.append(bound)
+        requoted(self, bound, now_ms)
+
+    monkeypatch.setattr(Gate, "requoted", counted)
+    _, delta = QuotaTable({who: {CONSUMER: OLD}}).apply(
+        [QuotaAlteration.of(who, (Op(CONSUMER, NEW),))]
+    )
+    by_step = [len(told) for _ in here.rules.updating(delta)]
+    assert told == [NEW] * (300 if default else 1)
+    assert max(b - a for a, b in itertools.pairwise([0, *by_step, len(told)])) <= 128
+    gate = here.rules.gates.get(GateKey(CONSUMER.name, "u7", ""))
+    assert gate is not None
+    assert gate.opens_ms(NOW) == NOW + 500
 
 
 async def test_a_new_limit_is_known_to_sessions_as_soon_as_it_judges() -> None:

@@ -6,7 +6,7 @@ A context is made when a session first asks for it and kept until quotas change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,7 +26,9 @@ MOST_NAMED: Final = 1 << 24
 """Characters in the names of the contexts kept: a client-id may have 32,767 bytes."""
 
 _FREED_AT_ONCE: Final = 256
-"""Objects that are freed in one step, in less than a millisecond."""
+"""Objects that are freed in one step, in a quarter of a millisecond."""
+_SETTLED_AT_ONCE: Final = 32
+"""Allowances that are settled in one step; each may have a few requests to charge."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -54,6 +56,8 @@ class Contexts:
         self._named = 0  # characters of the contexts' names
         self._headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
         self._allowances: dict[tuple[QuotaKey, Tags], Allowance] = {}
+        self._used: dict[Allowance, None] = {}  # those to be settled before a quota changes
+        self._tidying: Iterator[None] = iter(())
         # Those of earlier epochs: what is claimed still counts, and freeing them takes time.
         self._old_contexts: dict[tuple[str, str], Context] = {}
         self._old_headrooms: dict[tuple[tuple[QuotaKey, Tags], ...], Headroom] = {}
@@ -74,8 +78,8 @@ class Contexts:
             self._named += len(principal) + len(client_id)
             if len(self._contexts) >= MOST_CONTEXTS or self._named > MOST_NAMED:
                 self.expire()
-                for _ in self.tidy():
-                    pass
+                self._tidying = self.tidy()
+            next(self._tidying, None)  # far more of the old ones go than new ones come
             found = self._make(principal, client_id)
             self._contexts[principal, client_id] = found
         return found
@@ -91,32 +95,36 @@ class Contexts:
 
     def tidy(self) -> Iterator[None]:
         """Forget, in steps, what is left of earlier epochs and isn't claimed from."""
-        unused: tuple[dict[Any, Any], ...] = (self._old_contexts, self._old_headrooms)
-        for old in unused:
-            while old:
+        while self._old_contexts or self._old_headrooms:
+            unused: tuple[dict[Any, Any], ...] = (self._old_contexts, self._old_headrooms)
+            for old in unused:
                 for _ in range(min(_FREED_AT_ONCE, len(old))):
                     old.popitem()
-                yield
-        allowances = self._old_allowances
-        for count, key in enumerate(list(allowances)):
-            found = allowances.get(key)
+            yield
+        for count, key in enumerate(list(self._old_allowances)):
+            found = self._old_allowances.get(key)
             if found is not None and found.idle:  # a client may have taken it meanwhile
-                del allowances[key]
+                del self._old_allowances[key]
+                self._used.pop(found, None)
             if not count % _FREED_AT_ONCE:
                 yield
 
-    def settle(self, now_ms: int, *, epoch_only: bool = False) -> None:
-        """
-        Charge early requests by the quotas in force, which are about to change.
+    def settle(self, now_ms: int) -> None:
+        """Charge early requests by the quotas in force, which are about to change."""
+        used = self._used
+        while used:  # a charge may use others
+            some = list(used)
+            used.clear()
+            for allowance in some:
+                allowance.ask_again(now_ms)
 
-        Args:
-            now_ms: epoch ms.
-            epoch_only: those of earlier epochs have been charged before.
-        """
-        # A charge may make new ones, so this goes through a copy.
-        for allowance in list(self._allowances.values()) if epoch_only else self.allowances:
-            allowance.settle(now_ms)
-            allowance.left = 0.0
+    def settling(self, clock: Callable[[], int]) -> Iterator[None]:
+        """Do most of ``settle`` before, in steps; what clients claim meanwhile is left to it."""
+        for count, allowance in enumerate(list(self._used), 1):
+            if self._used.pop(allowance, self) is None:
+                allowance.ask_again(clock())
+            if not count % _SETTLED_AT_ONCE:
+                yield
 
     def make_way(self, context: Context, size: int, now_ms: int) -> None:
         """
@@ -173,10 +181,10 @@ class Contexts:
             manager = self._managers.by_key[key]
             if key is REQUEST:
                 window_ms = manager.num_samples * manager.window_ms
-                found = TimeAllowance(partial(manager.spare_ns, tags), window_ms)
+                found = TimeAllowance(partial(manager.spare_ns, tags), self._used, window_ms)
             else:
                 made = IdAllowance if key is PRODUCER_IDS else Allowance
-                found = made(partial(manager.spare, tags))
+                found = made(partial(manager.spare, tags), self._used)
         self._allowances[key, tags] = found
         return found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from headgate.gateway.charging.context import Context
 from headgate.gateway.charging.contexts import Contexts
 from headgate.gateway.charging.decisions import INT_MAX, Decisions
-from headgate.gateway.charging.fetch_gate import Gates
+from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.fetches import FetchCharges
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
 from headgate.gateway.charging.lanes import LaneBook, LaneKey
@@ -150,6 +150,7 @@ class Enforcement:
             pass
 
     def _steps(self, changes: Changes, clock: Callable[[], int]) -> Iterator[None]:
+        yield from self.contexts.settling(clock)
         self.contexts.settle(clock())
         taken = []
         for entity, key, value in changes:
@@ -161,15 +162,22 @@ class Enforcement:
                 if not step:  # sessions ask again as soon as the new quota judges any client
                     self._note(taken, clock())
                 yield
-                self.contexts.settle(clock(), epoch_only=True)
+                self.contexts.settle(clock())
         self._note(taken, clock())
+        if any(entity.has_default for entity, _, _ in changes):
+            yield from self.gates.requoting(self.managers.gate_bound, clock)
 
     def _note(self, taken: Changes, now_ms: int) -> None:
         """Write down the changes that have taken effect, and have sessions ask again."""
         for entity, key, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
+            # The names of an entity without a default are those of one quota-id, plain text here.
+            tags = (str(entity.user or ""), str(entity.client_id or ""))
+            gate = None if entity.has_default else self.gates.get(GateKey(key.name, *tags))
+            if gate is not None:
+                gate.requoted(self.managers.by_key[key].bound(tags), now_ms)
         taken.clear()
-        self._changed(now_ms)
+        self._changed()
 
     def reload(self, settings: Settings) -> None:
         """Take over what may change while running: who is exempt, what is enforced."""
@@ -177,9 +185,9 @@ class Enforcement:
         self.contexts.exempt = settings.exempt_principals
         self.managers.set_exempt(settings.exempt_principals)
         self.managers.set_enforce(settings.enforce)
-        self._changed(self.clock())
+        self._changed()
 
-    def _changed(self, now_ms: int) -> None:
+    def _changed(self) -> None:
         managers = self.managers
         managers.changed()
         self.counts_requests = self._time.counts = managers.request.enabled
@@ -192,7 +200,6 @@ class Enforcement:
             or self._time.upstream
         )
         self.contexts.expire()
-        self.gates.requoted(managers.gate_bound, now_ms)
 
     def context(self, principal: str, client_id: str) -> Context:
         """Return who is charged for a principal and client-id, as the quotas are now."""
@@ -211,7 +218,7 @@ class Enforcement:
                     self.journal.expire(self.broker_id, key, tags, now_ms)
                 yield
         yield from self.contexts.tidy()
-        self.gates.tidy(now_ms)
+        yield from self.gates.tidying(self.clock)
 
     # --- charges ----------------------------------------------------------------------------
 

@@ -31,7 +31,9 @@ and a principal that never had a turn is the first to have one, as they would be
 MOST_LEFT: Final = 4_096
 """Places kept of a principal's connections that closed unserved; more than wait at once."""
 MOST_GATES: Final = 1 << 16
-"""Gates before open ones are looked for and let go."""
+"""Gates before open ones are looked for and let go; after that, whenever they have doubled."""
+_LOOKED_AT_ONCE: Final = 128
+"""Gates that are looked at in one step, in a quarter of a millisecond."""
 KEPT_BYTES: Final = 32 << 20
 """Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
 at once. A hundred connections with a read buffer each."""
@@ -285,6 +287,7 @@ class Gates:
     def __init__(self, owed_ms: Callable[[GateKey], Callable[[int], int] | None]) -> None:
         self._owed_ms = owed_ms
         self._gates: dict[GateKey, Gate] = {}
+        self._most = MOST_GATES
         self.kept_bytes = 0
         self.numbers: Iterator[int] = count()
 
@@ -310,16 +313,36 @@ class Gates:
         if gate is None:
             if throttle_ms <= 0:
                 return
-            if len(self._gates) >= MOST_GATES:
-                self.tidy(now_ms)
+            if len(self._gates) >= self._most:
+                for _ in self.tidying(lambda: now_ms):
+                    pass
+                self._most = max(MOST_GATES, 2 * len(self._gates))
             gate = self._gates[key] = Gate(self._owed_ms(key))
         gate.charged(throttle_ms, bound, now_ms)
 
-    def requoted(self, bound: Callable[[GateKey], float], now_ms: int) -> None:
-        """Quotas have changed; ``bound`` returns the one in force for a key."""
-        for key, gate in self._gates.items():
-            gate.requoted(bound(key), now_ms)
+    def requoting(
+        self, bound: Callable[[GateKey], float], clock: Callable[[], int]
+    ) -> Iterator[None]:
+        """Tell every gate, in steps, that its quota may have changed; ``bound`` returns it."""
+        for key, gate in self._in_steps():
+            if gate is None:
+                yield
+            else:
+                gate.requoted(bound(key), clock())
 
-    def tidy(self, now_ms: int) -> None:
-        """Let go of gates that are open and not waited at."""
-        self._gates = {key: gate for key, gate in self._gates.items() if not gate.idle(now_ms)}
+    def tidying(self, clock: Callable[[], int]) -> Iterator[None]:
+        """Let go, in steps, of gates that are open and not waited at."""
+        for key, gate in self._in_steps():
+            if gate is None:
+                yield
+            elif gate.idle(clock()):
+                del self._gates[key]
+
+    def _in_steps(self) -> Iterator[tuple[GateKey, Gate | None]]:
+        """Yield the gates there are, and None in place of one wherever a step ends."""
+        for seen, key in enumerate(list(self._gates), 1):
+            gate = self._gates.get(key)
+            if gate is not None:
+                yield key, gate
+            if not seen % _LOOKED_AT_ONCE:
+                yield key, None

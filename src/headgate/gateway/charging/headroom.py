@@ -38,6 +38,8 @@ class Allowance:
     Args:
         spare: returns the units that can be charged from now on, at any time, before a request
             is throttled (``spare`` of the managers).
+        used: where an allowance is put that has to be settled before a quota changes: units are
+            ``left``, or requests are ``early``.
 
     Attributes:
         claimed: units of complete requests that aren't charged yet.
@@ -47,10 +49,11 @@ class Allowance:
         early: connections that may have early requests here that aren't charged yet.
     """
 
-    __slots__ = ("claimed", "early", "left", "spare")
+    __slots__ = ("claimed", "early", "left", "spare", "used")
 
-    def __init__(self, spare: Callable[[], float]) -> None:
+    def __init__(self, spare: Callable[[], float], used: dict[Allowance, None]) -> None:
         self.spare = spare
+        self.used = used
         self.claimed = 0
         self.left = 0.0
         self.early: dict[ClientConnection, None] = {}
@@ -62,12 +65,18 @@ class Allowance:
             left = self.spare() - self.claimed - units
         self.claimed += units
         self.left = left if left > 0 else 0.0
+        self.used[self] = None
         return left >= 0
 
     def settle(self, now_ms: int) -> None:
         """Charge every early request that claims from this; no client waits for that."""
         while self.early:
             next(iter(self.early)).charge_early(now_ms)
+
+    def ask_again(self, now_ms: int) -> None:
+        """Settle, and have the next claim ask how much is spare: the bound may move now."""
+        self.settle(now_ms)
+        self.left = 0.0
 
     @property
     def idle(self) -> bool:
@@ -81,12 +90,13 @@ class IdAllowance(Allowance):
 
     Args:
         spare: of the manager; what it returns allows for ids that are charged again meanwhile.
+        used: as for ``Allowance``.
     """
 
     __slots__ = ("ids",)
 
-    def __init__(self, spare: Callable[[], float]) -> None:
-        super().__init__(spare)
+    def __init__(self, spare: Callable[[], float], used: dict[Allowance, None]) -> None:
+        super().__init__(spare, used)
         self.ids: dict[int, int] = {}
 
     def claim_ids(self, producer_ids: Collection[int]) -> bool:
@@ -118,13 +128,16 @@ class TimeAllowance(Allowance):
 
     Args:
         spare: thread time in ns.
+        used: as for ``Allowance``.
         window_ms: what the manager's samples cover.
     """
 
     __slots__ = ("_before_ns", "_blind_until_ms", "_max_ns", "_since_ms", "_window_ms")
 
-    def __init__(self, spare: Callable[[], float], window_ms: int) -> None:
-        super().__init__(spare)
+    def __init__(
+        self, spare: Callable[[], float], used: dict[Allowance, None], window_ms: int
+    ) -> None:
+        super().__init__(spare, used)
         self._window_ms = window_ms
         self._since_ms = 0
         self._max_ns = self._before_ns = 0
@@ -256,6 +269,7 @@ class Headroom:
             client.early_in = self
             for allowance in self.all:
                 allowance.early[client] = None
+                allowance.used[allowance] = None
         return early
 
     def release(self, size: int, producer_ids: Collection[int] | None) -> None:

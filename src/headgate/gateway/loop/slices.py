@@ -17,8 +17,9 @@ from typing import Any, Final, TypeVar
 
 from headgate.gateway.loop.watcher import Watcher
 
-SLICE_NS: Final = 1_000_000
-"""A slice ends with the step that takes it so far; no step may take much longer than this."""
+SLICE_NS: Final = 250_000
+"""A slice ends with the step that takes it so far; no step may take much longer than this. A
+request and its answer may each wait for a slice, so this is what a client notices."""
 
 T = TypeVar("T")
 Work = Generator[None, None, T]
