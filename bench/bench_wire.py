@@ -8,7 +8,6 @@ Prints the least of several runs in microseconds: the figure that depends least 
 
 from __future__ import annotations
 
-import gc
 import struct
 import tempfile
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headgate.gateway.loop.memory import Memory
 from headgate.gateway.session.rewrite import rewrite_response
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.key import PRODUCER
@@ -106,7 +106,7 @@ def journal_costs() -> tuple[float, float, float]:
 
 
 def main() -> None:
-    gc.set_threshold(10_000, 5, 200)  # as headgate serve does (settle_memory)
+    Memory().settle()  # as headgate serve does
     request = produce_request(4, 16_384)
     body = parse_request_header(request)[4]
     answer = build_response(0, 9, 1, b"\x02\x02t\x02" + bytes(30) + b"\x01\x00\x00\x00" + bytes(5))

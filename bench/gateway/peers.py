@@ -167,9 +167,9 @@ async def run_pipe(port: int, target: int, tls: str) -> None:
 async def run_gateway(
     port: int, target: int, usage: str, quota: float, tls: str, *, each: bool
 ) -> None:
-    from headgate.cli.serve.serve import settle_memory
     from headgate.config import Settings
     from headgate.gateway import Gateway
+    from headgate.gateway.loop.memory import Memory
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import CONSUMER, PRODUCER
     from headgate.quota.table import QuotaTable
@@ -195,7 +195,7 @@ async def run_gateway(
             table = QuotaTable.of({whose: {PRODUCER: quota, CONSUMER: quota}})
         gateway = Gateway(settings, table=table)
         await gateway.start()
-        settle_memory()
+        Memory().settle()
         await asyncio.Event().wait()
 
 

@@ -38,9 +38,9 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     """The gateway, its quota table played from here."""
     import tempfile
 
-    from headgate.cli.serve.serve import settle_memory
     from headgate.config import HostPort, Settings
     from headgate.gateway import Gateway, GatewayThread
+    from headgate.gateway.loop.memory import Memory
     from headgate.quota.alteration import Op, QuotaAlteration
     from headgate.quota.entity import DEFAULT, QuotaEntity
     from headgate.quota.key import PRODUCER
@@ -71,7 +71,7 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
             produce.record("ANONYMOUS", f"other-{n:06}", 1_000, now)
 
     thread.call(charge)
-    thread.call(settle_memory)
+    thread.call(Memory().settle)
     pipe.send("ready")
     value = 1e9
     while (said := pipe.recv()) != "end":
