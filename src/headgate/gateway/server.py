@@ -39,6 +39,7 @@ from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.log import get_logger
 from headgate.gateway.loop.tasks import OwnWork, Threads
 from headgate.gateway.own_answers.answers import Answers
+from headgate.gateway.own_answers.live import Live
 from headgate.gateway.own_answers.token_owners import TokenOwners
 from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.shown import Shown
@@ -155,6 +156,7 @@ class Gateway:
             Topics(self.ways.own, self.discovery.clusters),
             token_owners,
             self.store_trouble,
+            Live(self.brokers, self.not_ready, self.splits.expired, lambda: self.name),
         )
         self.shown = Shown(
             now,

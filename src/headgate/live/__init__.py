@@ -5,4 +5,6 @@ Pure: no socket, no clock. A gateway makes a picture of each broker, or a journa
 of a time that is over; the rest reads pictures.
 
 - ``picture``: what a broker's quotas, clients and connections are like at one moment.
+- ``effective``: what applies to a principal and client-id by a quota table.
+- ``seen``: what a tenant may see of a picture.
 """

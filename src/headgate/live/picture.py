@@ -7,10 +7,15 @@ Times are epoch ms, rates are per second in the unit of the quota key.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Generator
+from typing import Any, Final
 
 import msgspec
 
+PAUSE_MS: Final = 10_000
+"""Clients that nobody throttled for so long aren't throttled any more: Kafka's window."""
+MOST_BYTES: Final = 16 << 20
+"""Of a picture as JSON: the gateway holds it in memory for each that asks."""
 FORMAT: Final = 1
 """Grows when a reader of the format before would read something wrong."""
 
@@ -24,6 +29,7 @@ class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
         client_id: as the client claims it.
         connections: how many are open.
         held: how many of them are muted, or wait for their turn to fetch.
+        held_until_ms: when the last of these goes on; 0: none waits.
         addresses: where they come from, with the number of connections; the most frequent ones.
         other_addresses: how many addresses aren't named.
     """
@@ -32,6 +38,7 @@ class ClientUse(msgspec.Struct, frozen=True, omit_defaults=True):
     client_id: str
     connections: int
     held: int = 0
+    held_until_ms: int = 0
     addresses: tuple[tuple[str, int], ...] = ()
     other_addresses: int = 0
 
@@ -44,23 +51,27 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
         key: of the quota, such as ``producer_byte_rate`` (``str`` of a ``QuotaKey``).
         user: the quota-id's user tag.
         client_id: its client-id tag.
+        ip: the address, where connections of one are limited; it has no tags.
         quota: the limit in force at this broker; None: there is none.
         rate: the use, as the sensor has it now.
         split: the part of a cluster-wide quota that this broker has; None: it isn't split.
         held: connections that wait because of it now.
         held_until_ms: when the last of them goes on, if nothing else is charged; 0: none waits.
-        held_since_ms: since when some client was throttled without a pause longer than the
-            quota's window; 0: none is.
+        held_since_ms: since when some client was throttled without a pause longer than
+            ``PAUSE_MS``; 0: none is.
         throttled: how often a client was told to wait.
         throttled_ms: for how long in all.
         window_ms: what the rate is measured over.
         clients: who is charged to it and connected now, the busiest first; bounded.
         other_clients: how many more there are.
+        coarse: others may use it too, and the asker may not see them: ``rate`` is rounded up to a
+            quarter of the limit, and what tells others apart is left out.
     """
 
     key: str
-    user: str
-    client_id: str
+    user: str = ""
+    client_id: str = ""
+    ip: str = ""
     quota: float | None = None
     rate: float = 0.0
     split: float | None = None
@@ -72,6 +83,7 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
     window_ms: int = 0
     clients: tuple[ClientUse, ...] = ()
     other_clients: int = 0
+    coarse: bool = False
 
     @property
     def limit(self) -> float | None:
@@ -85,14 +97,28 @@ class QuotaUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ListenerUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A listener of a broker: its connections, those muted, and whether it accepts."""
+    """
+    A listener of a broker.
+
+    Attributes:
+        name: of the listener.
+        address: where it listens.
+        connections: open now.
+        muted: how many of them wait.
+        accept_rate: connections accepted per second.
+        accept_limit: its limit; None: it has none.
+        accepting: whether who connects gets in, perhaps after a delay.
+        blocked_since_ms: since when nobody was accepted, for a limit; 0: it accepts.
+    """
 
     name: str
     address: str = ""
     connections: int = 0
     muted: int = 0
     accept_rate: float = 0.0
+    accept_limit: float | None = None
     accepting: bool = True
+    blocked_since_ms: int = 0
 
 
 class EffectiveQuotaEntry(msgspec.Struct, frozen=True):
@@ -103,10 +129,22 @@ class EffectiveQuotaEntry(msgspec.Struct, frozen=True):
 
 
 class EffectiveQuotaOf(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What applies to the asked principal and client-id for one key; the first entry wins."""
+    """
+    What applies to the asked principal and client-id for one key.
+
+    Attributes:
+        key: of the quota.
+        entries: every quota that matches, the one that applies first.
+        user, client_id: tags of the quota-id that they are charged to.
+        unlimited: none of the entries applies.
+        note: where Kafka departs from plain precedence, in one sentence.
+    """
 
     key: str
     entries: tuple[EffectiveQuotaEntry, ...]
+    user: str = ""
+    client_id: str = ""
+    unlimited: bool = False
     note: str = ""
 
 
@@ -119,6 +157,9 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
         gateway: the name of the gateway's process.
         ready: why it isn't ready to serve; "": it is.
         enforce: ``headgate.enforce``: ``all``, ``missing`` or ``observe``.
+        connections: of the principal and client-id asked about; of everybody.
+        accept_rate: connections accepted per second.
+        accept_limit: its limit; None: it has none.
         listeners: of the broker.
         quotas: those held first, then by utilisation, the highest first; bounded.
         other_quotas: how many more quota-ids there are.
@@ -129,6 +170,9 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
     gateway: str = ""
     ready: str = ""
     enforce: str = "all"
+    connections: int = 0
+    accept_rate: float = 0.0
+    accept_limit: float | None = None
     listeners: tuple[ListenerUse, ...] = ()
     quotas: tuple[QuotaUse, ...] = ()
     other_quotas: int = 0
@@ -145,6 +189,8 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
         brokers: by id.
         user: the principal asked about; None: everybody.
         client_id: the client-id asked about; None: any.
+        exempt: the principal asked about is measured and never throttled
+            (``headgate.exempt.principals``).
         effective: what applies to the principal and client-id asked about; empty for everybody.
         version: of the quota table in force.
         format: see ``FORMAT``.
@@ -156,6 +202,7 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
     brokers: tuple[BrokerPicture, ...] = ()
     user: str | None = None
     client_id: str | None = None
+    exempt: bool = False
     effective: tuple[EffectiveQuotaOf, ...] = ()
     version: int = 0
     format: int = FORMAT
@@ -165,6 +212,32 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
 def encode(picture: Picture) -> bytes:
     """Return a picture as JSON."""
     return msgspec.json.encode(picture)
+
+
+def encode_steps(picture: Picture) -> Generator[None, None, bytes]:
+    """
+    Do as ``encode``, step by step.
+
+    Quotas beyond ``MOST_BYTES`` are left out, the last ones first, and counted as the others.
+    """
+    brokers: list[BrokerPicture] = []
+    size = 0
+    for broker in picture.brokers:
+        told: list[Any] = []
+        for use in broker.quotas:
+            text = msgspec.json.encode(use)
+            size += len(text)
+            if size > MOST_BYTES:
+                break
+            told.append(msgspec.Raw(text))
+            yield
+        left_out = len(broker.quotas) - len(told)
+        brokers.append(
+            msgspec.structs.replace(
+                broker, quotas=tuple(told), other_quotas=broker.other_quotas + left_out
+            )
+        )
+    return encode(msgspec.structs.replace(picture, brokers=tuple(brokers)))
 
 
 def decode(data: bytes) -> Picture:

@@ -16,6 +16,8 @@ from collections.abc import Collection, Generator, Iterable
 from heapq import heappush, heappushpop
 from typing import Final
 
+from headgate.live.picture import PAUSE_MS
+
 Tags = tuple[str, str]
 Score = tuple[bool, float, float]
 """Throttled since the last ranking, utilisation, rate: the larger the busier."""
@@ -35,13 +37,34 @@ class Counts:
         rest_count, rest_ms: the part that is counted in the rest.
         ranked_ms: ``ms`` at the last ranking.
         drawing: how often metrics had been drawn when it was made.
+        since_ms: when the first was told after a pause (``picture.PAUSE_MS``), epoch ms.
+        until_ms: when the last of them is over.
     """
 
-    __slots__ = ("count", "drawing", "ms", "ranked_ms", "rest_count", "rest_ms")
+    __slots__ = (
+        "count",
+        "drawing",
+        "ms",
+        "ranked_ms",
+        "rest_count",
+        "rest_ms",
+        "since_ms",
+        "until_ms",
+    )
 
     def __init__(self, drawing: int) -> None:
         self.count = self.ms = self.rest_count = self.rest_ms = self.ranked_ms = 0
         self.drawing = drawing
+        self.since_ms = self.until_ms = 0
+
+    def told(self, ms: int, now_ms: int) -> None:
+        """Count a throttle of this many ms, told now."""
+        self.count += 1
+        self.ms += ms
+        if now_ms - self.until_ms > PAUSE_MS:
+            self.since_ms = now_ms
+        if now_ms + ms > self.until_ms:
+            self.until_ms = now_ms + ms
 
     def to_rest(self) -> None:
         """All of it is counted in the rest from now on."""

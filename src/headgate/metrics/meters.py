@@ -214,8 +214,7 @@ class Meters:
         counts = of_type.get(key[1:])
         if counts is None:
             counts = of_type[key[1:]] = Counts(self.drawings)
-        counts.count += 1
-        counts.ms += ms
+        counts.told(ms, now_ms)
         count, total = self.throttled_in_all.get(quota_type, (0, 0))
         self.throttled_in_all[quota_type] = (count + 1, total + ms)
 

@@ -142,6 +142,15 @@ def _tags(user: str, client_id: str) -> tuple[tuple[str, str], ...]:
     return tuple(labels)
 
 
+def rate_of(sensor: Any, now_ms: int) -> tuple[float, int] | None:
+    """Return a sensor's rate per second and its window, ms, changing nothing; None: it has none."""
+    reading = sensor.peek(now_ms)
+    if isinstance(reading, tuple):
+        return reading
+    rate = getattr(sensor, "rate", None)
+    return rate.peek(now_ms) if rate is not None else None
+
+
 def _rate_and_tokens(sensor: Any, now_ms: int) -> tuple[float | None, float | None]:
     """A sampled sensor's rate, or a bucket's tokens with the rate beside it."""
     reading = sensor.peek(now_ms)

@@ -361,6 +361,10 @@ class ConnectionQuotas:
 
     # -- metrics
 
+    def listener_limit(self, listener: str) -> int:
+        """Return a listener's limit in connections per s; 2147483647: none."""
+        return self._listeners[listener].rate.bound
+
     def listener_rate(self, listener: str, now_ms: int) -> float:
         """Return connections per s of a listener at now, changing nothing."""
         return self._listeners[listener].rate.peek(now_ms)[0]

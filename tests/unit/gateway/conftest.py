@@ -34,7 +34,7 @@ def answers_of(
     nobody: Any = SimpleNamespace(failures=LogLimit("made up"))
     in_force = Current(settings, table or QuotaTable(), store)
     threads = Threads(2, "headgate-store")
-    return Answers(in_force, Slices(), threads, topics or nobody, nobody, lambda: None)
+    return Answers(in_force, Slices(), threads, topics or nobody, nobody, lambda: None, nobody)
 
 
 def frame(*parts: bytes) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.broker.clients import Clients
 from headgate.gateway.broker.dialing import Dialer
+from headgate.gateway.charging.decisions import TYPES
 from headgate.gateway.connection.acceptor import Acceptor, listen, size_buffers
 from headgate.gateway.connection.hosts import BrokerHosts
 from headgate.gateway.connection.refusals import Refusals
@@ -206,7 +207,7 @@ class Broker:
             self.clients.count_traffic(link)
             if link.session.state.throttled_until_ms:
                 muted[link.listener.name] += 1
-                queue[link.session.state.muted_by] += 1  # type: ignore[index]
+                queue[TYPES[link.session.state.muted_by]] += 1
         for name, count in muted.items():
             self.meters.listeners[name].muted = count
         self.meters.queue = queue

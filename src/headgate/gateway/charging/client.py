@@ -27,7 +27,8 @@ class ClientConnection(Protocol):
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
         asked_ms: when the request in flight of a client under a quota was complete, epoch ms.
-        muted_by: the quota type whose throttle is in force or was last; a throttle sets it.
+        muted_by: the name of the quota key whose throttle is in force or was last; a throttle
+            sets it.
         early_in: the headroom in which it may have requests that aren't charged yet.
         client_ip: for the journal.
         listener: for the journal.

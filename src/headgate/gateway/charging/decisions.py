@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 INT_MAX: Final = 2**31 - 1
 _FETCHED: Final = frozenset(key.name for key in FETCHING)
-_TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
+TYPES: Final = {key.name: QuotaType(key.type) for key in KEYS}
+"""The quota type of each key, by the key's name."""
 
 
 class Decisions:
@@ -84,7 +85,7 @@ class Decisions:
         if winner is None:
             return 0
         ms = ms if ms < INT_MAX else INT_MAX
-        kind = _TYPES[winner[0]]
+        kind = TYPES[winner[0]]
         self._meters.throttle(kind, winner[1].user_tag, winner[1].client_tag, ms, now_ms)
-        client.muted_by = kind
+        client.muted_by = winner[0]
         return ms

@@ -150,14 +150,18 @@ class Debts:
 
     Args:
         book: where its ends go when it closes.
+
+    Attributes:
+        waits_by: the name of the quota key whose lane a newcomer waits for, or waited for last.
     """
 
-    __slots__ = ("_book", "_gone", "_lanes")
+    __slots__ = ("_book", "_gone", "_lanes", "waits_by")
 
     def __init__(self, book: LaneBook) -> None:
         self._book = book
         self._lanes: dict[LaneKey, Lane | None] = {}
         self._gone = False
+        self.waits_by = ""
 
     def enter(self, keys: Iterable[tuple[LaneKey, float]], now_ms: int) -> int:
         """
@@ -177,8 +181,8 @@ class Debts:
             if len(self._lanes) >= MOST_HELD:
                 self._forget_one(now_ms)
             lane = self._lanes[key] = self._book.take(key, now_ms)
-            if lane is not None:
-                until_ms = max(until_ms, lane.until(bound, now_ms))
+            if lane is not None and (until := lane.until(bound, now_ms)) > until_ms:
+                until_ms, self.waits_by = until, key.quota_type
         return until_ms
 
     def owe(self, key: LaneKey, lane: Lane) -> None:

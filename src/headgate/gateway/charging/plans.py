@@ -14,6 +14,7 @@ from typing import Final
 from headgate.throttle.controller_mutation import STRICT_SINCE
 from headgate.wire import apis
 from headgate.wire.header import is_flexible
+from headgate.wire.messages.live import LIVE, LIVE_NAME
 
 NO_FIELD: Final = -1
 """The answer has no ``throttle_time_ms`` at this version."""
@@ -172,6 +173,7 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
             else:
                 plan = _plan(api, version)
             plans[api.key << 16 | version] = plan
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, True, True, False, 8, LIVE_NAME)
     # Differs: APIs unknown here are hidden from clients, unless headgate.unknown.apis=pass.
     if pass_unknown:
         for key in range(1024):

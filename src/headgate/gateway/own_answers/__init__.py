@@ -4,6 +4,7 @@ What the gateway answers itself, in a broker's place.
 - ``admin_plans``: how the admin listener handles its APIs.
 - ``answers``: answers client quotas (48, 49), and passes the other questions to those below.
 - ``draft_answers``: answers KIP-546's own calls on the admin listener.
+- ``live``: answers what goes on now, to administrators and about who asks.
 - ``broker_settings``: answers for the broker settings that are the gateway's (32, 33, 44).
 - ``mutations``: charges topics created, deleted or grown.
 - ``topics``: asks the cluster how many partitions topics have.

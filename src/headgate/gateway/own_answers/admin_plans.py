@@ -1,5 +1,5 @@
 """
-How the admin listener handles its six APIs; the same key may mean another API elsewhere.
+How the admin listener handles its APIs; the same key may mean another API elsewhere.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from headgate.gateway.charging.plans import NO_FIELD, Kind, Plan
 from headgate.gateway.own_answers.draft_answers import ADMIN_APIS
 from headgate.wire import apis
 from headgate.wire.messages import draft
+from headgate.wire.messages.live import LIVE, LIVE_NAME
 
 DRAFT_NAMES: Final = {
     draft.DESCRIBE_QUOTAS: "DescribeQuotas",
@@ -21,7 +22,11 @@ names, and 50 to another API."""
 
 
 def admin_plans() -> dict[int, Plan]:
-    """Return how the admin listener handles its six APIs; whatever else is refused."""
+    """
+    Return how the admin listener handles its six APIs, and ours, which it doesn't advertise.
+
+    Whatever else is refused.
+    """
     plans: dict[int, Plan] = {}
     for key in ADMIN_APIS:
         api = apis.API[key]
@@ -36,4 +41,5 @@ def admin_plans() -> dict[int, Plan]:
             plans[key << 16 | version] = Plan(
                 key, version, kind, True, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
             )
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, True, True, False, 8, LIVE_NAME)
     return plans

@@ -35,6 +35,7 @@ from headgate.wire.messages import (
     quotas,
 )
 from headgate.wire.messages.denied import RELEASED
+from headgate.wire.messages.live import LIVE
 from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.link import Link
     from headgate.gateway.kept.current import Current
     from headgate.gateway.loop.tasks import Threads
+    from headgate.gateway.own_answers.live import Live
     from headgate.gateway.own_answers.token_owners import TokenOwners
     from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
@@ -62,6 +64,7 @@ class Answers:
         topics: knows how many partitions topics have.
         token_owners: knows whose delegation tokens are.
         trouble: says why the store can't be read or changed now, or returns None.
+        live: knows what goes on.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Answers:
         topics: Topics,
         token_owners: TokenOwners,
         trouble: Callable[[], str | None],
+        live: Live,
     ) -> None:
         self.current = current
         self.slices = slices
@@ -79,6 +83,7 @@ class Answers:
         self.topics = topics
         self._token_owners = token_owners
         self._trouble = trouble
+        self._live = live
         self.denials = Denials()
         self.refusals = LogLimit("refused")
         self._failures = LogLimit("answers failed")
@@ -167,6 +172,8 @@ class Answers:
                 link.resume(ask)
             elif ask.plan.kind == Kind.MUTATION:
                 await mutations.charge(self, rules, link, ask)
+            elif ask.plan.key == LIVE:
+                link.answer(ask, await self._live.answer(self, rules.broker_id, ask))
             elif ask.plan.kind == Kind.OWN_VERSIONS:
                 link.answer(ask, draft_answers.versions(ask))
             elif ask.plan.kind == Kind.DRAFT:

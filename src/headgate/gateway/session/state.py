@@ -79,7 +79,7 @@ class SessionState:
         spent_ns: thread time that isn't charged yet.
         asked_ms: when the request in flight of a limited client was complete, epoch ms.
         answer_sent: an answer is being sent, whose time is charged as network time.
-        muted_by: the quota type whose throttle is in force or was last.
+        muted_by: the name of the quota key whose throttle is in force or was last.
         origins: the journal's, of this connection.
         origin_seen: the journal's that was used last.
         requests: how many were passed on or asked about since the shell last counted.
@@ -244,7 +244,11 @@ class SessionState:
         if not self.known:
             return now_ms
         lanes = self.rules.lanes_of(self.context, plan.owes)
-        return self._own_debts().enter(lanes, now_ms)
+        debts = self._own_debts()
+        until_ms = debts.enter(lanes, now_ms)
+        if until_ms > now_ms:
+            self.muted_by = debts.waits_by
+        return until_ms
 
     def note_debt(self, key: LaneKey, lane: Lane) -> None:
         """Note a throttle, to be left behind if the connection closes before it is over."""

@@ -1,0 +1,288 @@
+"""
+What goes on at one broker, for ``live.picture``: read from its links and sensors, changing neither.
+
+It is done in steps. The links are gone through once for all who ask within a moment; the sensors of
+It is done in steps. The links are gone through once for all questions of a moment; the sensors of
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headgate.gateway.charging.decisions import TYPES
+from headgate.live.picture import PAUSE_MS, BrokerPicture, ClientUse, ListenerUse, QuotaUse
+from headgate.metrics.samples import rate_of
+from headgate.quota.key import CONNECTION, QuotaKey, QuotaUnit
+from headgate.throttle.java import INT_MAX, UNLIMITED
+from headgate.throttle.overrides import Tags
+
+if TYPE_CHECKING:
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.loop.slices import Work
+    from headgate.gateway.session.state import SessionState
+
+MOST_CLIENTS: Final = 50
+"""Clients named of one quota-id: as many as people read."""
+MOST_ADDRESSES: Final = 10
+"""Addresses named of one client."""
+_SPLIT: Final = (QuotaUnit.BPS, QuotaUnit.SHARES)
+
+Pair = tuple[str, str]
+"""A principal's name and a client-id, raw."""
+
+
+class QuotaId(NamedTuple):
+    """A quota-id under a quota key; of connections the address stands in the first tag's place."""
+
+    key: QuotaKey
+    tags: Tags
+
+
+class _Client:
+    """The connections of one principal with one client-id."""
+
+    __slots__ = ("addresses", "connections", "held")
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.addresses: Counter[str] = Counter()
+        self.held: dict[str, tuple[int, int]] = {}  # by key's name: connections, until when
+
+    def waits(self, name: str, until_ms: int) -> None:
+        """Note a connection that waits by a quota key until then, epoch ms."""
+        count, latest = self.held.get(name, (0, 0))
+        self.held[name] = (count + 1, max(latest, until_ms))
+
+    def use(self, pair: Pair, key: QuotaKey) -> ClientUse:
+        """Return what a picture says about it under one quota key."""
+        held, until_ms = self.held.get(key.name, (0, 0))
+        addresses = tuple(self.addresses.most_common(MOST_ADDRESSES))
+        others = len(self.addresses) - len(addresses)
+        return ClientUse(*pair, self.connections, held, until_ms, addresses, others)
+
+
+class Connected:
+    """
+    Who is connected to a broker at one moment.
+
+    Args:
+        at_ms: the moment, epoch ms.
+
+    Attributes:
+        clients: by principal and client-id.
+        drinkers: who is charged to a quota-id, or connects from a limited address.
+        connections, muted: by listener.
+    """
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+        self.clients: dict[Pair, _Client] = {}
+        self.drinkers: dict[QuotaId, list[Pair]] = {}
+        self.connections: Counter[str] = Counter()
+        self.muted: Counter[str] = Counter()
+
+    def pairs(self, user: str, client_id: str | None) -> list[Pair]:
+        """Return who of a principal, and of a client-id if one is given, is connected."""
+        if client_id is not None:
+            return [(user, client_id)]
+        return [pair for pair in self.clients if pair[0] == user] or [(user, "")]
+
+
+def connected_steps(broker: Broker, now_ms: int) -> Work[Connected]:
+    """Return who is connected to a broker now."""
+    found = Connected(now_ms)
+    for link in list(broker.links):
+        yield
+        state = link.session.state
+        if link.closed is not None:
+            continue
+        found.connections[link.listener.name] += 1
+        if not state.known:
+            continue
+        pair = (state.context.principal, state.context.client_id)
+        client = found.clients.get(pair)
+        if client is None:
+            client = found.clients[pair] = _Client()
+        client.connections += 1
+        client.addresses[link.address] += 1
+        name, until_ms = _held(state, now_ms)
+        if name:
+            client.waits(name, until_ms)
+            found.muted[link.listener.name] += 1
+    for pair, client in found.clients.items():
+        for quota_id in _quota_ids(broker, pair, client.addresses):
+            found.drinkers.setdefault(quota_id, []).append(pair)
+        yield
+    return found
+
+
+def _held(state: SessionState, now_ms: int) -> tuple[str, int]:
+    """Return by which quota key a connection waits, and until when; "": it doesn't."""
+    if state.throttled_until_ms > now_ms:
+        return state.muted_by, state.throttled_until_ms
+    hold = state.hold
+    if hold is not None and hold.waiting:
+        rest_ms, key = hold.rest(now_ms)
+        if key is None:  # its gate is open, and another's turn comes first
+            key = next(iter(state.context.share_gates), None)
+        return ("" if key is None else key.quota_type), now_ms + rest_ms
+    return "", 0
+
+
+def _quota_ids(broker: Broker, pair: Pair, addresses: Iterable[str]) -> Iterator[QuotaId]:
+    """Yield what a client is charged to: its quota-ids, and the addresses that are limited."""
+    for key, manager in broker.rules.managers.by_key.items():
+        if manager.enabled:
+            yield QuotaId(key, manager.tags(*pair))
+    for address in addresses:
+        if broker.quotas.ip_bound(address) < INT_MAX:
+            yield QuotaId(CONNECTION, (address, ""))
+
+
+def picture_steps(
+    broker: Broker,
+    connected: Connected,
+    user: str | None,
+    client_id: str | None,
+    most: int,
+    now_ms: int,
+) -> Work[BrokerPicture]:
+    """
+    Return what goes on at a broker.
+
+    Args:
+        broker: the broker.
+        connected: who is connected to it.
+        user: a principal's name, raw: what it and its client-ids are charged to; None: everybody.
+        client_id: with a user: this client-id only, connected or not.
+        most: quota-ids to name.
+        now_ms: epoch ms.
+    """
+    if user is None:
+        wanted: Iterable[QuotaId | None] = _everybody(broker, connected)
+        connections = connected.connections.total()
+    else:
+        pairs = connected.pairs(user, client_id)
+        connections = sum(connected.clients[p].connections for p in pairs if p in connected.clients)
+        del pairs[most:]
+        wanted = _of_pairs(broker, connected, pairs)
+    rates = dict(broker.quotas.ip_rates(now_ms))
+    best: list[tuple[tuple[bool, float, float], int, QuotaUse]] = []
+    count = 0
+    for quota_id in wanted:
+        yield
+        if quota_id is None:
+            continue
+        use = _use(broker, connected, quota_id, rates, user, now_ms)
+        item = (rank(use), -count, use)
+        count += 1
+        if len(best) < most:
+            heapq.heappush(best, item)
+        elif item > best[0]:
+            heapq.heapreplace(best, item)
+    return BrokerPicture(
+        broker.broker_id,
+        enforce=broker.settings.enforce,
+        connections=connections,
+        accept_rate=broker.quotas.broker_rate(now_ms),
+        accept_limit=_finite(broker.quotas.broker.bound),
+        listeners=tuple(_listeners(broker, connected, now_ms)),
+        quotas=tuple(use for _, _, use in sorted(best, reverse=True)),
+        other_quotas=count - len(best),
+    )
+
+
+def rank(use: QuotaUse) -> tuple[bool, float, float]:
+    """Return a key that sorts those held last, and others by utilisation."""
+    return bool(use.held), use.utilisation or 0.0, use.rate
+
+
+def _everybody(broker: Broker, connected: Connected) -> Iterator[QuotaId | None]:
+    """Yield the quota-ids that have a sensor, and limited addresses that somebody comes from."""
+    for key, manager in broker.rules.managers.by_key.items():
+        for sensor in manager.sensors():
+            yield QuotaId(key, (sensor.user_tag, sensor.client_tag))
+    for quota_id in connected.drinkers:
+        yield quota_id if quota_id.key == CONNECTION else None
+
+
+def _of_pairs(broker: Broker, connected: Connected, pairs: Iterable[Pair]) -> Iterator[QuotaId]:
+    """Yield each quota-id that one of these is charged to, once."""
+    seen: set[QuotaId] = set()
+    for pair in pairs:
+        client = connected.clients.get(pair)
+        for quota_id in _quota_ids(broker, pair, () if client is None else client.addresses):
+            if quota_id not in seen:
+                seen.add(quota_id)
+                yield quota_id
+
+
+def _use(
+    broker: Broker,
+    connected: Connected,
+    quota_id: QuotaId,
+    rates: dict[str, float],
+    user: str | None,
+    now_ms: int,
+) -> QuotaUse:
+    key, tags = quota_id
+    pairs = connected.drinkers.get(quota_id, [])
+    uses = [connected.clients[pair].use(pair, key) for pair in pairs]
+    named = heapq.nlargest(
+        MOST_CLIENTS, uses, key=lambda use: (use.principal == user, use.held, use.connections)
+    )
+    clients: dict[str, Any] = {
+        "held": sum(use.held for use in uses),
+        "held_until_ms": max((use.held_until_ms for use in uses), default=0),
+        "clients": tuple(named),
+        "other_clients": len(uses) - len(named),
+    }
+    if key == CONNECTION:
+        return QuotaUse(
+            key.name,
+            ip=tags[0],
+            quota=float(broker.quotas.ip_bound(tags[0])),
+            rate=rates.get(tags[0], 0.0),
+            window_ms=broker.quotas.num_samples * broker.quotas.window_ms,
+            **clients,
+        )
+    manager = broker.rules.managers.by_key[key]
+    sensor = manager.sensor(tags)
+    rate, window_ms = (sensor and rate_of(sensor, now_ms)) or (0.0, 0)
+    quota = manager.bound(tags)
+    split = sensor.bound if sensor is not None and key.units in _SPLIT else UNLIMITED
+    told = broker.meters.throttled[TYPES[key.name]].get(tags)
+    return QuotaUse(
+        key.name,
+        *tags,
+        quota=quota if quota < UNLIMITED else None,
+        rate=rate,
+        split=split if split < UNLIMITED else None,
+        held_since_ms=told.since_ms if told and now_ms - told.until_ms <= PAUSE_MS else 0,
+        throttled=told.count if told else 0,
+        throttled_ms=told.ms if told else 0,
+        window_ms=window_ms,
+        **clients,
+    )
+
+
+def _listeners(broker: Broker, connected: Connected, now_ms: int) -> Iterator[ListenerUse]:
+    for name, listener in broker.listeners.items():
+        host, port = listener.acceptor.address
+        yield ListenerUse(
+            name,
+            f"{host}:{port}",
+            connected.connections[name],
+            connected.muted[name],
+            broker.quotas.listener_rate(name, now_ms),
+            _finite(broker.quotas.listener_limit(name)),
+            listener.acceptor.accepting,
+            listener.acceptor.blocked_since_ms,
+        )
+
+
+def _finite(bound: int) -> float | None:
+    return float(bound) if bound < INT_MAX else None

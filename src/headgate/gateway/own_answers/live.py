@@ -1,0 +1,164 @@
+"""
+Answers what goes on now (``wire.messages.live``), for administrators and about who asks.
+
+``super.users`` and ``headgate.admin.principals`` may ask about everybody; anybody else who is
+authenticated, about its own principal, and sees of others what ``live.seen`` leaves. To refuse it
+costs little: a request holds two names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from operator import is_not
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from headgate.clock import now_ms
+from headgate.errors import KafkaError
+from headgate.gateway.broker.pictured import Connected, connected_steps, picture_steps
+from headgate.gateway.charging.plans import Kind
+from headgate.gateway.identity.identity import ANONYMOUS
+from headgate.gateway.kept.limits import static_defaults
+from headgate.live.effective import effective_of
+from headgate.live.picture import BrokerPicture, Picture, encode_steps
+from headgate.live.seen import as_seen_by
+from headgate.quota.table import QuotaTable
+from headgate.wire.messages import live
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+    from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.loop.slices import Slices
+    from headgate.gateway.own_answers.answers import Answers
+    from headgate.gateway.session.commands import Ask
+
+FRESH_MS: Final = 500
+"""How long one look at all connections serves every question."""
+MOST: Final = 10_000
+"""Quota-ids of each broker that an administrator gets at most."""
+MOST_OWN: Final = 500
+"""And anybody else."""
+_PAUSES: Final = 9
+"""How many times as long as its answer took the next question of a principal waits, unless it is an
+administrator's: nobody keeps the loop busy by asking."""
+
+
+class Live:
+    """
+    What goes on at the brokers of one gateway.
+
+    Args:
+        brokers: those fronted now, by id.
+        not_ready: says why the gateway isn't ready to serve, or None.
+        expired: whether a broker's cluster-wide quotas are split by numbers that are out of date.
+        name: of the gateway.
+    """
+
+    def __init__(
+        self,
+        brokers: Mapping[int, Broker],
+        not_ready: Callable[[], str | None],
+        expired: Callable[[Broker | None], bool],
+        name: Callable[[], str],
+    ) -> None:
+        self._brokers = brokers
+        self._not_ready = not_ready
+        self._expired = expired
+        self._name = name
+        self._looks: dict[int, Connected] = {}
+        self._looking = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._made_of: tuple[QuotaTable, Settings] | None = None
+        self._explained = QuotaTable()
+
+    async def answer(self, answers: Answers, broker_id: int, ask: Ask) -> bytes:
+        """
+        Answer a question: on the admin listener for all brokers of the process.
+
+        Args:
+            answers: of the gateway.
+            broker_id: of the port that it came to.
+            ask: the question.
+
+        Raises:
+            RemoteProtocolError: the request doesn't parse.
+        """
+        request = live.decode_request(ask.frame, ask.body_offset)
+        principal = ask.principal
+        everywhere = ask.plan.kind == Kind.DRAFT
+        if answers.may_administer(principal):
+            picture = await self._picture(answers, broker_id, everywhere, request, MOST)
+        elif request.user == principal != ANONYMOUS:
+            turn = self._turns.setdefault(principal, asyncio.Lock())
+            async with turn:
+                began = time.perf_counter()
+                picture = await self._picture(answers, broker_id, everywhere, request, MOST_OWN)
+                picture = as_seen_by(picture, frozenset((principal,)))
+                await asyncio.sleep(_PAUSES * (time.perf_counter() - began))
+        else:
+            await answers.refused(ask, ask.client_id or "kafka")
+            error = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+            refusal = live.LiveResponse(int(error), error.generic_message, None)
+            return live.encode_response(ask.correlation_id, refusal)
+        text = await answers.slices.run(encode_steps(picture))
+        return live.encode_response(ask.correlation_id, live.LiveResponse(0, None, text))
+
+    async def _picture(
+        self,
+        answers: Answers,
+        broker_id: int,
+        everywhere: bool,
+        request: live.LiveRequest,
+        limit: int,
+    ) -> Picture:
+        user, client_id = request.user, request.client_id
+        most = min(max(request.most, 1), limit)
+        found: list[BrokerPicture] = []
+        for broker in list(self._brokers.values()):
+            if not everywhere and broker.broker_id != broker_id:
+                continue
+            connected = await self._connected(answers.slices, broker)
+            steps = picture_steps(broker, connected, user, client_id, most, now_ms())
+            picture = await answers.slices.run(steps)
+            found.append(
+                replace(
+                    picture,
+                    gateway=self._name(),
+                    ready=self._not_ready() or "",
+                    splits_expired=self._expired(broker),
+                )
+            )
+        table = await self._table(answers)
+        return Picture(
+            at_ms=now_ms(),
+            brokers=tuple(sorted(found, key=lambda broker: broker.broker_id)),
+            user=user,
+            client_id=client_id,
+            exempt=user in answers.current.settings.exempt_principals,
+            effective=() if user is None else effective_of(table, user, client_id),
+            version=table.version,
+        )
+
+    async def _connected(self, slices: Slices, broker: Broker) -> Connected:
+        """Look at a broker's connections, unless somebody just has."""
+        async with self._looking:
+            look = self._looks.get(broker.broker_id)
+            if look is None or not 0 <= now_ms() - look.at_ms < FRESH_MS:
+                look = await slices.run(connected_steps(broker, now_ms()))
+                self._looks = {b: seen for b, seen in self._looks.items() if b in self._brokers}
+                self._looks[broker.broker_id] = look
+            return look
+
+    async def _table(self, answers: Answers) -> QuotaTable:
+        """Return the quotas in force, with the last resorts of the settings file, indexed."""
+        current = answers.current
+        made_of = (current.table, current.settings)
+        if self._made_of is None or any(map(is_not, self._made_of, made_of)):
+            table = current.table.with_static_defaults(static_defaults(current.settings))
+            await answers.on_thread(table.keys)
+            self._made_of, self._explained = made_of, table
+        return self._explained

@@ -1,0 +1,52 @@
+"""
+What applies to a principal and client-id by a quota table, as a picture tells it.
+"""
+
+from __future__ import annotations
+
+from headgate.live.picture import EffectiveQuotaEntry, EffectiveQuotaOf
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONNECTION
+from headgate.quota.precedence import resolve, resolve_entity
+from headgate.quota.table import QuotaTable
+
+
+def effective_of(
+    table: QuotaTable, user: str, client_id: str | None
+) -> tuple[EffectiveQuotaOf, ...]:
+    """
+    Return what applies, for every quota key under which something does.
+
+    Args:
+        table: the quotas.
+        user: the principal's name, raw.
+        client_id: the client-id; None: whatever applies to the principal without one.
+    """
+    found = []
+    for key in table.keys():  # noqa: SIM118 - a QuotaTable isn't a dict
+        if key == CONNECTION:
+            continue
+        if client_id is None:
+            quota = resolve_entity(table, QuotaEntity.of(user=user), key)
+        else:
+            quota = resolve(table, user, client_id, key)
+        entries = [EffectiveQuotaEntry(_path(e), value) for e, value in quota.overridden]
+        if quota.source is not None and quota.value is not None:
+            entries.insert(0, EffectiveQuotaEntry(_path(quota.source), quota.value))
+        if entries:
+            found.append(
+                EffectiveQuotaOf(
+                    key.name,
+                    tuple(entries),
+                    quota.user_tag,
+                    quota.client_tag,
+                    unlimited=quota.value is None,
+                    note=quota.note or "",
+                )
+            )
+    return tuple(found)
+
+
+def _path(source: object) -> str:
+    """Return the path of an entity, or what KIP-55's last resort is called."""
+    return source.path if isinstance(source, QuotaEntity) else str(source)

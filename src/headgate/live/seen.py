@@ -1,0 +1,108 @@
+"""
+What a tenant may see of a picture: its own use, and of what it shares "others" in coarse steps.
+
+A tenant is a set of principals. A quota-id whose tags name one of them is its own. Any other that
+one of its clients is charged to now is shared: of that it sees its own clients, and how full it is
+by quarters. It sees nothing else of other principals: no name, count, address or time. What it asks
+about a client-id that it doesn't use now is answered the same whether others use it or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import ceil
+
+from msgspec.structs import replace
+
+from headgate.live.picture import (
+    BrokerPicture,
+    EffectiveQuotaEntry,
+    EffectiveQuotaOf,
+    Picture,
+    QuotaUse,
+)
+from headgate.quota.entity import entity_from_path
+
+UNUSED = (
+    "The client-id isn't in use by this principal now, so quotas that are set for the client-id "
+    "alone aren't told."
+)
+STEPS = 4
+"""Quarters: enough to tell who is nearly out of room, and too few to watch others by."""
+
+
+def as_seen_by(picture: Picture, principals: frozenset[str]) -> Picture:
+    """
+    Return what a tenant may see of a picture.
+
+    Args:
+        picture: of everybody, or of one principal, whose clients a shared quota-id names first. Of
+            a principal that isn't the tenant's nothing is left.
+        principals: the tenant's, raw.
+    """
+    if picture.user is not None and picture.user not in principals:
+        return Picture(
+            picture.at_ms, picture.source, user=picture.user, client_id=picture.client_id
+        )
+    known = picture.client_id is None or any(broker.connections for broker in picture.brokers)
+    effective = picture.effective
+    if not known:
+        cut = (_without(quota, picture.user or "") for quota in effective)
+        effective = tuple(quota for quota in cut if quota.entries)
+    return replace(
+        picture,
+        brokers=tuple(
+            _broker(broker, principals, picture.user is not None) for broker in picture.brokers
+        ),
+        effective=effective,
+        version=0,
+        note="" if known else UNUSED,
+    )
+
+
+def _broker(broker: BrokerPicture, principals: Collection[str], asked: bool) -> BrokerPicture:
+    uses = [use for use in (_use(use, principals) for use in broker.quotas) if use is not None]
+    uses.sort(key=lambda use: (not use.held, -(use.utilisation or 0.0), use.key, use.client_id))
+    return BrokerPicture(
+        broker.broker_id,
+        enforce=broker.enforce,
+        connections=broker.connections if asked else 0,
+        quotas=tuple(uses),
+        splits_expired=broker.splits_expired,
+    )
+
+
+def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
+    if use.user:
+        return use if use.user in principals else None
+    own = tuple(client for client in use.clients if client.principal in principals)
+    if not own:
+        return None
+    limit = use.limit
+    rate = 0.0
+    if limit and use.quota is not None:
+        rate = min(ceil(use.rate / limit * STEPS), STEPS + 1) / STEPS * use.quota
+    return QuotaUse(
+        use.key,
+        client_id=use.client_id,
+        ip=use.ip,
+        quota=use.quota,
+        rate=rate,
+        held=sum(client.held for client in own),
+        held_until_ms=max(client.held_until_ms for client in own),
+        clients=own,
+        coarse=True,
+    )
+
+
+def _without(quota: EffectiveQuotaOf, user: str) -> EffectiveQuotaOf:
+    """Leave out what is set for a client-id by name, unless it is for this user's."""
+    entries = tuple(entry for entry in quota.entries if _own_or_default(entry, user))
+    return EffectiveQuotaOf(quota.key, entries)
+
+
+def _own_or_default(entry: EffectiveQuotaEntry, user: str) -> bool:
+    if entry.entity == "server.properties":
+        return True
+    entity = entity_from_path(entry.entity)
+    return entity.user == user or not isinstance(entity.client_id, str)

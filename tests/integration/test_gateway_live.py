@@ -1,0 +1,142 @@
+"""
+A gateway's answer to what goes on now, over real sockets: to administrators, to others, to tenants.
+No Kafka is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.client.connection import Connection
+from headgate.client.security import Security
+from headgate.clock import now_ms
+from headgate.config.listeners import HostPort
+from headgate.errors import KafkaError
+from headgate.gateway import GatewayThread
+from headgate.live.picture import EffectiveQuotaOf, Picture, decode
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, REQUEST
+from headgate.store.base import AuditEvent
+from headgate.wire.messages import live
+
+from .scripted_upstream import SLOW, Start, connect, produce, read_answer, start, upstream
+
+__all__ = ["start", "upstream"]
+
+DENIED = int(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+ADMIN = {
+    "headgate__admin__listener": "ADMIN://127.0.0.1:0",
+    "listener__security__protocol__map": "PLAINTEXT:PLAINTEXT,ADMIN:PLAINTEXT",
+    "super__users": "User:ANONYMOUS",
+}
+
+
+def ask(
+    at: tuple[str, int], user: str | None, client_id: str | None = None, most: int = 500
+) -> live.LiveResponse:
+    async def exchange() -> bytes:
+        connection = await Connection.open(HostPort(*at), Security(), greet=True)
+        assert live.LIVE not in connection.versions
+        try:
+            request = live.LiveRequest(user, client_id, most)
+            return await connection.swap(lambda cid: live.encode_request(cid, "test", request))
+        finally:
+            await connection.close()
+
+    return live.decode_response(asyncio.run(exchange()))
+
+
+def picture(at: tuple[str, int], user: str | None, client_id: str | None = None) -> Picture:
+    answer = ask(at, user, client_id)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert answer.picture is not None
+    return decode(answer.picture)
+
+
+def port(gateway: GatewayThread) -> tuple[str, int]:
+    return gateway.gateway.addresses("PLAINTEXT")[1]
+
+
+def test_an_administrator_sees_who_is_held_by_which_quota_and_where_it_comes_from(
+    start: Start,
+) -> None:
+    gateway = start(SLOW | {QuotaEntity.of(user=DEFAULT): {PRODUCER: 7.0, REQUEST: 50.0}}, **ADMIN)
+    admin = gateway.gateway.shared.admin_address
+    assert admin is not None
+    with connect(gateway) as sock:
+        sock.sendall(produce(60_000))
+        read_answer(sock)
+        for at, user in ((port(gateway), None), (port(gateway), "ANONYMOUS"), (admin, None)):
+            found = picture(at, user, "app" if user else None)
+            [broker] = found.brokers
+            use = broker.quotas[0]
+            assert (use.key, use.user, use.client_id) == ("producer_byte_rate", "ANONYMOUS", "")
+            assert use.quota == 1_000.0
+            assert 3_000 < use.rate <= 6_000 and use.utilisation == use.rate / use.quota
+            assert use.held == use.throttled == 1
+            assert use.held_until_ms == use.held_since_ms + use.throttled_ms
+            assert use.held_until_ms > found.at_ms + 10_000
+            clients = {client.client_id: client for client in use.clients}
+            assert (clients["app"].connections, clients["app"].held) == (1, 1)
+            assert clients["app"].addresses == (("127.0.0.1", 1),)
+            listener = broker.listeners[0]
+            assert (listener.name, listener.muted) == ("PLAINTEXT", 1)
+            assert broker.enforce == "all"
+            assert [q.key for q in found.effective] == (
+                ["producer_byte_rate", "request_percentage"] if user else []
+            )
+        [applies, _] = found_effective(gateway)
+        assert [(e.entity, e.value) for e in applies.entries] == [
+            ("users/ANONYMOUS", 1_000.0),
+            ("users/<default>", 7.0),
+        ]
+
+
+def found_effective(gateway: GatewayThread) -> tuple[EffectiveQuotaOf, ...]:
+    return picture(port(gateway), "ANONYMOUS", "app").effective
+
+
+def test_looking_changes_no_sensor(start: Start) -> None:
+    gateway = start(SLOW, **ADMIN)
+    with connect(gateway) as sock:
+        sock.sendall(produce(60_000))
+        read_answer(sock)
+
+        def sensors() -> object:
+            managers = gateway.gateway.brokers[1].rules.managers
+            [sensor] = managers.produce.sensors()
+            return [getattr(sensor, name) for name in ("value", "others", "last_ms", "oldest_ms")]
+
+        before = gateway.call(sensors)
+        for _ in range(3):
+            picture(port(gateway), None)
+        assert gateway.call(sensors) == before
+
+
+@pytest.mark.parametrize("user", [None, "ANONYMOUS", "bob", "nobody-there"])
+def test_others_are_refused_alike_and_audited(start: Start, user: str | None) -> None:
+    audited: list[AuditEvent] = []
+    store = SimpleNamespace(audit=audited.append, close=lambda: None)
+    gateway = start({QuotaEntity.of(user="bob"): {PRODUCER: 9.0}}, super__users="User:root")
+    gateway.call(lambda: setattr(gateway.gateway.in_force, "store", store))
+    answer = ask(port(gateway), user)
+    assert (answer.error_code, answer.picture) == (DENIED, None)
+    assert answer.error_message == KafkaError.CLUSTER_AUTHORIZATION_FAILED.generic_message
+    [event] = audited
+    subject = "everybody" if user is None else f"user={user}"
+    assert (event.action, event.outcome, event.subject) == ("DescribeLive", "refused", subject)
+
+
+def test_as_many_quota_ids_are_named_as_were_asked_for(start: Start) -> None:
+    quotas = {QuotaEntity.of(user=DEFAULT, client_id=DEFAULT): {PRODUCER: 1e9}}
+    gateway = start(quotas, **ADMIN)
+    managers = gateway.gateway.brokers[1].rules.managers
+    gateway.call(lambda: [managers.produce.record(f"u{n}", "c", n, now_ms()) for n in range(30)])
+    answer = ask(port(gateway), None, most=10)
+    assert answer.picture is not None
+    [broker] = decode(answer.picture).brokers
+    assert [use.user for use in broker.quotas] == [f"u{n}" for n in range(29, 19, -1)]
+    assert broker.other_quotas == 20
