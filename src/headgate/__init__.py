@@ -5,6 +5,7 @@ From the bottom up; a package imports only from those named before it:
 
 - ``errors``: every error that Headgate raises on purpose.
 - ``clock``: the time in milliseconds.
+- ``words``: numbers in words, and names shown without harm.
 - ``config``: the settings file, read into frozen settings.
 - ``quota``: what a quota is, and which one applies.
 - ``wire``: Kafka's protocol, bytes to messages and back.
@@ -19,6 +20,7 @@ From the bottom up; a package imports only from those named before it:
 - ``admin``: KIP-546's admin client.
 - ``gateway``: the proxy between clients and brokers.
 - ``pipeline``: PySpark over request logs and journals.
+- ``console``: the web page that says who is held now, and why.
 - ``cli``: the commands.
 - ``demo``: ``headgate demo``.
 - ``testing``: checks recorded answers of Kafka; no other package imports it.

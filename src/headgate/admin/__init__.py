@@ -20,6 +20,7 @@ In the order a call meets them:
 - ``operations``: the calls that both make.
 - ``given``: dicts and text that callers may give instead of entities and keys.
 - ``api``: options, results and the values in them.
+- ``home``: quotas in a store or at servers, for commands and the console.
 - ``client_settings``: which client settings there are.
 - ``opening``: opens what a client was pointed at, a store or servers.
 - ``remote``: finds out which APIs servers speak.

@@ -10,6 +10,7 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``output``: text made harmless for terminals; output that outlives its reader.
 - ``joptsimple``: reads a command line as Kafka's Java tools do.
 - ``connecting``: from flags and a file of properties to an admin client.
+- ``console``: the web page.
 - ``quotas``: a room: `kafka-quotas`, and quotas as code.
 - ``kafka_configs``: a room: Kafka's own tool.
 - ``serve``: a room: the gateway as a process.

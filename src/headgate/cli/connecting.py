@@ -1,18 +1,16 @@
 """
-From flags to an admin client, and from a plain Kafka's refusals to a way out.
+From flags to an admin client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.admin.client_settings import strangers
 from headgate.cli.output import complain, printable
 from headgate.config.properties import parse_properties
-from headgate.errors import ApiError, ConfigError
-from headgate.quota.key import KEYS, PRODUCER_IDS, QuotaKey
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.admin import AdminClient
@@ -72,24 +70,3 @@ def open_client(
             complain(printable(f"warning: {config_file}: {told}"))
             del config[name]
     return AdminClient(servers, store=store, config=config, tool=tool, create=create)
-
-
-def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
-    """
-    Add to a plain Kafka's refusal of a key it lacks where such a key can be kept.
-
-    Args:
-        error: the refusal.
-        keys: those that were asked for.
-    """
-    for key in keys:
-        ours = key in KEYS and not key.known_to_kafka
-        if ours and (error.message or "") == f"Invalid configuration key {key.name}":
-            kept = "producer ids per user" if key == PRODUCER_IDS else f"{key.units} quotas"
-            return ApiError(
-                error.code,
-                f"{error.message}: Apache Kafka has no {kept}; keep {key} in a Headgate store "
-                "(--store URL, or --bootstrap-server of the gateway in front of this cluster), "
-                "which enforces it",
-            )
-    return error

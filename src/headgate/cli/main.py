@@ -41,6 +41,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         "demo": Command(
             "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
         ),
+        "console": Command(
+            "headgate.cli.console:main", "serve the web page that says who is held now, and why"
+        ),
         "splits": Command(
             f"{_PIPELINE}.splits:main_splits", "stream cluster-wide quotas' splits to the gateways"
         ),

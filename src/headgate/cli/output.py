@@ -1,5 +1,5 @@
 """
-What commands print: names made harmless, output that outlives its reader.
+What commands print: output that outlives its reader.
 """
 
 from __future__ import annotations
@@ -7,38 +7,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-import unicodedata
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
-# Control and format characters (C0, C1, bidi overrides, zero width), line and paragraph
-# separators, lone surrogates and unassigned code points: what can move a cursor, recolour or
-# forge a line. Private use (Co) prints as a box at worst.
-_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
-
-
-def printable(text: str) -> str:
-    r"""
-    Return text with everything a terminal might obey spelled out.
-
-    Args:
-        text: any text, such as the name of an entity somebody else chose.
-
-    Returns:
-        The text; each control or format character as ``\x1b`` or ``\u202e``. Letters of any
-        script stay as they are.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    if unicodedata.category(char) not in _UNSAFE_CATEGORIES:
-        return char
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+from headgate.words import printable as printable
 
 
 class _Outlet(io.FileIO):

@@ -363,8 +363,15 @@ class Drawn(Result):
     bad_lines: int
 
 
+class Served(Result):
+    """A console that was ended; where it was."""
+
+    url: str
+
+
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "serve": (Checked,),
+    "console": (Served,),
     "export": (Exported,),
     "plan": (Planned,),
     "apply": (Applied,),

@@ -74,6 +74,9 @@ ROWS = [
     Row("doctor --store ODD", FOUND, "found"),
     Row("doctor --store MISSING", FAILED),
     Row("doctor", USAGE),
+    Row("console --store STORE --listen 0.0.0.0:0", USAGE),
+    Row("console --store MISSING --listen 127.0.0.1:0", FAILED),
+    Row("console", USAGE),
     Row("kafka-quotas --store STORE --list", DONE, "entities"),
     Row("kafka-quotas --store STORE --describe --names user=alice", DONE, "quotas"),
     Row(

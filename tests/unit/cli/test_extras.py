@@ -68,6 +68,7 @@ RUNS = {
         "pipeline",
     ),
     "report": (["--tables", "out"], "pipeline"),
+    "console": (KAFKA, "console"),
     "kafka-quotas": ([*KAFKA, "--list"], "admin"),
     "kafka-configs": ([*KAFKA, "--describe", "--entity-type", "users"], "admin"),
 }

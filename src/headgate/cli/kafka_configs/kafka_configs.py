@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
-from headgate.cli.connecting import MalformedProperties, open_client, with_way_out
+from headgate.cli.connecting import MalformedProperties, open_client
 from headgate.cli.joptsimple import OptionError, words_of
 from headgate.cli.kafka_configs.describe import (
     TIMEOUT_S,

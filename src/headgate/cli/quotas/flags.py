@@ -35,7 +35,7 @@ def add_place(made: argparse.ArgumentParser) -> None:
     add_connection(made)
 
 
-def add_place_flags(place: argparse._MutuallyExclusiveGroup) -> None:
+def add_place_flags(place: argparse._ActionsContainer) -> None:
     """Add the two flags themselves."""
     place.add_argument(
         "--store",

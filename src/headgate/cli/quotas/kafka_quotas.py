@@ -13,8 +13,9 @@ from typing import Final
 from headgate import __version__
 from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
 from headgate.admin.client import AdminClient
+from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
-from headgate.cli.connecting import open_client, with_way_out
+from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, run
 from headgate.cli.joptsimple import Option, OptionError, OptionSet, parse, usage, words_of
 from headgate.cli.output import complain, printable, say

@@ -7,7 +7,6 @@ and gives each chart as a table too.
 - ``delta``: the files of a Delta table.
 - ``tables``: a run's tables, as much of them as the page needs.
 - ``sections``, ``model``: what the page shows: the smaller tables summed up, and all its figures.
-- ``words``: numbers in words.
 - ``what_to_do``: what the page says first.
 - ``charts``: what is drawn.
 - ``render``: the page, from ``templates/``.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.pipeline.report import words
+from headgate import words
 from headgate.pipeline.report.model import Report, Tenant
 
 MOST_BARS: Final = 20

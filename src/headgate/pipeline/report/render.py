@@ -12,9 +12,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from headgate import words
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import HIDING_SHARE
-from headgate.pipeline.report import charts, words
+from headgate.pipeline.report import charts
 from headgate.pipeline.report.model import UNITS, WORDS, Report, build_report
 from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.report.what_to_do import what_to_do

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate import words
 from headgate.errors import InvalidQuota
 from headgate.pipeline.answers.advice import HIDING_SHARE, entity_of
-from headgate.pipeline.report import words
 from headgate.pipeline.report.model import UNITS, WORDS, Report, Tenant
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.key import KEYS, QuotaKey, format_value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.pipeline.report import words
+from headgate import words
 
 
 @pytest.mark.parametrize(

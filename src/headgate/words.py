@@ -1,9 +1,15 @@
-"""Say numbers in words: bytes, rates, durations, shares, moments. Decimal units, as Kafka's."""
+"""
+Say numbers in words: bytes, rates, durations, shares, moments; and show names without harm.
+
+Decimal units, as Kafka's.
+"""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from datetime import UTC, datetime
+from typing import Final
 
 NONE = "\u2013"
 """What stands where there is nothing to say."""
@@ -65,3 +71,34 @@ def moment(ms: int, *, seconds: bool = True) -> str:
     """Return a moment in UTC: ``2026-11-21 14:34:29 UTC``."""
     form = "%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d"
     return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
+
+
+# Control and format characters (C0, C1, bidi overrides, zero width), line and paragraph
+# separators, lone surrogates and unassigned code points: what can move a cursor, recolour or
+# forge a line. Private use (Co) prints as a box at worst.
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    r"""
+    Return text with everything a terminal might obey spelled out.
+
+    Args:
+        text: any text, such as the name of an entity somebody else chose.
+
+    Returns:
+        The text; each control or format character as ``\x1b`` or ``\u202e``. Letters of any
+        script stay as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    if unicodedata.category(char) not in _UNSAFE_CATEGORIES:
+        return char
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

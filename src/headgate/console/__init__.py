@@ -1,0 +1,16 @@
+"""
+The console: a web page that says who is held now and why, and where quotas are changed.
+
+Server-rendered with Starlette and Jinja; a small script of our own server; nothing inline, so that
+the content policy can forbid it. In the order in which a request meets them:
+
+- ``serve``: the server: sockets, TLS, signals.
+- ``app``: the application: middleware, routes, errors.
+- ``access``: a room: who asks, and what they may.
+- ``routing``: a page's row: path, roles, name in the navigation; what guards it.
+- ``pages``: a room: one module a page.
+- ``rendering``: templates and static files.
+- ``parts``: what pages are given.
+- ``home``: quotas, their history, and what goes on now.
+- ``database``: the console's own state: users, sessions, asks for a raise.
+"""

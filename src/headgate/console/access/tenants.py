@@ -1,0 +1,56 @@
+"""
+The file that lists the principals of each tenant.
+
+::
+
+    tenants:
+      payments: {principals: [alice, bob]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+
+from headgate.errors import ConfigError
+from headgate.quota.file import as_yaml
+
+Tenants = Mapping[str, frozenset[str]]
+"""A tenant's name to its principals, raw. What isn't in it has none."""
+
+NO_TENANTS: Tenants = MappingProxyType({})
+
+
+def read_tenants(path: Path) -> Tenants:
+    """
+    Read a tenants file.
+
+    Raises:
+        ConfigError: it can't be read, or says something else; names the place.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = yaml.load(as_yaml(text), Loader=yaml.BaseLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    rows = found.get("tenants") if isinstance(found, dict) and len(found) == 1 else None
+    if not isinstance(rows, dict):
+        raise ConfigError(f"{path}: expected `tenants: {{NAME: {{principals: [alice, bob]}}}}`")
+    tenants: dict[str, frozenset[str]] = {}
+    problems = []
+    for name, row in rows.items():
+        names = row.get("principals") if isinstance(row, dict) and len(row) == 1 else None
+        if not name or not isinstance(names, list) or not all(map(_is_name, names)):
+            problems.append(f"{path}: tenant {name!r} isn't of the form {{principals: [alice]}}")
+        else:
+            tenants[name] = frozenset(names)
+    if problems:
+        raise ConfigError(problems)
+    return MappingProxyType(tenants)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name)

@@ -1,0 +1,31 @@
+"""
+Without sign-in: everybody on this machine reads everything, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+
+from headgate.console.access.viewer import Role, Viewer
+
+_ANYBODY: Final = Viewer("anybody on this machine", Role.VIEWER)
+
+
+class Unsigned:
+    """
+    Takes everybody for a viewer.
+
+    Args:
+        origins: where our own pages come from.
+        hosts: what a browser may call us.
+    """
+
+    def __init__(self, origins: frozenset[str], hosts: frozenset[str]) -> None:
+        self.origins = origins
+        self.hosts = hosts
+
+    async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
+        """Return the one viewer there is."""
+        return _ANYBODY, "anybody"

@@ -1,0 +1,59 @@
+"""
+Roles, and who looks at a page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Role(StrEnum):
+    """
+    What somebody who is signed in may.
+
+    ``VIEWER`` sees everything and changes nothing; ``TENANT`` sees its tenant's principals and asks
+    for raises; ``OPERATOR`` sees and changes everything.
+    """
+
+    VIEWER = "viewer"
+    TENANT = "tenant"
+    OPERATOR = "operator"
+
+
+EVERYBODY: Final = frozenset(Role)
+SEEING_ALL: Final = frozenset({Role.VIEWER, Role.OPERATOR})
+OPERATORS: Final = frozenset({Role.OPERATOR})
+TENANTS: Final = frozenset({Role.TENANT})
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """
+    Who looks at a page.
+
+    Args:
+        name: as the history and the audit call it.
+        role: what they may.
+        tenant: the tenant's name for the role ``TENANT``; "" for others.
+        principals: the tenant's principals, raw; without meaning for other roles.
+        key: what CSRF tokens are bound to: the session's, or the name from a proxy.
+        can_sign_out: whether there is a session to end.
+    """
+
+    name: str
+    role: Role
+    tenant: str = ""
+    principals: frozenset[str] = frozenset()
+    key: str = ""
+    can_sign_out: bool = False
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing is hidden."""
+        return self.role in SEEING_ALL
+
+    def sees(self, principal: str) -> bool:
+        """Whether this principal's use and quotas may be shown."""
+        return self.sees_all or principal in self.principals

@@ -1,0 +1,191 @@
+"""
+The application: what stands before every page, errors, and the routes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.console.access.csrf import MOST_BODY_BYTES
+from headgate.console.access.viewer import Viewer
+from headgate.console.pages import PAGES
+from headgate.console.parts import ConsoleParts
+from headgate.console.rendering import STATIC, render
+from headgate.console.routing import Page
+from headgate.errors import HeadgateError, StoreMovedOn
+
+log = logging.getLogger("headgate.console")
+
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS: Final = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_CACHED: Final = b"public, max-age=31536000, immutable"
+HEALTH: Final = "/healthz"
+
+
+class Access(Protocol):
+    """Who may come in, and who somebody is."""
+
+    origins: frozenset[str]
+    """Where our own pages come from: ``https://console.example``."""
+    hosts: frozenset[str]
+    """What a browser may call us in its ``Host`` header, with the port."""
+
+    def viewer_of(self, request: Request) -> Awaitable[tuple[Viewer | None, str]]:
+        """Return who asks (None: nobody who signed in), and what its CSRF tokens are bound to."""
+        ...
+
+
+class _Gate:
+    """
+    What stands before every page: names we are called by, who asks, bodies' length, headers.
+
+    Args:
+        app: what comes next.
+        access: who may come in.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        path = scope["path"]
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state.update(viewer=None, csrf_key="", origins=self._access.origins)
+        guarded = _with_headers(send, cached=path.startswith(f"{STATIC}/"))
+        if path == HEALTH:
+            await PlainTextResponse("ok\n")(scope, receive, guarded)
+            return
+        if request.headers.get("host", "").lower() not in self._access.hosts:
+            # A name of somebody else's that leads here (DNS rebinding) must read nothing.
+            answer = PlainTextResponse("this console isn't called that; see --url\n", 421)
+            await answer(scope, receive, guarded)
+            return
+        if not path.startswith(f"{STATIC}/"):
+            state["viewer"], state["csrf_key"] = await self._access.viewer_of(request)
+        await self._app(scope, _bounded(receive), guarded)
+
+
+def _with_headers(send: Send, *, cached: bool) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            caching = _CACHED if cached and message["status"] == 200 else b"no-store"
+            headers = [pair for pair in message.get("headers", []) if pair[0] != b"cache-control"]
+            message["headers"] = [*headers, *_HEADERS, (b"cache-control", caching)]
+        await send(message)
+
+    return sending
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Refuse a body beyond the bound as it comes in, whatever length it said."""
+    taken = 0
+
+    async def receiving() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > MOST_BODY_BYTES:
+            raise HTTPException(413)
+        return message
+
+    return receiving
+
+
+def make_app(parts: ConsoleParts, access: Access, pages: tuple[Page, ...] = PAGES) -> ASGIApp:
+    """
+    Return the application.
+
+    Args:
+        parts: what pages are given.
+        access: who may come in.
+        pages: the table of routes.
+    """
+    files = StaticFiles(directory=Path(__file__).parent / "static")
+    app = Starlette(
+        routes=[Mount(STATIC, files), *(page.route() for page in pages)],
+        exception_handlers={
+            HTTPException: _refused,
+            HeadgateError: _failed,
+            Exception: _broken,
+        },
+    )
+    app.state.parts = parts
+    app.state.nav = [page for page in pages if page.nav]
+    return _Gate(app, access)
+
+
+_SAID: Final = {
+    401: "Sign in first.",
+    403: "You may not do that. If it was a form, it may have been open too long: open it again.",
+    404: "There is nothing here, or nothing that you may see.",
+    413: "That is too much for one form.",
+}
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = _SAID.get(error.status_code) or HTTPStatus(error.status_code).phrase
+    return _error_page(request, error.status_code, said, dict(error.headers or {}))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Say why a store, a server or a change failed; to tenants not whose or where."""
+    status = 409 if isinstance(error, StoreMovedOn) else 502
+    viewer: Viewer | None = request.state.viewer
+    if viewer is not None and viewer.sees_all:
+        return _error_page(request, status, str(error))
+    log.warning("%s: %s", request.url.path, error)
+    return _error_page(request, status, "That couldn't be read or changed now. Try again later.")
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return _error_page(request, 500, "Something went wrong here; the console's log has it.")
+
+
+def _error_page(
+    request: Request, status: int, said: str, headers: dict[str, str] | None = None
+) -> Response:
+    if request.headers.get("accept", "").startswith("application/json"):
+        response: Response = PlainTextResponse(f"{said}\n", status)
+    else:
+        response = render(
+            request, "error.html.j2", status, title=HTTPStatus(status).phrase, said=said
+        )
+    response.headers.update(headers or {})
+    return response

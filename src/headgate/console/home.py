@@ -1,0 +1,147 @@
+"""
+What pages read and change: quotas, their history, and what goes on now.
+
+Stores and servers are asked on worker threads, so that a slow one holds nobody's page but its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from starlette.concurrency import run_in_threadpool
+
+from headgate.admin.home import OpenHome, Refused
+from headgate.errors import StoreError
+from headgate.live.picture import Picture
+from headgate.quota.alteration import QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.table import QuotaTable
+from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.store.identity import StoreIdentity
+
+MOST_QUOTAS: Final = 2_000
+"""Quota-ids of a broker that a page of everybody draws; the rest is counted."""
+
+
+class Live(Protocol):
+    """What can say what goes on now: the admin client of a gateway."""
+
+    def describe_live(
+        self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
+    ) -> Picture:
+        """Return the picture of all brokers, joined."""
+        ...
+
+
+class Home:
+    """
+    Where quotas are kept, and who says what goes on.
+
+    Args:
+        quotas: the store, or the servers that are asked.
+        live: who says what goes on; None: nobody does.
+    """
+
+    def __init__(self, quotas: OpenHome, live: Live | None = None) -> None:
+        self.name = quotas.name
+        self._quotas = quotas
+        self._live = live
+
+    @property
+    def has_live(self) -> bool:
+        """Whether somebody can say what goes on now."""
+        return self._live is not None
+
+    async def table(self) -> QuotaTable:
+        """Return every quota there is."""
+        return await run_in_threadpool(self._quotas.table)
+
+    async def identity(self) -> StoreIdentity | None:
+        """Return which store it is and its revision; None for servers, which don't tell."""
+        return await run_in_threadpool(self._quotas.identity)
+
+    async def history(
+        self, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """
+        Return who changed what, oldest first.
+
+        Raises:
+            StoreError: servers that keep no history.
+        """
+        return await run_in_threadpool(
+            lambda: self._quotas.history().history(entity=entity, limit=limit)
+        )
+
+    async def audit_log(self, limit: int | None = None) -> list[AuditEvent]:
+        """Return what was refused or done beside quotas, oldest first."""
+        return await run_in_threadpool(lambda: self._quotas.history().audit_log(limit=limit))
+
+    async def audit(self, event: AuditEvent) -> None:
+        """Keep a line about something refused or done."""
+        await run_in_threadpool(lambda: self._quotas.history().audit(event))
+
+    async def alter(
+        self,
+        alterations: Sequence[QuotaAlteration],
+        *,
+        who: str,
+        message: str = "",
+        validate_only: bool = False,
+        at_revision: int | None = None,
+    ) -> Refused:
+        """
+        Change quotas.
+
+        Args:
+            alterations: one per entity.
+            who: the viewer's name, for the history.
+            message: why, for the history; servers have no word for it.
+            validate_only: check, and change nothing.
+            at_revision: the revision that was previewed; None: any.
+
+        Returns:
+            Entities that were refused, each with its error.
+
+        Raises:
+            StoreMovedOn: the store is at another revision.
+        """
+        kept = message if self._quotas.store is not None else ""
+        return await run_in_threadpool(
+            lambda: self._quotas.alter(
+                alterations,
+                validate_only=validate_only,
+                message=kept,
+                at_revision=at_revision,
+                who=who,
+            )
+        )
+
+    async def picture(
+        self, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
+    ) -> Picture:
+        """
+        Return what goes on now.
+
+        Args:
+            user: only this principal; None: everybody.
+            client_id: only this client-id; None: any.
+            most: quota-ids of a broker at most.
+
+        Raises:
+            StoreError: nobody can say.
+        """
+        live = self._live
+        if live is None:
+            raise StoreError(
+                f"{self.name} doesn't say what goes on now; give the console a gateway's address "
+                "(--bootstrap-server)"
+            )
+        return await run_in_threadpool(
+            lambda: live.describe_live(user=user, client_id=client_id, most=most)
+        )
+
+    def close(self) -> None:
+        """Let go of the store and the servers."""
+        self._quotas.close()

@@ -1,0 +1,31 @@
+"""
+One module a page: its rows (``ROUTES``) and the functions that answer.
+
+A function is ``async (request) -> Response``; ``parts(request)`` and ``viewer(request)`` give it
+what it needs. A name that isn't the viewer's and one that nobody knows are answered alike:
+``raise missing()``. The order here is that of the navigation.
+
+- ``now``: who is throttled at this moment, and everybody's headroom.
+- ``tenant``: one principal's use, quotas, connections and history.
+- ``why``: which quota holds a client, and what would free it.
+- ``change``: edit a quota, after a preview; undo.
+- ``plan``: a quotas file's difference, and applying it.
+- ``raises``: tenants ask for more, operators answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.console.pages import change, now, plan, raises, tenant, why
+from headgate.console.routing import Page
+
+PAGES: Final[tuple[Page, ...]] = (
+    *now.ROUTES,
+    *tenant.ROUTES,
+    *why.ROUTES,
+    *change.ROUTES,
+    *plan.ROUTES,
+    *raises.ROUTES,
+)
+"""The table of routes: whatever isn't in it isn't served."""

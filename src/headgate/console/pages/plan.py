@@ -1,0 +1,22 @@
+"""
+Upload a quotas file, see what it would change, apply it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.console.access.viewer import OPERATORS
+from headgate.console.rendering import render
+from headgate.console.routing import Page
+
+
+async def show(request: Request) -> Response:
+    """Return the page."""
+    return render(request, "plan.html.j2")
+
+
+ROUTES: Final = (Page("/plan", show, OPERATORS, nav="Plan"),)

@@ -1,0 +1,46 @@
+"""
+What pages are given: ``parts(request)`` and ``viewer(request)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from starlette.requests import Request
+
+from headgate.console.access.tenants import Tenants
+from headgate.console.access.viewer import Viewer
+from headgate.console.database import Database
+from headgate.console.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """
+    What the console is made of.
+
+    Args:
+        home: quotas, their history, and what goes on now.
+        database: the console's own state; None where nobody signs in.
+        tenants: the principals of each tenant.
+        clock_ms: the wall clock, epoch ms.
+    """
+
+    home: Home
+    database: Database | None
+    tenants: Tenants
+    clock_ms: Callable[[], int]
+
+
+def parts(request: Request) -> ConsoleParts:
+    """Return what the console is made of."""
+    return cast("ConsoleParts", request.app.state.parts)
+
+
+def viewer(request: Request) -> Viewer:
+    """Return who looks; only for pages that somebody must be signed in for."""
+    found = getattr(request.state, "viewer", None)
+    assert isinstance(found, Viewer), "a page without roles asked who looks"
+    return found

@@ -1,0 +1,100 @@
+"""
+Templates and static files.
+
+``render(request, "now.html.j2", …)`` gives a template these besides its own values: ``viewer``,
+``nav`` (label, path, whether it is this page), ``csrf`` (the token; ``{{ csrf_field() }}`` is the
+hidden field of a form), ``static("console.css")``, ``url("/tenant", user=…)``. Filters:
+``amount``, ``count``, ``share``, ``duration``, ``moment``, ``exactly``, and ``name`` for names that
+others chose.
+Style attributes and inline scripts don't work: the content policy forbids them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from headgate import words
+from headgate.console.access.csrf import FIELD, csrf_token
+from headgate.console.access.viewer import Viewer
+from headgate.quota.key import format_value
+
+STATIC: Final = "/static"
+
+
+@cache
+def templates() -> Environment:
+    """Return the environment of all templates."""
+    environment = Environment(
+        loader=PackageLoader("headgate.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        amount=words.amount, count=words.count, share=words.share, duration=words.duration,
+        moment=words.moment, exactly=format_value, name=name,
+    )  # fmt: skip
+    environment.globals.update(static=static, url=url, dash=words.NONE)
+    return environment
+
+
+def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
+    """
+    Return a page.
+
+    Args:
+        request: whose page.
+        template: in ``templates/``.
+        status: the HTTP status.
+        context: what else the template needs.
+    """
+    viewer: Viewer | None = request.state.viewer
+    token = csrf_token(request.state.csrf_key)
+    nav = [
+        (page.nav, page.path, page.path == request.url.path)
+        for page in request.app.state.nav
+        if viewer is not None and (page.roles is None or viewer.role in page.roles)
+    ]
+    text = (
+        templates()
+        .get_template(template)
+        .render(
+            viewer=viewer,
+            nav=nav,
+            csrf=token,
+            csrf_field=lambda: Markup('<input type="hidden" name="{}" value="{}">').format(
+                FIELD, token
+            ),
+            **context,
+        )
+    )
+    # A name may hold a lone surrogate, which no encoding has a place for.
+    return HTMLResponse(text.encode("utf-8", "replace"), status)
+
+
+def name(text: str) -> Markup:
+    """Return a name that others chose: control characters spelled out, direction kept to itself."""
+    return Markup("<bdi>{}</bdi>").format(words.printable(text))
+
+
+def url(path: str, **query: str | int | None) -> str:
+    """Return a path with its query, percent-encoded; None is left out, ``_`` in names is ``-``."""
+    pairs = [(key.replace("_", "-"), value) for key, value in query.items() if value is not None]
+    return f"{path}?{urlencode(pairs, errors='surrogatepass')}" if pairs else path
+
+
+@cache
+def static(file: str) -> str:
+    """Return where a static file is; another content has another address."""
+    content = (resources.files("headgate.console") / "static" / file).read_bytes()
+    return f"{STATIC}/{file}?v={hashlib.sha256(content).hexdigest()[:16]}"

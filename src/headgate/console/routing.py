@@ -1,0 +1,74 @@
+"""
+A page's row: path, roles, methods, name in the navigation; and what guards it.
+
+A page can't be served without a row, and a row can't be written without its roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from headgate.console.access.csrf import check_csrf
+from headgate.console.access.viewer import Role, Viewer
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class Page(NamedTuple):
+    """
+    One row of the table of routes.
+
+    Args:
+        path: such as ``/tenant``; names of quotas and principals are query parameters, never here.
+        endpoint: makes the answer.
+        roles: who may (``access.viewer``); None: anybody, signed in or not.
+        methods: the HTTP methods; all but GET ask for a CSRF token.
+        nav: its name in the navigation; "": it isn't there.
+    """
+
+    path: str
+    endpoint: Endpoint
+    roles: frozenset[Role] | None
+    methods: tuple[str, ...] = ("GET",)
+    nav: str = ""
+
+    def route(self) -> Route:
+        """Return it as Starlette's, with what guards it."""
+        return Route(self.path, _guarded(self), methods=list(self.methods))
+
+
+def missing() -> HTTPException:
+    """Return the one answer for a name that nobody knows and for one that isn't the viewer's."""
+    return HTTPException(404)
+
+
+def _guarded(page: Page) -> Endpoint:
+    """Return the endpoint behind its roles and, for what may change something, the CSRF token."""
+
+    async def guarded(request: Request) -> Response:
+        viewer: Viewer | None = request.state.viewer
+        if page.roles is not None:
+            if viewer is None:
+                return _to_sign_in(request)
+            if viewer.role not in page.roles:
+                raise HTTPException(403)
+        if request.method not in SAFE:
+            await check_csrf(request)
+        return await page.endpoint(request)
+
+    return guarded
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method not in SAFE:
+        raise HTTPException(401)
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", 303)

@@ -1,0 +1,155 @@
+"""
+The console's server: sockets, TLS, signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from headgate.config.listeners import HostPort
+from headgate.errors import ConfigError
+
+_MOST_REQUESTS: Final = 500
+"""Pages and live updates at once; the next is answered 503."""
+_LAST_ANSWERS_S: Final = 2
+"""How long answers may still be read when the console ends."""
+
+
+class _Server(uvicorn.Server):
+    """
+    A server that says when it serves, and leaves signals to us: uvicorn would end by the signal.
+
+    Args:
+        config: uvicorn's.
+        ready: called when requests are served.
+    """
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        """Leave SIGTERM and SIGINT alone."""
+        yield
+
+
+class Tls(NamedTuple):
+    """A certificate chain and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listener on this host is out of other machines' reach."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def names_of(
+    listener: HostPort, url: str | None, *, tls: bool
+) -> tuple[frozenset[str], frozenset[str]]:
+    """
+    Return the origins of our own pages, and what a browser may call us.
+
+    Args:
+        listener: where the console listens; the port is the one it has.
+        url: what browsers open, if that is something else: a proxy's, or a name.
+        tls: whether the listener speaks TLS.
+
+    Raises:
+        ConfigError: the URL isn't one.
+    """
+    scheme = "https" if tls else "http"
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    names = {host.lower()}
+    if is_loopback(listener.host):
+        names |= {"localhost", "127.0.0.1", "[::1]"}
+    default = {"http": 80, "https": 443}
+    hosts = {f"{name}:{listener.port}" for name in names}
+    if listener.port == default[scheme]:
+        hosts |= names
+    origins = {f"{scheme}://{name}" for name in hosts}
+    if url is not None:
+        given, separator, rest = url.partition("://")
+        rest = rest.rstrip("/").lower()
+        if not separator or given not in default or not rest or set(rest) & set("/?#@ "):
+            raise ConfigError(f"--url {url}: expected https://NAME or https://NAME:PORT, no path")
+        hosts.add(rest)
+        origins.add(f"{given}://{rest.removesuffix(f':{default[given]}')}")
+    return frozenset(origins), frozenset(hosts)
+
+
+def listen(bind: HostPort) -> socket.socket:
+    """
+    Return a socket that listens.
+
+    Raises:
+        ConfigError: the port can't be had.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
+        return socket.create_server((bind.host, bind.port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(f"can't listen on {bind}: {error.strerror or error}") from error
+
+
+def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[], None]) -> None:
+    """
+    Serve until SIGTERM or SIGINT.
+
+    Args:
+        app: the application.
+        sock: listens already.
+        tls: a certificate; None: plain HTTP.
+        ready: called when requests are served.
+
+    Raises:
+        ConfigError: the certificate can't be used.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_MOST_REQUESTS,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        raise ConfigError(f"TLS: {error}") from error
+    server = _Server(config, ready)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    async def main() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        await server.serve(sockets=[sock])
+
+    asyncio.run(main())

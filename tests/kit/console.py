@@ -1,0 +1,232 @@
+"""
+A console over real quotas in SQLite and a picture of a busy broker, for tests and benchmarks.
+
+``make_console(tmp_path, 1000, 10)`` has 1,000 principals (``tenant-0000`` …) with 10 client-ids
+each; alice, bob and a hostile name are among them. ``client("operator")`` is a browser of one who
+is signed in.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.testclient import TestClient
+
+from headgate.admin.home import OpenHome
+from headgate.clock import now_ms
+from headgate.console.access.csrf import FIELD, csrf_token
+from headgate.console.access.viewer import Role, Viewer
+from headgate.console.app import make_app
+from headgate.console.database import Database
+from headgate.console.home import MOST_QUOTAS, Home
+from headgate.console.parts import ConsoleParts
+from headgate.live.picture import (
+    BrokerPicture,
+    ClientUse,
+    EffectiveQuotaEntry,
+    EffectiveQuotaOf,
+    ListenerUse,
+    Picture,
+    QuotaUse,
+)
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
+
+ORIGIN = "http://testserver"
+HOSTILE = '<script>alert("x")</script>\n\u202eecila'
+"""A name that would be a script, a second line, and a text that runs backwards."""
+TENANTS = {"payments": frozenset({"alice", "tenant-0000"}), "search": frozenset({"bob"})}
+QUOTA = 1_000_000.0
+
+
+def principals(count: int) -> list[str]:
+    """Names of principals: alice, bob, a hostile one, and numbered ones."""
+    return ["alice", "bob", HOSTILE, *(f"tenant-{n:04}" for n in range(count - 3))]
+
+
+def picture(count: int = 1000, client_ids: int = 10, at_ms: int = 1_800_000_000_000) -> Picture:
+    """
+    Return a picture of one broker with ``count`` × ``client_ids`` quota-ids.
+
+    Every 50th quota-id is held; alice's first one too. One bucket, ``:shared``, is several's.
+    """
+    quotas = []
+    for n, user in enumerate(principals(count)):
+        for c in range(client_ids):
+            held = c == 0 and n % 50 == 0
+            rate = QUOTA * (1.4 if held else ((n * 7 + c * 13) % 100) / 100)
+            client_id = f"app-{c}"
+            quotas.append(
+                QuotaUse(
+                    key=str(PRODUCER),
+                    user=user,
+                    client_id=client_id,
+                    quota=QUOTA,
+                    rate=rate,
+                    held=2 if held else 0,
+                    held_until_ms=at_ms + 900 if held else 0,
+                    held_since_ms=at_ms - 60_000 if held else 0,
+                    throttled=40 if held else 0,
+                    throttled_ms=30_000 if held else 0,
+                    window_ms=11_000,
+                    clients=(
+                        ClientUse(user, client_id, 3, 2 if held else 0, ((f"10.0.0.{c}", 3),)),
+                    ),
+                )
+            )
+    shared = [ClientUse(user, "shared", 1, 1, (("10.9.9.9", 1),)) for user in ("alice", "bob")]
+    quotas.append(
+        QuotaUse(
+            key=str(PRODUCER), user="", client_id="shared", quota=QUOTA, rate=QUOTA * 1.2, held=2,
+            held_until_ms=at_ms + 500, held_since_ms=at_ms - 5_000, throttled=3,
+            throttled_ms=1_500, window_ms=11_000, clients=tuple(shared),
+        )
+    )  # fmt: skip
+    quotas.sort(key=lambda use: (-use.held, -(use.utilisation or 0)))
+    listener = ListenerUse("SASL_PLAINTEXT", "127.0.0.1:19092", 3 * len(quotas), 42, 1.5)
+    return Picture(
+        at_ms, brokers=(BrokerPicture(0, "gateway-1", listeners=(listener,), quotas=tuple(quotas)),)
+    )
+
+
+def table_of(count: int = 1000, client_ids: int = 10) -> list[QuotaAlteration]:
+    """Return the quotas that the picture shows, and a default of all users."""
+    default = QuotaEntity.of(user=DEFAULT)
+    shared = QuotaEntity.of(client_id="shared")
+    pairs = [
+        QuotaEntity.of(user=user, client_id=f"app-{c}")
+        for user in principals(count)
+        for c in range(client_ids)
+    ]
+    return [QuotaAlteration(e, (Op(PRODUCER, QUOTA),)) for e in (default, shared, *pairs)]
+
+
+class CannedLive:
+    """
+    Says what a picture says; only the part that is asked for.
+
+    Args:
+        shown: the picture; tests may put another one here.
+    """
+
+    def __init__(self, shown: Picture) -> None:
+        self.shown = shown
+        self.asked = 0
+
+    def describe_live(
+        self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
+    ) -> Picture:
+        """Return the part that is about a principal and client-id."""
+        self.asked += 1
+
+        def about(use: QuotaUse) -> bool:
+            return all(
+                wanted is None
+                or (tag in ("", wanted)
+                and (tag or any(getattr(client, name) == wanted for client in use.clients)))
+                for wanted, tag, name in (
+                    (user, use.user, "principal"), (client_id, use.client_id, "client_id")
+                )
+            )  # fmt: skip
+
+        brokers = []
+        for broker in self.shown.brokers:
+            uses = [use for use in broker.quotas if about(use)]
+            brokers.append(
+                BrokerPicture(
+                    broker.broker_id, broker.gateway, listeners=broker.listeners,
+                    quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
+                )
+            )  # fmt: skip
+        effective = (
+            (
+                EffectiveQuotaOf(
+                    str(PRODUCER),
+                    (
+                        EffectiveQuotaEntry(f"users/{user}/clients/{client_id}", QUOTA),
+                        EffectiveQuotaEntry("users/<default>", QUOTA),
+                    ),
+                ),
+            )
+            if user is not None
+            else ()
+        )
+        return Picture(
+            self.shown.at_ms, brokers=tuple(brokers), user=user, client_id=client_id,
+            effective=effective,
+        )  # fmt: skip
+
+
+class FixedAccess:
+    """Takes the header ``x-test-viewer`` for the viewer; without it nobody is signed in."""
+
+    origins = frozenset({ORIGIN})
+    hosts = frozenset({"testserver"})
+
+    async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
+        """Return who the header says."""
+        role, _, tenant = request.headers.get("x-test-viewer", "").partition(":")
+        if not role:
+            return None, "nobody"
+        name = tenant or role
+        own = TENANTS.get(tenant, frozenset())
+        return Viewer(name, Role(role), tenant, own, name), name
+
+
+class Browser(TestClient):
+    """A browser of one viewer; sends the CSRF token with every form."""
+
+    viewer_key = "nobody"
+
+    def send_form(self, path: str, data: dict[str, str] | None = None, **more: Any) -> Any:
+        """Post a form as our own page would."""
+        fields = {FIELD: csrf_token(self.viewer_key), **(data or {})}
+        return self.post(path, data=fields, headers={"origin": ORIGIN}, **more)
+
+
+class Console:
+    """
+    A console without a socket.
+
+    Args:
+        folder: for the store and the console's own state.
+        count: principals.
+        client_ids: of each principal.
+    """
+
+    def __init__(self, folder: Path, count: int, client_ids: int) -> None:
+        self.store = open_store(f"sqlite:{folder / 'quotas.db'}")
+        self.store.alter(table_of(count, client_ids), who="kit", tool="kit")
+        self.live = CannedLive(picture(count, client_ids))
+        self.database = Database(folder / "console")
+        self.home = Home(OpenHome("kit", "headgate console", store=self.store), self.live)
+        self.parts = ConsoleParts(self.home, self.database, TENANTS, now_ms)
+        self.app = make_app(self.parts, FixedAccess())
+
+    def client(self, role: str = "", tenant: str = "") -> Browser:
+        """
+        Return a browser.
+
+        Args:
+            role: ``viewer``, ``tenant``, ``operator``; "": nobody is signed in.
+            tenant: for the role tenant: ``payments`` (alice, tenant-0000) or ``search`` (bob).
+        """
+        made = Browser(self.app, ORIGIN, follow_redirects=False)
+        if role:
+            made.headers["x-test-viewer"] = f"{role}:{tenant}" if tenant else role
+            made.viewer_key = tenant or role
+        return made
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.home.close()
+        self.database.close()
+
+
+def make_console(folder: Path, count: int = 20, client_ids: int = 3) -> Console:
+    """Return a console over quotas and a picture of this many principals; close it."""
+    return Console(folder, count, client_ids)
