@@ -1,8 +1,8 @@
 """
 What goes on at one broker, for ``live.picture``: read from its links and sensors, changing neither.
 
-It is done in steps. The links are gone through once for all who ask within a moment; the sensors of
-It is done in steps. The links are gone through once for all questions of a moment; the sensors of
+It is done in steps. The connections are gone through once for all questions of a moment. Sensors
+are looked up one by one, or gone through for a question about everybody.
 """
 
 from __future__ import annotations
