@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headgate.quota.key import QuotaKey, QuotaUnit
+from headgate.quota.key import QuotaKey, QuotaUnit, format_value
 
 _BYTES: Final = {
     "B": 1,
@@ -60,3 +60,24 @@ def read_value(text: str, key: QuotaKey) -> float:
     value = float(number) * factor
     # 0.1 MB is 100,000 bytes, whatever a double makes of it.
     return float(round(value)) if factor > 1 and abs(value - round(value)) < 1e-6 else value
+
+
+_RATES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+
+
+def human(key: QuotaKey, value: float | None) -> str:
+    """Return a limit as people say it: ``10 MB/s``, ``50 %``, ``100 shares``, ``unlimited``."""
+    if value is None or value >= 2.0**63:
+        return "unlimited"
+    if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
+        step = 0
+        while value >= 1000 and step < len(_RATES) - 1:
+            value /= 1000
+            step += 1
+        suffix = " in all" if key.units == QuotaUnit.BPS else ""
+        return f"{value:.4g} {_RATES[step]}{suffix}"
+    if key.units == QuotaUnit.PERCENT:
+        return f"{value:g} %"
+    if key.units == QuotaUnit.SHARES:
+        return f"{format_value(value)} shares"
+    return f"{value:g}/s" if key.units == QuotaUnit.PER_S else format_value(value)

@@ -23,7 +23,8 @@ from headgate.cli.quotas.quota_output import (
 )
 from headgate.cli.results import EffectiveChange, Planned, Refusal
 from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
-from headgate.quota.key import QuotaKey, QuotaUnit
+from headgate.quota.human import human
+from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan
 from headgate.quota.precedence import EffectiveQuota, Source, resolve_entity
 from headgate.quota.sanitizer import sanitize
@@ -184,27 +185,6 @@ def client_text(client: QuotaEntity) -> str:
 
 def _source(source: Source) -> str:
     return entity_path(source) if isinstance(source, QuotaEntity) else str(source)
-
-
-_BYTES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
-
-
-def human(key: QuotaKey, value: float | None) -> str:
-    """Return a limit as people say it: ``10 MB/s``, ``50 %``, ``100 shares``, ``unlimited``."""
-    if value is None or value >= 2.0**63:
-        return "unlimited"
-    if key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS):
-        step = 0
-        while value >= 1000 and step < len(_BYTES) - 1:
-            value /= 1000
-            step += 1
-        suffix = " in all" if key.units == QuotaUnit.BPS else ""
-        return f"{value:.4g} {_BYTES[step]}{suffix}"
-    if key.units == QuotaUnit.PERCENT:
-        return f"{value:g} %"
-    if key.units == QuotaUnit.SHARES:
-        return f"{value_text(value)} shares"
-    return f"{value:g}/s" if key.units == QuotaUnit.PER_S else value_text(value)
 
 
 def planned(plan: Plan, clients: Sequence[QuotaEntity], refused: Refused) -> Planned:

@@ -1,0 +1,144 @@
+"""The answer in words, from pictures as a gateway makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.live.effective import effective_of
+from headgate.live.picture import BrokerPicture, ClientUse, ListenerUse, Picture, QuotaUse
+from headgate.live.seen import as_seen_by
+from headgate.live.why import ladder, why
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_BPS, REQUEST
+from headgate.quota.table import QuotaTable
+
+NOW_MS = 1_700_000_000_000
+TABLE = QuotaTable.of(
+    {
+        QuotaEntity.of(user="alice"): {PRODUCER: 1e6},
+        QuotaEntity.of(user=DEFAULT): {PRODUCER: 5e6, REQUEST: 50.0},
+        QuotaEntity.of(client_id="etl"): {PRODUCER: 7.0},
+    }
+)
+ETL = ClientUse("alice", "etl", 2, held=1, held_until_ms=NOW_MS + 1_200)
+HELD = QuotaUse(
+    "producer_byte_rate",
+    user="alice",
+    quota=1e6,
+    rate=2.1e6,
+    held=2,
+    held_until_ms=NOW_MS + 5_000,
+    held_since_ms=NOW_MS - 65_000,
+    throttled=7,
+    throttled_ms=12_000,
+    clients=(ETL, ClientUse("alice", "app", 1, held=1, held_until_ms=NOW_MS + 5_000)),
+)
+
+
+def picture(*quotas: QuotaUse, table: QuotaTable = TABLE, **broker: Any) -> Picture:
+    return Picture(
+        NOW_MS,
+        brokers=(BrokerPicture(1, quotas=quotas, **broker),),
+        user="alice",
+        client_id="etl",
+        effective=effective_of(table, "alice", "etl"),
+    )
+
+
+def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_frees_it() -> None:
+    found = why(picture(HELD), "alice", "etl")
+    assert found.state == "held"
+    assert found.sentence == (
+        "alice/etl waits 1.2 s more, because users/alice allows 1 MB/s and the quota-id produces "
+        "2.1 MB/s."
+    )
+    assert found.because == (
+        "users/alice is the most specific quota of producer_byte_rate that matches; it overrides "
+        "users/<default> (5 MB/s), clients/etl (7 B/s)."
+    )
+    assert found.others == "The quota-id is shared with alice/app (1 connected, 1 held)."
+    assert found.since.startswith("The quota-id is throttled since 2023-11-14 22:12:15 UTC, for 1 ")
+    assert found.free == (
+        "It goes on in 1.2 s; it stays free at 1 MB/s or less; a quota of 2.1 MB/s would have let "
+        "it pass."
+    )
+    rungs = [rung for rung in ladder(found.quotas[0], "alice", "etl") if rung.value is not None]
+    assert [(r.number, r.value, r.applies) for r in rungs] == [
+        (3, 1e6, True),
+        (6, 5e6, False),
+        (7, 7.0, False),
+    ]
+
+
+def test_a_free_client_is_told_its_room_and_one_over_its_quota_what_comes() -> None:
+    free = replace(HELD, rate=4e5, held=0, held_since_ms=0, clients=(ClientUse("alice", "etl", 1),))
+    found = why(picture(free), "alice", "etl")
+    assert (found.state, found.since) == ("free", "")
+    assert found.sentence == (
+        "alice/etl isn't held: users/alice allows 1 MB/s, it produces 400 kB/s, and 600 kB/s are "
+        "left."
+    )
+    over = why(picture(replace(free, rate=3e6)), "alice", "etl")
+    assert over.state == "over" and over.sentence.startswith("alice/etl waits with what it sends")
+
+
+def test_no_quota_is_said_so_and_so_is_an_exempt_principal() -> None:
+    nothing = picture(table=QuotaTable())
+    assert why(nothing, "alice", "etl").sentence == "alice/etl isn't limited by a quota."
+    exempt = why(replace(picture(HELD), exempt=True), "alice", "etl")
+    assert exempt.state == "exempt" and "headgate.exempt.principals" in exempt.sentence
+    assert exempt.free == ""
+
+
+def test_the_broker_and_the_quota_that_keep_it_longest_decide() -> None:
+    other = replace(HELD, clients=(replace(ETL, held_until_ms=NOW_MS + 9_000),))
+    both = replace(
+        picture(HELD), brokers=(BrokerPicture(1, quotas=(HELD,)), BrokerPicture(2, quotas=(other,)))
+    )
+    found = why(both, "alice", "etl")
+    assert found.sentence.startswith("alice/etl waits 9 s more at broker 2, because")
+    keys = [quota.key for quota in found.quotas]
+    assert keys == ["producer_byte_rate", "request_percentage"]
+    only = why(both, "alice", "etl", "request_percentage")
+    assert [quota.key for quota in only.quotas] == ["request_percentage"]
+    assert "users/<default> allows 50 %" in only.sentence
+
+
+@pytest.mark.parametrize(
+    ("enforce", "key", "enforced"),
+    [
+        ("observe", PRODUCER, False),
+        ("missing", PRODUCER, False),
+        ("missing", PRODUCER_BPS, True),
+        ("all", PRODUCER, True),
+    ],
+)
+def test_what_the_gateway_does_not_enforce_is_not_blamed(
+    enforce: str, key: Any, enforced: bool
+) -> None:
+    use = replace(HELD, key=key.name, clients=())
+    found = why(picture(use, enforce=enforce, table=QuotaTable()), "alice", "etl")
+    assert (found.state == "over") == enforced
+    assert ("isn't throttled by the gateway" in found.sentence) != enforced
+
+
+def test_connections_that_are_kept_out_are_named() -> None:
+    ip = QuotaUse("connection_creation_rate", ip="10.0.0.1", quota=10.0, rate=9.9)
+    slow = ListenerUse("SASL", blocked_since_ms=NOW_MS - 1_500)
+    found = why(picture(HELD, ip, listeners=(slow,)), "alice", "etl")
+    assert found.connecting == (
+        "New connections from 10.0.0.1 are limited to 10/s at broker 1; there are 9.9/s.",
+        "Listener SASL has accepted nobody for 1.5 s at broker 1.",
+    )
+    assert all(not quota.use.ip for quota in found.quotas if quota.use)
+
+
+def test_a_tenant_is_told_of_a_shared_quota_how_full_it_is_by_quarters_and_no_names() -> None:
+    shared = replace(HELD, user="", client_id="etl", clients=(ETL, ClientUse("bob", "etl", 3)))
+    found = why(as_seen_by(picture(shared), frozenset({"alice"})), "alice", "etl")
+    assert found.state == "held" and "bob" not in str(found)
+    assert found.others == "Others may share the quota-id: how full it is, is told by quarters."
+    assert "up to 1.25 MB/s" in found.sentence and "would have let" not in found.free
