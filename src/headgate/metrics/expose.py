@@ -29,7 +29,8 @@ def draw(samples: Iterable[Sample | None]) -> Generator[None, None, dict[str, by
         if sample is not None:
             families.setdefault(sample.name, []).append(_line(sample))
         yield
-    return {name: "".join(lines).encode() for name, lines in families.items()}
+    # A lone surrogate can't be written; names come from UTF-8, so it is another program's mistake.
+    return {name: "".join(lines).encode("utf-8", "replace") for name, lines in families.items()}
 
 
 def page(parts: Iterable[Drawn]) -> bytes:
@@ -45,11 +46,6 @@ def page(parts: Iterable[Drawn]) -> bytes:
 
 
 def _line(sample: Sample) -> str:
-    labels = ",".join([f'{name}="{_value(value)}"' for name, value in sample.labels])
+    labels = ",".join([f'{name}="{value.translate(_ESCAPED)}"' for name, value in sample.labels])
     value = floatToGoString(sample.value)  # type: ignore[no-untyped-call]
     return f"{sample.name}{{{labels}}} {value}\n"
-
-
-def _value(text: str) -> str:
-    # A lone surrogate can't be written; names come from UTF-8, so it is another program's mistake.
-    return text.translate(_ESCAPED).encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 GAUGE: Final = "gauge"
@@ -41,6 +42,7 @@ class Metric:
     source: str = "Headgate"
 
 
+@cache
 def prometheus_name(domain: str, group: str, metric: str) -> str:
     """
     Return the name of a Kafka metric in Prometheus.
