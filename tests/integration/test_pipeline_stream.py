@@ -21,6 +21,7 @@ import duckdb
 import pytest
 
 import duckdb_oracle
+from headgate.cli import exit_codes
 from headgate.cli.pipeline.answers import main_storms
 from headgate.cli.pipeline.recommend import main_recommend
 from headgate.cli.pipeline.replay import main_replay
@@ -278,7 +279,7 @@ def test_storms_of_a_growing_directory_are_those_of_the_whole(
     logs.mkdir()
     (logs / "request.log.gz").write_bytes((DATA / "public.log.gz").read_bytes())
     argv = ["--requests", str(logs), "--out", str(out), "--broker-id", "1", "--incremental"]
-    assert main_storms([*argv, "--connections-per-second", "2"]) == 0
+    assert main_storms([*argv, "--connections-per-second", "2"]) == exit_codes.FOUND
     found = duckdb.sql(f"select * from read_parquet('{out}/storms/*.parquet') order by all")
     rows = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in r] for r in found.fetchall()]
     # What `headgate storms` finds in the whole log (test_spark_logs).

@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import jsonschema
 import pyarrow.parquet as pq
 import pytest
 
 import duckdb_oracle
+from headgate.cli import exit_codes
+from headgate.cli.main import main
 from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
 from headgate.cli.pipeline.recommend import main_recommend
 from headgate.cli.pipeline.replay import main_replay
 from headgate.cli.pipeline.usage import main_usage
 from headgate.cli.pipeline.what_if import main_what_if
+from headgate.cli.results import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +43,7 @@ from usage where quota_type like '%byte_rate'
 
 def run(command: Callable[[list[str]], int], out: Path, *flags: str, log: Path = PUBLIC) -> None:
     argv = ["--requests", str(log), "--broker-id", "1", "--out", str(out), *flags]
-    assert command(argv) == 0
+    assert command(argv) == (exit_codes.FOUND if command is main_storms else exit_codes.DONE)
 
 
 def query(out: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -174,6 +178,23 @@ def test_answers_on_a_real_log_are_golden(spark: SparkSession, tmp_path: Path) -
     assert names == {"what-if", "chargeback", "storms", "effective", "recommend"}
     columns = pq.read_schema(tmp_path / "summary" / "what-if.parquet").names
     assert columns == ["command", "name", "value", "text", "unit", "note"]
+
+
+@pytest.mark.parametrize("name", ["usage", "effective", "replay", "what-if", "storms"])
+def test_a_commands_object_keeps_its_schema_and_quiet_is_quiet(
+    name: str, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--requests", str(PUBLIC), "--out", str(tmp_path), "--quotas", str(QUOTAS)]
+    if name == "storms":
+        words += ["--connections-per-second", "2"]
+    status = main([name, *words, "--broker-id", "1", "--json", "--quiet"])
+    assert status == (exit_codes.FOUND if name == "storms" else exit_codes.DONE)
+    printed = capfd.readouterr()
+    told = json.loads(printed.out)
+    jsonschema.validate(told, schema_of(name))
+    assert printed.err == ""
+    assert {figure["name"] for figure in told["figures"]} >= {"lines", "bad_lines"}
+    assert [place for place in told["tables"].values() if not Path(place).is_dir()] == []
 
 
 def test_the_documented_functions_give_the_commands_rows(

@@ -22,15 +22,13 @@ class Command(NamedTuple):
 
     Args:
         target: ``module:function``; the function takes the arguments after the command's name
-            and returns the exit status.
+            and returns the exit status. Beside ``main_x`` is ``x_parser``, beside ``main`` is
+            ``parser``: it takes nothing and returns the command's parser.
         help: one line.
-        parser: ``module:function``, or the name of one in target's module: takes nothing and
-            returns the command's parser.
     """
 
     target: str
     help: str
-    parser: str = "parser"
 
 
 _AS_CODE: Final = "headgate.cli.quotas.as_code"
@@ -52,13 +50,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Set quotas": {
-        "export": Command(f"{_AS_CODE}:main_export", "write all quotas as YAML", "export_parser"),
-        "plan": Command(
-            f"{_AS_CODE}:main_plan", "show what a quotas file would change", "plan_parser"
-        ),
-        "apply": Command(
-            f"{_AS_CODE}:main_apply", "make quotas match a quotas file or a plan", "apply_parser"
-        ),
+        "export": Command(f"{_AS_CODE}:main_export", "write all quotas as YAML"),
+        "plan": Command(f"{_AS_CODE}:main_plan", "show what a quotas file would change"),
+        "apply": Command(f"{_AS_CODE}:main_apply", "make quotas match a quotas file or a plan"),
         "undo": Command("headgate.cli.quotas.undo:main", "take back a change, or all since a time"),
         "store": Command(
             "headgate.cli.quotas.store:main",
@@ -74,7 +68,7 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
     },
     "Ask": {
         "history": Command(
-            "headgate.cli.quotas.history:main", "list who changed which quota and when"
+            "headgate.cli.quotas.history:main", "list who changed which quota, and when"
         ),
         "effective": Command(
             f"{_PIPELINE}.answers:main_effective",

@@ -4,6 +4,7 @@ What every command prints for ``--json``: one class per kind of result, and the 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 import msgspec
@@ -15,6 +16,18 @@ Entity = dict[str, str | None]
 """An entity's types and names as they are; null is the default."""
 Number = int | float | Literal["Infinity", "-Infinity", "NaN"] | None
 """A quota's value; null is no value. JSON has no infinity: its name stands for it."""
+
+
+def finite(value: float | None) -> Number:
+    """Return a number as JSON can hold it: what isn't finite by its name in Java."""
+    return value if value is None or math.isfinite(value) else _NAMES[str(value)]
+
+
+_NAMES: Final[dict[str, Literal["Infinity", "-Infinity", "NaN"]]] = {
+    "inf": "Infinity",
+    "-inf": "-Infinity",
+    "nan": "NaN",
+}
 
 
 class Error(msgspec.Struct):
@@ -310,7 +323,7 @@ class Figure(msgspec.Struct):
     """One figure of a run, as in table ``summary``."""
 
     name: str
-    value: float | None
+    value: Number
     text: str | None
     unit: str | None
     note: str
@@ -330,10 +343,16 @@ class Tables(Result):
     tables: dict[str, str]
     figures: list[Figure]
 
+
+class Storms(Tables):
+    """The tables of `headgate storms`, and how many storms are in them."""
+
+    storms: int
+
     @property
     def found_something(self) -> bool:
-        """Whether `headgate storms` found any."""
-        return any(figure.name == "storms" and figure.value for figure in self.figures)
+        """Whether there are any."""
+        return bool(self.storms)
 
 
 class Splits(Result):
@@ -380,8 +399,9 @@ RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "store": (StoreShown, StoreAccepted, StoreCopied),
     "doctor": (Examined,),
     **dict.fromkeys(
-        ("usage", "effective", "replay", "what-if", "recommend", "chargeback", "storms"), (Tables,)
+        ("usage", "effective", "replay", "what-if", "recommend", "chargeback"), (Tables,)
     ),
+    "storms": (Storms,),
     "splits": (Splits,),
     "report": (Drawn,),
     "kafka-quotas": (Listed, DescribedAll, Altered),

@@ -18,7 +18,7 @@ _HEAD = """\
 
 Everything `headgate.properties` may say. The file is written as Kafka's `server.properties`: `name=value`, `#` comments,
 a backslash continues a line; UTF-8. Names that Kafka has mean what they mean in Kafka. Every mistake in the file is
-reported at once, with its line, and `headgate serve` exits 2.
+reported at once, with its line, and `headgate serve` exits 1.
 
 Settings marked **L** can be given for one listener: `listener.name.<name>.<setting>`, the name in lower case.
 SIGHUP has the file read again and puts those marked **R** in force, for new connections where they are about connections;

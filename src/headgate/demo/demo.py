@@ -24,7 +24,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from headgate.cli import exit_codes, extras
-from headgate.cli.output import complain
+from headgate.cli.contract import BadUsage, Parser, command
+from headgate.cli.results import Result
 from headgate.clock import now_ms
 from headgate.demo import sample
 from headgate.demo.progress import Line, View
@@ -35,12 +36,17 @@ MARK: Final = ".headgate-demo"
 """A file in the demo's folder that says the folder may be emptied."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command's flags."""
-    made = argparse.ArgumentParser(
-        prog="headgate demo",
-        description="Show everything once, on a real Kafka, in about two minutes: quotas set, "
-        "enforced on real clients, accounted by Spark, drawn as a report.",
+def parser() -> Parser:
+    """Return the command's parser."""
+    made = Parser(
+        "headgate demo",
+        "Show everything once, on a real Kafka, in about two minutes: quotas set, enforced on real "
+        "clients, accounted by Spark, drawn as a report.",
+        example="headgate demo --dir headgate-demo",
+        json=None,
+    )
+    made.add_argument(
+        "--quiet", action="store_true", help="print only the closing tables and the report's path"
     )
     made.add_argument(
         "--dir", type=Path, default=Path("headgate-demo"), metavar="DIR",
@@ -55,22 +61,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the demo; returns the exit status."""
-    options = parser().parse_args(list(argv))
+    return command(parser(), argv, _show)
+
+
+def _show(options: argparse.Namespace) -> Result:
     if options.seconds < 30:
-        complain("headgate demo: --seconds must be at least 30, for whole cycles to fit in")
-        return exit_codes.USAGE
+        raise BadUsage("--seconds must be at least 30, for whole cycles to fit in")
     extras.require_all()
-    view = View(Console(highlight=False, width=None if sys.stdout.isatty() else 132))
-    try:
-        with contextlib.ExitStack() as stack:
-            out = Demo(prepared(options.dir), options.seconds, view, stack).run()
-    except HeadgateError as problem:
-        for line in str(problem).splitlines():
-            complain(f"headgate demo: {line}")
-        return exit_codes.FAILED
-    for text in out:
-        complain(f"headgate demo: {text}")
-    return exit_codes.FAILED if out else exit_codes.DONE
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
+    view = View(console, quiet=options.quiet)
+    with contextlib.ExitStack() as stack:
+        out = Demo(prepared(options.dir), options.seconds, view, stack).run()
+    if not out:
+        return Result()
+    raise HeadgateError("\n".join(out))
 
 
 def prepared(place: Path) -> Path:
@@ -109,7 +113,7 @@ class Demo:
 
     def run(self) -> list[str]:
         """Go through the five steps; returns which figures aren't what they have to be."""
-        self.view.console.print(
+        self.view.way.print(
             "[bold]Headgate[/] shows what it does: quotas for a real Kafka, set, enforced and "
             "accounted for.", soft_wrap=True
         )  # fmt: skip
@@ -318,6 +322,7 @@ class Demo:
             ("a real broker's log: usage", "usage", log),
             ("a real broker's log: replay", "replay", log),
         ]
+        quiet = ["--quiet"] if self.view.way.quiet else []
         printed = (self.place / "pipeline.txt").open("w", encoding="utf-8")
         self.stack.callback(printed.close)
         for words, name, arguments in steps:
@@ -325,8 +330,8 @@ class Demo:
             printed.write(f"\n$ headgate {name} ")
             printed.write(" ".join(arguments) + "\n\n")
             with contextlib.redirect_stdout(printed):
-                status = load(name)(arguments)
-            if status != 0:
+                status = load(name)([*arguments, *quiet])
+            if status not in (exit_codes.DONE, exit_codes.FOUND):
                 raise HeadgateError(f"{words}: the pipeline failed, see above")
 
     @property

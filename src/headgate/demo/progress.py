@@ -133,10 +133,18 @@ class View:
     Args:
         console: where it goes.
         clock: seconds; for the time each step begins.
+        quiet: say nothing of the way, only what came of it.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        quiet: bool = False,
+    ) -> None:
         self.console = console
+        self.way = Console(quiet=True) if quiet else console
         self._clock = clock
         self._began = clock()
         self._live: Live | None = None
@@ -145,16 +153,16 @@ class View:
     def step(self, number: int, text: str) -> None:
         """Begin one of the five steps; says how long the demo has run."""
         at = f"  ({self._clock() - self._began:.0f} s)" if number > 1 else ""
-        self.console.print()
-        self.console.print(Text(f"{number}. {text}", style="bold").append(at, style="not bold dim"))
+        self.way.print()
+        self.way.print(Text(f"{number}. {text}", style="bold").append(at, style="not bold dim"))
 
     def say(self, text: str, style: str = "") -> None:
         """Print one line."""
-        self.console.print(Text(f"   {text}", style=style), soft_wrap=True)
+        self.way.print(Text(f"   {text}", style=style), soft_wrap=True)
 
     def update(self, lines: Sequence[Line], seconds: float, total: float) -> None:
         """Show the load as of now."""
-        if self.console.is_terminal:
+        if self.way.is_terminal and not self.way.quiet:
             if self._live is None:
                 self._live = Live(console=self.console, refresh_per_second=4)
                 self._live.start()

@@ -2,7 +2,7 @@
 Shell manners: what every command prints for ``--json``, its exit status, its ``--help``.
 
 Each row of the table is run for people and with ``--json``; what the pipeline makes is tested with
-Spark (tests/integration/test_spark_commands.py).
+Spark (tests/integration/test_spark_logs.py).
 """
 
 from __future__ import annotations
@@ -86,6 +86,22 @@ ROWS = [
     ),
     Row("kafka-quotas --store STORE --alter --names user=a --add producer_byte_rate=-1", FAILED),
     Row("kafka-quotas --store STORE --nonsense", USAGE),
+    Row("serve --check --config GATEWAY", DONE, "warnings"),
+    Row("serve --check --config ODD_GATEWAY", FAILED),
+    Row("serve --check --config NOTHING", FAILED),
+    Row("serve --config GATEWAY --brokers x", USAGE),
+    *(
+        row
+        for name in ("usage", "effective", "replay", "what-if", "recommend", "chargeback", "storms")
+        for row in (
+            Row(f"{name} --requests NOTHING --out OUT --quotas SAME", FAILED),
+            Row(f"{name} --requests NOTHING --quotas SAME", USAGE),
+        )
+    ),
+    Row("splits --journals NOTHING --quotas SAME --kafka-config bootstrap.servers=x:1", FAILED),
+    Row("splits --topic usage", USAGE),
+    Row("report --tables NOTHING", FAILED),
+    Row("report --tables NOTHING --window-seconds 0", USAGE),
 ]
 
 
@@ -101,7 +117,11 @@ def places(tmp_path: Path) -> dict[str, str]:
     found = {name: f"sqlite:{tmp_path / name}.db" for name in ("STORE", "MISSING", "NEW", "ODD")}
     for name, row in files.items():
         (tmp_path / name).write_text(yaml.safe_dump({"quotas": [row]}), encoding="utf-8")
-    found |= {name: str(tmp_path / name) for name in (*files, "OUT", "NOTHING")}
+    settings = ["listeners=PLAINTEXT://127.0.0.1:19092", "headgate.upstream=embedded"]
+    for name, lines in (("GATEWAY", settings), ("ODD_GATEWAY", ["listeners=PLAINTEXT:/x"])):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    gateways = ("GATEWAY", "ODD_GATEWAY")
+    found |= {name: str(tmp_path / name) for name in (*files, *gateways, "OUT", "NOTHING")}
     for name, user in (("STORE", "alice"), ("ODD", "<default>")):
         with SqliteStore(tmp_path / f"{name}.db") as store:
             store.alter([QuotaAlteration(QuotaEntity.of(user=user), (Op(PRODUCER, 10.0),))])

@@ -4,7 +4,7 @@ The pipeline's commands: flags in, tables and closing tables out.
 - ``print``: closing tables, and figures as people read them.
 - ``places``: whether tables can be written, before anything starts.
 - ``options``: the flags that all commands share, and the run they open.
-- ``command``: errors as a line and an exit status.
+- ``command``: runs one; what Spark and the disk say becomes a line.
 - ``reading``: what commands share once Spark is up.
 - ``stream``: runs on the inputs that are there, or on growing ones.
 - ``usage``: `headgate usage`.

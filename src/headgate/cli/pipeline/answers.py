@@ -8,11 +8,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
 from headgate.cli.pipeline.print import closing_table, number, share, utc
 from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
+from headgate.cli.results import Storms, Tables
 from headgate.quota.key import QuotaKey
 
 if TYPE_CHECKING:
@@ -21,18 +23,24 @@ if TYPE_CHECKING:
 
 def main_chargeback(argv: Sequence[str]) -> int:
     """`headgate chargeback`: what each principal used in a period, and what it costs."""
+    return command(chargeback_parser(), argv, _chargeback)
+
+
+def chargeback_parser() -> Parser:
+    """Return the parser of `headgate chargeback`."""
     made = parser(
         "chargeback",
         "Sum up what each principal used per hour, day or month, and price it.",
+        "--prices prices.yaml --period month",
         topics=True,
     )
     made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
     made.add_argument("--period", choices=("hour", "day", "month"), default="day")
     add_growing(made)
-    return command("chargeback", _chargeback, argv, made)
+    return made
 
 
-def _chargeback(arguments: argparse.Namespace) -> None:
+def _chargeback(arguments: argparse.Namespace) -> Tables:
     from headgate.pipeline import schema
     from headgate.pipeline.answers import chargeback
 
@@ -78,7 +86,7 @@ def _chargeback(arguments: argparse.Namespace) -> None:
         _say_more(rows, 100, "chargeback")
         print_bad_lines(on)
 
-    run_answer(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+    return run_answer(arguments, Sums("chargeback", write, tell, ("chargeback",)))
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
@@ -92,10 +100,16 @@ def _say_more(rows: Sequence[Any], shown: int, table: str) -> None:
 
 def main_storms(argv: Sequence[str]) -> int:
     """`headgate storms`: connections, producer ids or requests that came too fast."""
+    return command(storms_parser(), argv, _storms)
+
+
+def storms_parser() -> Parser:
+    """Return the parser of `headgate storms`."""
     made = parser(
         "storms",
         "Find connection storms by address and listener, producer-id storms by user, request "
         "storms by client, with the quota that would have held them.",
+        "--connections-per-second 20",
         topics=True,
     )
     group = made.add_argument_group("what counts as a storm")
@@ -106,10 +120,10 @@ def main_storms(argv: Sequence[str]) -> int:
         "--factor", type=float, default=5.0, metavar="F", help="times the usual pace; default: 5"
     )
     add_growing(made)
-    return command("storms", _storms, argv, made)
+    return made
 
 
-def _storms(arguments: argparse.Namespace) -> None:
+def _storms(arguments: argparse.Namespace) -> Tables:
     from headgate.pipeline import schema
     from headgate.pipeline.answers import storms
 
@@ -148,23 +162,33 @@ def _storms(arguments: argparse.Namespace) -> None:
         _say_more(rows, 50, "storms")
         print_bad_lines(on)
 
-    run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+    made = run_answer(arguments, Sums("storms", write, tell, ("storms",), connections=True))
+    found = {figure.name: figure.value for figure in made.figures}.get("storms")
+    # One that follows ends when it's told to, whatever it saw.
+    count = 0 if arguments.follow else int(found or 0)
+    return Storms(made.command, made.tables, made.figures, count)
 
 
 def main_effective(argv: Sequence[str]) -> int:
     """`headgate effective`: which quota applied to which client; dead quotas."""
+    return command(effective_parser(), argv, _effective)
+
+
+def effective_parser() -> Parser:
+    """Return the parser of `headgate effective`."""
     made = parser(
         "effective",
         "Tell which quota applied to each principal and client-id, what it overrides, and which "
         "configured quotas nobody matched.",
+        "--quotas quotas.yaml",
         quotas_required=True,
         topics=True,
     )
     add_growing(made)
-    return command("effective", _effective, argv, made)
+    return made
 
 
-def _effective(arguments: argparse.Namespace) -> None:
+def _effective(arguments: argparse.Namespace) -> Tables:
     from pyspark.sql import functions as F
 
     from headgate.pipeline import schema
@@ -209,4 +233,4 @@ def _effective(arguments: argparse.Namespace) -> None:
             print(f"{len(rows) - len(shown)} rows of clients and types without a limit are there.")
         print_bad_lines(on)
 
-    run_answer(arguments, Sums("effective", write, tell, ("effective",)))
+    return run_answer(arguments, Sums("effective", write, tell, ("effective",)))

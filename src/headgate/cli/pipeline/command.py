@@ -1,5 +1,5 @@
 """
-Run a pipeline command: our errors, Spark's and the disk's become a line and an exit status.
+Run a pipeline command: what Spark and the disk say becomes a line.
 """
 
 from __future__ import annotations
@@ -8,50 +8,52 @@ import argparse
 import os
 import re
 import shutil
-import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from headgate.cli import exit_codes
-from headgate.cli.output import printable
+from headgate.cli import contract
 from headgate.cli.pipeline.print import number
+from headgate.cli.results import Result
 from headgate.errors import HeadgateError
 
 
-def command(name: str, function: Any, argv: Sequence[str], made: argparse.ArgumentParser) -> int:
+class PipelineError(HeadgateError):
+    """Spark or the disk failed; a line or two for people."""
+
+
+def command(
+    made: contract.Parser, argv: Sequence[str], function: Callable[[argparse.Namespace], Result]
+) -> int:
     """
-    Parse, run, and turn our errors into a message and an exit status.
+    Run a pipeline command; returns its exit status.
 
     Args:
-        name: the command, for messages.
+        made: its parser.
+        argv: the arguments after its name.
         function: takes the parsed arguments.
-        argv: arguments after the command's name.
-        made: the command's parser.
     """
-    arguments = made.parse_args(list(argv))
+    return contract.command(made, argv, lambda arguments: _plain(made.prog, function, arguments))
+
+
+def _plain(
+    name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
+) -> Result:
+    """Run it; put what Spark and the disk say into a line."""
     try:
-        function(arguments)
-    except HeadgateError as exc:
-        for line in str(exc).splitlines():
-            print(f"headgate {name}: {printable(line)}", file=sys.stderr)
-        return exit_codes.FAILED
+        return function(arguments)
     except KeyboardInterrupt:
-        print(f"headgate {name}: stopped; {_UNCHANGED}", file=sys.stderr)
-        return exit_codes.INTERRUPTED
+        raise KeyboardInterrupt(_UNCHANGED) from None
     except Exception as exc:
         if isinstance(exc, BrokenPipeError) or not (isinstance(exc, OSError) or _is_sparks(exc)):
             raise
         if _FULL.search(str(exc)):
-            print(f"headgate {name}: {full_disk(arguments.out)}", file=sys.stderr)
-        elif isinstance(exc, OSError):
-            print(f"headgate {name}: {printable(str(exc))}; {_UNCHANGED}", file=sys.stderr)
-        else:
-            _complain_of_spark(name, exc)
-        return exit_codes.FAILED
-    return exit_codes.DONE
+            raise PipelineError(full_disk(arguments.out)) from exc
+        if isinstance(exc, OSError):
+            raise PipelineError(f"{exc}; {_UNCHANGED}") from exc
+        raise PipelineError(_what_spark_said(name, exc)) from exc
 
 
 _UNCHANGED: Final = "no table was changed"
@@ -78,9 +80,9 @@ def full_disk(out: str) -> str:
 _SAID: Final = re.compile(r"(?:: |Caused by: )?([\w.$]+(?:Error|Exception)): (.+)")
 
 
-def _complain_of_spark(name: str, exc: Exception) -> None:
-    """Say in a line what Spark says in pages, and where the pages are."""
-    pages = Path(tempfile.gettempdir()) / f"headgate-{name}-{os.getpid()}.txt"
+def _what_spark_said(name: str, exc: Exception) -> str:
+    """Return in a line what Spark says in pages, and in another where the pages are."""
+    pages = Path(tempfile.gettempdir()) / f"{name.replace(' ', '-')}-{os.getpid()}.txt"
     pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     # A worker's own words come last before Java's stack; Java's come first.
@@ -89,5 +91,4 @@ def _complain_of_spark(name: str, exc: Exception) -> None:
     worker = [m for m in said if "." not in m[1]]
     text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
     text = f"{unread[-1]}; {_UNCHANGED}" if unread else f"Spark failed: {text}"
-    print(f"headgate {name}: {printable(text)}", file=sys.stderr)
-    print(f"headgate {name}: all that it said is in {pages}", file=sys.stderr)
+    return f"{text}\nall that it said is in {pages}"

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
+from headgate.cli.pipeline.print import progress_console
 from headgate.errors import ConfigError, HeadgateError
 from headgate.pipeline import quotas as quotas_module
 from headgate.pipeline.logs.time_stamps import zone_of
@@ -42,21 +44,28 @@ MOST_NOTES: Final = 5
 
 
 def parser(
-    name: str, description: str, *, quotas_required: bool = False, topics: bool = False
-) -> argparse.ArgumentParser:
+    name: str,
+    description: str,
+    example: str,
+    *,
+    quotas_required: bool = False,
+    topics: bool = False,
+) -> Parser:
     """
     Return a parser with the flags that every pipeline command takes.
 
     Args:
         name: the command.
         description: one or two sentences, for --help.
+        example: flags that its example has besides --requests and --out.
         quotas_required: the command makes no sense without --quotas or --store.
         topics: the command can follow a topic instead of reading files.
     """
-    made = argparse.ArgumentParser(
-        prog=f"headgate {name}",
-        description=description,
-        epilog="Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/.",
+    made = Parser(
+        f"headgate {name}",
+        description,
+        example=f"headgate {name} --requests request.log {example} --out tables",
+        progress=True,
     )
     source = made.add_argument_group("input")
     source.add_argument(
@@ -125,7 +134,9 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
 
 
 def _add_output(made: argparse.ArgumentParser) -> None:
-    output = made.add_argument_group("output")
+    output = made.add_argument_group(
+        "output", "Progress goes to stderr, the closing table to stdout, tables to DIR/<table>/."
+    )
     output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
     output.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="of the tables"
@@ -205,9 +216,11 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     Check the flags, list the inputs, start Spark; say so on stderr as it goes.
 
     Raises:
-        ConfigError: for flags that make no sense, before Spark starts.
+        BadUsage: for flags that make no sense, before Spark starts.
+        ConfigError: for what they name and can't be used.
     """
-    console = Console(stderr=True)
+    console = progress_console(arguments)
+    wrong: list[str] = []
     mistakes: list[str] = []
     files: list[tuple[str, int]] = []
     pieces: list[FilePiece] = []
@@ -216,7 +229,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     try:
         zone_of(arguments.time_zone)
     except ValueError as exc:
-        mistakes.append(f"--time-zone: {exc}")
+        wrong.append(f"--time-zone: {exc}")
     try:
         files = find_files(arguments.requests)
         pieces = pieces_of(
@@ -238,16 +251,18 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     for setting in arguments.spark_conf:
         setting_name, equals, value = setting.partition("=")
         if not equals:
-            mistakes.append(f"--spark-conf {setting}: write NAME=VALUE")
+            wrong.append(f"--spark-conf {setting}: write NAME=VALUE")
         config[setting_name] = value
     mistakes += _unreachable(arguments.master)
     # Made, and so tried, only where the rest is right.
-    mistakes += [] if mistakes else unwritable(arguments.out)
-    if not mistakes:
+    mistakes += [] if wrong or mistakes else unwritable(arguments.out)
+    if not wrong and not mistakes:
         spark_dir = config.get("spark.local.dir", "").partition(",")[0]
         mistakes += too_small(command, arguments.out, files, spark_dir)
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError("\n".join([*wrong, *mistakes]))
+    if wrong:
+        raise BadUsage("\n".join(wrong))
     megabytes = sum(size for _, size in files) / 1e6
     count = f"{len(files)} file{'s' if len(files) != 1 else ''}"
     console.print(

@@ -4,6 +4,7 @@ How the pipeline's commands print: closing tables, and figures as people read th
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from headgate.cli.output import printable
+
+
+def progress_console(arguments: argparse.Namespace) -> Console:
+    """Return what progress goes to: stderr, or nowhere with ``--quiet``."""
+    return Console(stderr=True, quiet=arguments.quiet)
 
 
 def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -8,12 +8,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.cli.pipeline.reading import pack, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
-from headgate.errors import ConfigError
+from headgate.cli.results import Tables
 from headgate.pipeline.answers.advice import (
     BYTES,
     HIDING_SHARE,
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
 
 def main_recommend(argv: Sequence[str]) -> int:
     """`headgate recommend`: quotas from use."""
+    return command(recommend_parser(), argv, _recommend)
+
+
+def recommend_parser() -> Parser:
+    """Return the parser of `headgate recommend`."""
     made = parser(
         "recommend",
         "Propose a quota per entity from what was used, with what it would have throttled in the "
         "same data, and entities better merged, split, given a default, or removed.",
+        "--quotas quotas.yaml --headroom 1.5",
         topics=True,
     )
     group = made.add_argument_group("how figures are made")
@@ -73,23 +80,23 @@ def main_recommend(argv: Sequence[str]) -> int:
     )
     add_windows(made)
     add_growing(made)
-    return command("recommend", _recommend, argv, made)
+    return made
 
 
-def _recommend(arguments: argparse.Namespace) -> None:
+def _recommend(arguments: argparse.Namespace) -> Tables:
     from headgate.pipeline import schema
     from headgate.pipeline.answers import recommend
 
     if not 0 < arguments.percentile <= 100:
-        raise ConfigError("--percentile is between 0 and 100")
+        raise BadUsage("--percentile is between 0 and 100")
     if arguments.headroom <= 0:
-        raise ConfigError("--headroom is a factor above 0")
+        raise BadUsage("--headroom is a factor above 0")
     for flag in ("max_request_bytes", "min_history_s", "min_active_s"):
         if getattr(arguments, flag) < 0:
-            raise ConfigError(f"--{flag.replace('_', '-')} is 0 or more")
+            raise BadUsage(f"--{flag.replace('_', '-')} is 0 or more")
     types = tuple(t for t in arguments.quota_types.split(",") if t)
     if not types or not set(types) <= set(TYPES):
-        raise ConfigError(f"--quota-types {arguments.quota_types}: choose of {', '.join(TYPES)}")
+        raise BadUsage(f"--quota-types {arguments.quota_types}: choose of {', '.join(TYPES)}")
     advice = Advice(
         percentile=arguments.percentile / 100,
         headroom=arguments.headroom,
@@ -117,7 +124,7 @@ def _recommend(arguments: argparse.Namespace) -> None:
         on.run.figure("recommendations", count, note="rows of table recommend")
         return activity
 
-    run_answer(arguments, Replays("recommend", write, _tell, ("recommend",), activity=True))
+    return run_answer(arguments, Replays("recommend", write, _tell, ("recommend",), activity=True))
 
 
 def _tell(on: Opened) -> None:

@@ -8,11 +8,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.results import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,20 +25,28 @@ if TYPE_CHECKING:
 
 def main_replay(argv: Sequence[str]) -> int:
     """`headgate replay`: what Kafka's sensor would have decided for each request."""
+    return command(replay_parser(), argv, _replay)
+
+
+def replay_parser() -> Parser:
+    """Return the parser of `headgate replay`."""
     made = parser(
         "replay",
         "Replay every request through Kafka's quota arithmetic and compare with the log. Of a "
         "gateway's journal the decisions are identical; a broker's log holds estimates of the "
         "moments, so its replay is near, and the closing table says how near.",
+        "--quotas quotas.yaml",
         topics=True,
     )
     add_windows(made)
     add_growing(made)
-    return command("replay", _replay, argv, made)
+    return made
 
 
-def _replay(arguments: argparse.Namespace) -> None:
-    run_answer(arguments, Replays("replay", _write, _tell, ("replay",), direct=_write_direct))
+def _replay(arguments: argparse.Namespace) -> Tables:
+    return run_answer(
+        arguments, Replays("replay", _write, _tell, ("replay",), direct=_write_direct)
+    )
 
 
 def _options(on: Opened) -> PackOptions:

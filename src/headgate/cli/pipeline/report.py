@@ -12,19 +12,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
-from headgate.cli import exit_codes
+from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, say
+from headgate.cli.results import Drawn
 from headgate.clock import now_ms
 from headgate.errors import ConfigError
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command's flags."""
-    found = argparse.ArgumentParser(
-        prog="headgate report",
-        description="Draw the tables of pipeline runs (usage and, where they are, what_if, "
-        "recommend, chargeback, storms, effective, bad_lines, summary) as one self-contained "
-        "HTML page. Needs no Spark.",
+def parser() -> Parser:
+    """Return the command's parser."""
+    found = Parser(
+        "headgate report",
+        "Draw the tables of pipeline runs (usage and, where they are, what_if, recommend, "
+        "chargeback, storms, effective, bad_lines, summary) as one self-contained HTML page. "
+        "Needs no Spark.",
+        example="headgate report --tables tables --out report.html",
     )
     found.add_argument(
         "--tables", required=True, type=Path, metavar="DIR", help="the --out of pipeline commands"
@@ -55,18 +57,31 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit status."""
-    options = parser().parse_args(list(argv))
+    return command(parser(), argv, _report)
+
+
+def _report(options: argparse.Namespace) -> Drawn:
     if options.window_seconds < 1 or options.every <= 0:
-        complain("headgate report: --window-seconds must be at least 1, --every above 0")
-        return exit_codes.USAGE
+        raise BadUsage("--window-seconds must be at least 1, --every above 0")
     if not options.follow:
         return _draw(options)
+    if options.json:
+        raise BadUsage("--json prints one object at the end, and --follow has none")
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    drawn: list[Drawn] = []
+
+    def draw() -> None:
+        try:
+            drawn[:] = [_draw(options)]
+        except ConfigError as problem:  # a table that is being made: the next round sees it
+            for line in problem.problems:
+                complain(f"headgate report: {line}")
+
     with contextlib.suppress(KeyboardInterrupt):
-        follow(options.tables, lambda: _draw(options), options.every, stop)
-    return exit_codes.DONE
+        follow(options.tables, draw, options.every, stop)
+    return drawn[0] if drawn else Drawn(str(_page(options)), 0, 0, 0, 0)
 
 
 def follow(tables: Path, draw: Callable[[], object], every_s: float, stop: Event) -> None:
@@ -103,30 +118,29 @@ def _made(tables: Path) -> Made:
     return frozenset(found)
 
 
-def _draw(options: argparse.Namespace) -> int:
+def _page(options: argparse.Namespace) -> Path:
+    return Path(options.out or options.tables / "report.html")
+
+
+def _draw(options: argparse.Namespace) -> Drawn:
     from headgate.pipeline.report import write_report
     from headgate.pipeline.tables.folders import LocalFolder
     from headgate.pipeline.tables.publish import finish
 
     with contextlib.suppress(OSError):  # a folder that can only be read has nobody's half run
         finish(LocalFolder(str(options.tables)))
-    out = options.out or options.tables / "report.html"
-    try:
-        written = write_report(
-            options.tables,
-            out,
-            generated_ms=now_ms(),
-            title=options.title,
-            window_s=options.window_seconds,
-        )
-    except ConfigError as problem:
-        for line in problem.problems:
-            complain(f"headgate report: {line}")
-        return exit_codes.FAILED
+    written = write_report(
+        options.tables,
+        _page(options),
+        generated_ms=now_ms(),
+        title=options.title,
+        window_s=options.window_seconds,
+    )
     report = written.report
+    more, bad = report.others["count"], report.bad_total
     say(f"{written.path}: {written.size / 1e6:.1f} MB, {written.tenants} quota-ids")
-    if report.others["count"]:
-        say(f"{report.others['count']} more are summed up in one line; all are in the tables")
-    if report.bad_total:
-        say(f"{report.bad_total} lines couldn't be read; their reasons are on the page")
-    return exit_codes.DONE
+    if more:
+        say(f"{more} more are summed up in one line; all are in the tables")
+    if bad:
+        say(f"{bad} lines couldn't be read; their reasons are on the page")
+    return Drawn(str(written.path), written.size, written.tenants, more, bad)

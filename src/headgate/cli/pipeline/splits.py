@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import read_quotas, start
+from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.stream import kafka_config
+from headgate.cli.results import Splits
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,17 +28,21 @@ if TYPE_CHECKING:
 
 def main_splits(argv: Sequence[str]) -> int:
     """`headgate splits`: cluster-wide quotas split over brokers, to the topic gateways follow."""
-    return command("splits", splits_stream, argv, splits_parser())
+    return command(splits_parser(), argv, splits_stream)
 
 
-def splits_parser() -> argparse.ArgumentParser:
+def splits_parser() -> Parser:
     """Return the parser of `headgate splits`."""
-    made = argparse.ArgumentParser(
-        prog="headgate splits",
-        description="Split cluster-wide quotas (bps), and contested capacity by shares, over "
-        "brokers by the demand that the fleet's journals show, every few seconds, to the topic "
-        "that gateways with headgate.splits=stream follow. If it stops, splits expire and "
-        "quota / brokers counts.",
+    made = Parser(
+        "headgate splits",
+        "Split cluster-wide quotas (bps), and contested capacity by shares, over brokers by the "
+        "demand that the fleet's journals show, every few seconds, to the topic that gateways "
+        "with headgate.splits=stream follow. If it stops, splits expire and quota / brokers "
+        "counts.",
+        example="headgate splits --topic usage --kafka-config bootstrap.servers=kafka-1:9092 "
+        "--store kafka://kafka-1:9092",
+        progress=True,
+        json="print one JSON object at the end, also for errors",
     )
     source = made.add_mutually_exclusive_group(required=True)
     source.add_argument(
@@ -97,20 +102,20 @@ def splits_parser() -> argparse.ArgumentParser:
     return made
 
 
-def splits_stream(arguments: argparse.Namespace) -> None:
+def splits_stream(arguments: argparse.Namespace) -> Splits:
     """Run `headgate splits` until it's told to stop."""
     config = kafka_config(arguments.kafka_config)
     if arguments.period_ms < 500 or arguments.lag_ms < 0:
-        raise ConfigError("--period-ms is at least 500, --lag-ms at least 0")
+        raise BadUsage("--period-ms is at least 500, --lag-ms at least 0")
     try:
         brokers = tuple(int(b) for b in (arguments.brokers or "").split(",") if b)
     except ValueError as exc:
-        raise ConfigError(f"--brokers {arguments.brokers}: write ids such as 1,2,3") from exc
+        raise BadUsage(f"--brokers {arguments.brokers}: write ids such as 1,2,3") from exc
     for directory in arguments.journals or ():
         if not Path(directory).is_dir():
             raise ConfigError(f"--journals {directory} is no directory")
     with contextlib.ExitStack() as stack:
-        _run(arguments, config, brokers, _quotas(arguments, stack))
+        return _run(arguments, config, brokers, _quotas(arguments, stack))
 
 
 def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
@@ -131,10 +136,10 @@ def _run(
     config: dict[str, str],
     brokers: tuple[int, ...],
     quotas: Callable[[], QuotaTable],
-) -> None:
+) -> Splits:
     from headgate.pipeline.splits import cluster_splits, split_stream, split_topic
 
-    console = Console(stderr=True)
+    console = progress_console(arguments)
     known = split_topic.brokers_of(config, arguments.topic)
     brokers = brokers or known
     console.print(
@@ -170,6 +175,7 @@ def _run(
         lambda: stopping.is_set() or bool(arguments.rounds and len(done) >= arguments.rounds),
         say,
     )
+    return Splits(arguments.splits_topic, list(brokers), len(done))
 
 
 def _messages(

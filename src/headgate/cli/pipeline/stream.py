@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
+from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.options import Opened, opened, read_quotas, start
 from headgate.cli.pipeline.places import unwritable
+from headgate.cli.pipeline.print import progress_console
 from headgate.cli.pipeline.reading import (
     activity_of,
     finish_bad_lines,
@@ -26,6 +28,7 @@ from headgate.cli.pipeline.reading import (
     refuse_nothing,
     write_bad_lines,
 )
+from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -176,13 +179,14 @@ def add_growing(made: argparse.ArgumentParser) -> None:
     group.add_argument("--files-per-round", type=int, default=64, metavar="N")
 
 
-def run_answer(arguments: argparse.Namespace, answer: Answer) -> None:
+def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
     """Run a command on the inputs that are there, or on a growing one, as its flags say."""
+    if arguments.follow and arguments.json:
+        raise BadUsage("--json prints one object at the end, and --follow has none")
     if arguments.incremental or arguments.follow:
-        _follow(arguments, answer)
-        return
+        return _told(_follow(arguments, answer), answer)
     if not arguments.requests:
-        raise ConfigError("give --requests PATH; a --topic needs --incremental or --follow")
+        raise BadUsage("give --requests PATH; a --topic needs --incremental or --follow")
     with opened(arguments, answer.command) as on:
         with on.run.replacing():
             if answer.direct and on.run.is_direct:
@@ -190,20 +194,30 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> None:
             else:
                 write_bad_lines(on, answer.make(on))
             refuse_nothing(on)
+        return _told(on, answer)
+
+
+def _told(on: Opened, answer: Answer) -> Tables:
+    """Print the closing table, which costs jobs, where people read it; return what was made."""
+    if not on.arguments.json:
         answer.tell(on)
+    last = {f.name: f for f in on.run.figures}.values()
+    figures = [Figure(f.name, finite(f.value), f.text, f.unit, f.note) for f in last]
+    names = (*answer.tables, "bad_lines", "summary")
+    return Tables(answer.command, {name: on.run.path(name) for name in names}, figures)
 
 
-def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
+def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
     from headgate.pipeline.growing.follow import GrowingTables, follow
     from headgate.pipeline.growing.parts import Parts
     from headgate.pipeline.logs.time_stamps import zone_of
 
     if bool(arguments.topic) == bool(arguments.requests):
-        raise ConfigError("give either --requests PATH… or a --topic to follow")
+        raise BadUsage("give either --requests PATH… or a --topic to follow")
     try:
         zone_of(arguments.time_zone)
     except ValueError as exc:
-        raise ConfigError(f"--time-zone: {exc}") from exc
+        raise BadUsage(f"--time-zone: {exc}") from exc
     quotas = read_quotas(arguments)
     source = _source(arguments)
     if arguments.topic:
@@ -213,7 +227,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     in_the_way = unwritable(arguments.out)
     if in_the_way:
         raise ConfigError("\n".join(in_the_way))
-    console = Console(stderr=True)
+    console = progress_console(arguments)
     what = arguments.topic or ", ".join(arguments.requests)
     console.print(
         f"{answer.command}: following {what}; time zone of logs that print none: "
@@ -238,7 +252,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> None:
     follow(source, tables, stop, say, once=not arguments.follow, every_s=arguments.every)
     run.console = console
     tables.make_last()
-    answer.tell(on)
+    return on
 
 
 def _source(arguments: argparse.Namespace) -> Source:
@@ -269,14 +283,14 @@ def kafka_config(settings: list[str]) -> dict[str, str]:
     Return confluent-kafka's settings from NAME=VALUE flags.
 
     Raises:
-        ConfigError: if one isn't that, or ``bootstrap.servers`` is missing.
+        BadUsage: if one isn't that, or ``bootstrap.servers`` is missing.
     """
     config: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"--kafka-config {setting}: write NAME=VALUE")
+            raise BadUsage(f"--kafka-config {setting}: write NAME=VALUE")
         config[name] = value
     if "bootstrap.servers" not in config:
-        raise ConfigError("--topic needs --kafka-config bootstrap.servers=HOST:PORT")
+        raise BadUsage("--topic needs --kafka-config bootstrap.servers=HOST:PORT")
     return config

@@ -8,11 +8,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
 from headgate.cli.pipeline.print import closing_table, number
 from headgate.cli.pipeline.reading import exchange, finish, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
+from headgate.cli.results import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -22,19 +24,25 @@ if TYPE_CHECKING:
 
 def main_usage(argv: Sequence[str]) -> int:
     """`headgate usage`: who used what, per quota-id, broker and second."""
+    return command(usage_parser(), argv, _usage)
+
+
+def usage_parser() -> Parser:
+    """Return the parser of `headgate usage`."""
     made = parser(
         "usage",
         "Sum up bytes, requests, thread time and throttle time per quota-id, broker and second, "
         "with peaks and percentiles per hour and day.",
+        "--quotas quotas.yaml",
         topics=True,
     )
     add_growing(made)
-    return command("usage", _usage, argv, made)
+    return made
 
 
-def _usage(arguments: argparse.Namespace) -> None:
+def _usage(arguments: argparse.Namespace) -> Tables:
     tables = ("usage", "usage_hour", "usage_day")
-    run_answer(arguments, Sums("usage", _write, _tell, tables, direct=_write_direct))
+    return run_answer(arguments, Sums("usage", _write, _tell, tables, direct=_write_direct))
 
 
 def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:

@@ -9,12 +9,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
-from headgate.errors import ConfigError
+from headgate.cli.results import Tables
 from headgate.quota.key import CONSUMER_SHARES, PRODUCER_SHARES
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
 
 def main_what_if(argv: Sequence[str]) -> int:
     """`headgate what-if`: the same requests under other quotas."""
+    return command(what_if_parser(), argv, _what_if)
+
+
+def what_if_parser() -> Parser:
+    """Return the parser of `headgate what-if`."""
     made = parser(
         "what-if",
         "Replay the same requests under other quotas: who would be throttled, for how long, and "
         "what share of their traffic. All plans go through one pass. Open-loop: a throttled "
         "client would have sent later.",
+        "--quotas quotas.yaml --plan twice.yaml",
         topics=True,
     )
     made.add_argument(
@@ -59,17 +66,17 @@ def main_what_if(argv: Sequence[str]) -> int:
         help="headgate.splits.period.ms, for cluster-wide rates (bps); default: 5000",
     )
     add_growing(made)
-    return command("what-if", _what_if, argv, made)
+    return made
 
 
-def _what_if(arguments: argparse.Namespace) -> None:
+def _what_if(arguments: argparse.Namespace) -> Tables:
     from headgate.pipeline import quotas, schema
     from headgate.pipeline.answers import what_if
 
     plans = [quotas.load(path, "--plan") for path in arguments.plan]
     given = arguments.quotas or arguments.store
     if not plans and not given:
-        raise ConfigError("give quotas to try: --plan FILE, or --quotas FILE")
+        raise BadUsage("give quotas to try: --plan FILE, or --quotas FILE")
     capacities = _capacities(arguments)
 
     def every(on: Opened) -> list[Quotas]:
@@ -117,7 +124,7 @@ def _what_if(arguments: argparse.Namespace) -> None:
         _tell_left_out(tried, tuple(capacities.items()))
         print_bad_lines(on)
 
-    run_answer(arguments, Replays("what-if", write, tell, ("what_if",)))
+    return run_answer(arguments, Replays("what-if", write, tell, ("what_if",)))
 
 
 def _names(plans: Sequence[Quotas]) -> list[str]:
@@ -131,7 +138,7 @@ def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
     Return the capacities given, by quota type.
 
     Raises:
-        ConfigError: one isn't above 0.
+        BadUsage: one isn't above 0.
     """
     given = {
         "producer_byte_rate": arguments.capacity_producer_byte_rate,
@@ -140,7 +147,7 @@ def _capacities(arguments: argparse.Namespace) -> dict[str, float]:
     for quota_type, value in given.items():
         if value is not None and not value > 0:
             flag = f"--capacity-{quota_type.replace('_', '-')}"
-            raise ConfigError(f"{flag} {value:g}: give bytes per second, more than 0")
+            raise BadUsage(f"{flag} {value:g}: give bytes per second, more than 0")
     return {quota_type: value for quota_type, value in given.items() if value is not None}
 
 

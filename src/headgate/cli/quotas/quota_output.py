@@ -6,13 +6,11 @@ Source: KIP-546 "Output".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 from headgate.admin.api import Entry, Value, Values
 from headgate.cli.output import printable
-from headgate.cli.results import Described, Effective, Entity, Number
-from headgate.config.java_text import java_double
+from headgate.cli.results import Described, Effective, Entity, Number, finite
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
@@ -76,9 +74,8 @@ def conditions(keys: Iterable[QuotaKey]) -> list[str]:
 
 
 def json_number(value: float | None) -> Number:
-    """Return a value as JSON can hold it: what isn't finite by its name in Java."""
-    plain = number(value)
-    return plain if plain is None or math.isfinite(plain) else java_double(plain)  # type: ignore[return-value]
+    """Return a value as JSON can hold it, whole numbers without ``.0``."""
+    return finite(number(value))
 
 
 def entity_json(entity: QuotaEntity) -> Entity:

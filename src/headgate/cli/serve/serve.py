@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli import exit_codes
+from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable
+from headgate.cli.results import Checked, Result
 from headgate.cli.serve.announcer import Announcer
 from headgate.cli.serve.exit_limit import end_process, exit_limit_s
-from headgate.errors import ConfigError, HeadgateError, StoreError
+from headgate.errors import HeadgateError, StoreError
 
 if TYPE_CHECKING:
     from headgate.config import HostPort
@@ -39,12 +41,24 @@ The settings file is described in docs/reference/settings.md; the shortest that 
 """
 
 
-def parser() -> argparse.ArgumentParser:
+class _Ended(Result):
+    """A gateway that ran, and how its process is to end."""
+
+    exit_status: int
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return self.exit_status
+
+
+def parser() -> Parser:
     """Return the command's parser."""
-    made = argparse.ArgumentParser(
-        prog="headgate serve",
-        description=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = Parser(
+        "headgate serve",
+        _HELP,
+        example="headgate serve --config headgate.properties",
+        json="with --check: print one JSON object, also for mistakes",
     )
     made.add_argument("--config", metavar="FILE", required=True, help="headgate.properties")
     made.add_argument(
@@ -93,20 +107,17 @@ def _address(text: str) -> HostPort:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
+    return command(parser(), argv, _serve)
+
+
+def _serve(args: argparse.Namespace) -> Result:
     from headgate.config import load_settings
 
-    args = parser().parse_args(argv)
+    if args.json and not args.check:
+        raise BadUsage("--json goes with --check; a gateway that runs writes log lines")
     # Until it can be obeyed: it would end a process that has just read its file.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        settings = load_settings(args.config)
-    except ConfigError as error:
-        for problem in error.problems:
-            complain(printable(f"headgate serve: {problem}"))
-        return exit_codes.USAGE
-    except OSError as error:
-        complain(f"headgate serve: {args.config} can't be read: {error.strerror}")
-        return exit_codes.USAGE
+    settings = load_settings(args.config)
     if args.check:
         return _check(settings, args.config)
     if args.supervisor_fd is None:
@@ -115,33 +126,32 @@ def main(argv: Sequence[str]) -> int:
             _log().warning("settings", warning=warning)
     else:
         _set_up_log(settings, verbose=args.verbose, worker=",".join(map(str, args.brokers or ())))
+    config = Path(args.config)
     try:
         if args.process_per_broker:
-            return supervise(settings, Path(args.config), verbose=args.verbose, http=args.http)
-        return serve(settings, Path(args.config), args.brokers, args.supervisor_fd, args.http)
+            return _Ended(supervise(settings, config, verbose=args.verbose, http=args.http))
+        return _Ended(serve(settings, config, args.brokers, args.supervisor_fd, args.http))
     except HeadgateError as error:
-        if settings.log_format == "json":
-            _log().error("can't serve", error=str(error))
-            return exit_codes.FAILED
-        for line in str(error).splitlines():
-            complain(printable(f"headgate serve: {line}"))
-        return exit_codes.FAILED
+        if settings.log_format != "json":
+            raise
+        _log().error("can't serve", error=str(error))
+        return _Ended(exit_codes.FAILED)
 
 
-def _check(settings: Settings, config: str) -> int:
-    """Say what is odd in settings that could be read, and what they name that can't be used."""
+def _check(settings: Settings, config: str) -> Checked:
+    """
+    Say what is odd in settings that could be read.
+
+    Raises:
+        ConfigError: what they name can't be used.
+    """
     from headgate.gateway import Gateway
 
     for warning in settings.warnings:
         complain(printable(f"headgate serve: warning: {warning}"))
-    try:
-        Gateway(settings).check()
-    except ConfigError as error:
-        for problem in error.problems:
-            complain(printable(f"headgate serve: {problem}"))
-        return exit_codes.FAILED
+    Gateway(settings).check()
     complain(printable(f"headgate serve: {config}: no mistakes"))
-    return exit_codes.DONE
+    return Checked(config, list(settings.warnings))
 
 
 def _set_up_log(settings: Settings, *, verbose: bool, **bound: object) -> None:
