@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.pipeline.answers.what_if import options_of
@@ -103,6 +103,8 @@ def sums(
     return out
 
 
+# An example replays up to five plans, alone and together: each costs as much as ten of others.
+@settings(max_examples=settings().max_examples // 5)
 @given(world=WORLDS, tried=plans())
 def test_plans_together_give_what_each_gives_alone(
     world: dict[str, Any], tried: list[Quotas]
