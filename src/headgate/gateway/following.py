@@ -85,7 +85,7 @@ class Following:
             for broker in list(brokers.values()):
                 try:
                     await self._slices.run(broker.sweep(now))
-                    share_out(broker.rules.managers, now)
+                    await self._slices.run(share_out(broker.rules.managers, now_ms))
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.
                     self._tasks.fell("idle connections are closed, shares divided", error)

@@ -148,7 +148,7 @@ class Gateway:
             lambda: self.fronting_changed(),
         )
         broker_ids = self.discovery.broker_ids
-        self.splits = Splits(now, self.brokers, broker_ids, work.tasks, supervised=supervised)
+        self.splits = Splits(now, self.brokers, broker_ids, work, supervised=supervised)
         self.answers = Answers(
             now,
             work.slices,

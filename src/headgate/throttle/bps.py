@@ -7,7 +7,7 @@ to what is in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
@@ -79,7 +79,7 @@ class BpsQuotaManager(PacedQuotaManager):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Iterator[None]:
+    ) -> Generator[None, None, None]:
         """Set or remove a cluster-wide quota; a split in force is scaled until the next one."""
         concerned: Collection[Tags]
         if entity.has_default:

@@ -21,7 +21,7 @@ Source: KIP-546 "Units" (bps across all brokers); docs/explanation/cluster-quota
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Generator, Hashable, Mapping
 from math import fsum, inf, sqrt
 from typing import Final, Generic, TypeVar
 
@@ -30,6 +30,7 @@ from headgate.throttle.bps import BpsQuotaManager as BpsQuotaManager
 from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import BURST_MS
+from headgate.throttle.registry import finish
 from headgate.throttle.shares import fair_shares
 
 FLOOR: Final = 0.02
@@ -184,6 +185,15 @@ class ClusterSplitter(Generic[B]):
         Returns:
             For every quota-id of ``quotas``: units per second by broker.
         """
+        return finish(self.rounding(quotas, brokers, observed))
+
+    def rounding(
+        self,
+        quotas: Mapping[Tags, float],
+        brokers: Collection[B],
+        observed: Mapping[B, Mapping[Tags, Observation]],
+    ) -> Generator[None, None, dict[Tags, dict[B, float]]]:
+        """Do as :meth:`round`, in steps."""
         alive = set(brokers)
         self._splits = {tags: s for tags, s in self._splits.items() if tags in quotas}
         self._estimates = {
@@ -205,6 +215,7 @@ class ClusterSplitter(Generic[B]):
                 )
             hungry = {b for b in demands if self._is_hidden(tags, b)}
             self._splits[tags] = split_demands(quota, demands, hungry)
+            yield
         return self._splits
 
     def _is_hidden(self, tags: Tags, broker: B) -> bool:

@@ -13,7 +13,7 @@ throttle it told, nor judge the past by the limits of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
@@ -21,7 +21,14 @@ from headgate.quota.key import QuotaType
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.observation import Observation as Observation
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, SensorRegistry, Throttle
+from headgate.throttle.registry import (
+    EXPIRY_PERIOD_MS,
+    SENSORS_AT_ONCE,
+    UNCHARGED,
+    SensorRegistry,
+    Throttle,
+    finish,
+)
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import token_throttle_time_ms
 
@@ -353,11 +360,22 @@ class PacedQuotaManager(SensorRegistry):
             now_ms: from when.
             valid_until_ms: when they lapse, back to :meth:`fallback`.
         """
-        if self.moving is not None:
-            self.moving(now_ms)
+        finish(self.assigning(bounds.items(), lambda: now_ms, valid_until_ms))
+
+    def assigning(
+        self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
+    ) -> Generator[None, None, None]:
+        """Do as :meth:`assign`, in steps; ``clock`` returns epoch ms and is asked at each."""
+        now_ms = clock()
         # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
-        for tags, bound in bounds.items():
+        for count, (tags, bound) in enumerate(bounds):
+            if not count % SENSORS_AT_ONCE:
+                if count:
+                    yield
+                    now_ms = clock()
+                if self.moving is not None:
+                    self.moving(now_ms)
             self._put(tags, bound, now_ms, valid_until_ms)
 
     def _put(self, tags: Tags, bound: float, now_ms: int, valid_until_ms: int) -> None:
@@ -369,10 +387,16 @@ class PacedQuotaManager(SensorRegistry):
 
     def observe(self, now_ms: int) -> dict[Tags, Observation]:
         """Return what the period since the last call showed, by tags, and begin the next."""
+        return finish(self.observing(now_ms))
+
+    def observing(self, now_ms: int) -> Generator[None, None, dict[Tags, Observation]]:
+        """Do as :meth:`observe`, in steps; a charge meanwhile may count for either period."""
         since = now_ms - (self.period_ms or 0) if self._observed_ms is None else self._observed_ms
         seconds = max(now_ms - since, 1) / 1000.0
         self._observed_ms = now_ms
         observed = {}
-        for sensor in self.sensors():
+        for count, sensor in enumerate(self.sensors(), 1):
             observed[sensor.user_tag, sensor.client_tag] = sensor.take(seconds, now_ms)
+            if not count % SENSORS_AT_ONCE:
+                yield
         return observed

@@ -13,7 +13,7 @@ Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -211,7 +211,7 @@ class ProducerIdQuotaManager(SensorRegistry):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Iterator[None]:
+    ) -> Generator[None, None, None]:
         """Set or remove the quota of a user or the default user; other entities are ignored."""
         if entity.shape == "user":
             yield from super().updating(entity, value, clock)

@@ -11,18 +11,22 @@ Source: KIP-546 "Units"; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from heapq import merge
+from itertools import accumulate
 from math import inf, isfinite
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, Observation, PacedQuotaManager
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle, finish
 
 K = TypeVar("K")
+_AT_ONCE: Final = 256
+"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 
 
 def fair_shares(
@@ -43,35 +47,54 @@ def fair_shares(
     Raises:
         ValueError: a negative capacity or demand, or a weight that isn't positive.
     """
-    weight_of = {k: 1.0 if weights is None else float(weights.get(k, 1.0)) for k in demands}
-    if not capacity >= 0.0 or any(not d >= 0.0 for d in demands.values()):
+    return finish(sharing(capacity, demands, weights))
+
+
+def sharing(
+    capacity: float, demands: Mapping[K, float], weights: Mapping[K, float] | None = None
+) -> Generator[None, None, dict[K, float]]:
+    """Do as :func:`fair_shares`, in steps."""
+    if not capacity >= 0.0:
         raise ValueError("capacity and demands must be 0 or more")
-    if any(not (w > 0.0 and isfinite(w)) for w in weight_of.values()):
-        raise ValueError("weights must be greater than 0")
-    given: dict[K, float] = dict.fromkeys(demands, 0.0)
+    runs: list[list[tuple[float, float, float, K]]] = [[]]
+    for k, demand in demands.items():
+        weight = 1.0 if weights is None else float(weights.get(k, 1.0))
+        if not demand >= 0.0:
+            raise ValueError("capacity and demands must be 0 or more")
+        if not (weight > 0.0 and isfinite(weight)):
+            raise ValueError("weights must be greater than 0")
+        runs[-1].append((demand / weight, demand, weight, k))
+        if len(runs[-1]) == _AT_ONCE:
+            runs[-1].sort(key=_numbers)
+            runs.append([])
+            yield
+    runs[-1].sort(key=_numbers)
     # Those satisfied at the lowest level come first. Equals are summed in an order that depends
     # on their numbers only.
-    waiting = sorted(
-        ((d / weight_of[k], d, weight_of[k], k) for k, d in demands.items()), key=lambda w: w[:3]
-    )
+    waiting = []
+    for one in merge(*runs, key=_numbers):
+        waiting.append(one)
+        if not len(waiting) % _AT_ONCE:
+            yield
     # Weights still to serve, from each on: summed from the end, so that the order is fixed too.
-    after = 0.0
-    to_serve = []
-    for _, _, weight, _ in reversed(waiting):
-        after += weight
-        to_serve.append(after)
-    to_serve.reverse()
-    left = capacity
-    for at, (level_wanted, demand, _, k) in enumerate(waiting):
-        level = left / to_serve[at]
-        if level_wanted <= level:
+    to_serve = list(accumulate(weight for _, _, weight, _ in reversed(waiting)))
+    left, level = capacity, None
+    given: dict[K, float] = {}
+    for at, (level_wanted, demand, weight, k) in enumerate(waiting, 1):
+        if level is None and level_wanted > left / to_serve[-at]:
+            level = left / to_serve[-at]  # the others get this for each of their weight
+        if level is None:
             given[k] = min(demand, left)
             left = max(left - demand, 0.0)
-            continue
-        for _, wanted, weight, other in waiting[at:]:
-            given[other] = min(level * weight, wanted)
-        break
+        else:
+            given[k] = min(level * weight, demand)
+        if not at % _AT_ONCE:
+            yield
     return given
+
+
+def _numbers(waiting: tuple[Any, ...]) -> tuple[Any, ...]:
+    return waiting[:3]
 
 
 def allocate(
@@ -89,23 +112,37 @@ def allocate(
     Returns:
         Units per second of each quota-id with a weight that was seen; empty while demand fits.
     """
-    sharing: dict[Tags, float] = {}
+    return finish(allocating(capacity, observed, weights))
+
+
+def allocating(
+    capacity: float, observed: Mapping[Tags, Observation], weights: Mapping[Tags, float | None]
+) -> Generator[None, None, dict[Tags, float]]:
+    """Do as :func:`allocate`, in steps."""
+    shares: dict[Tags, float] = {}
+    demands: dict[Tags, float] = {}
     outside = 0.0
-    for tags, seen in observed.items():
+    for count, (tags, seen) in enumerate(observed.items(), 1):
         weight = weights.get(tags)
         if weight is None:
             outside += seen.used_per_s
         else:
-            sharing[tags] = weight
+            shares[tags] = weight
+            demands[tags] = inf if seen.throttled else seen.used_per_s
+        if not count % _AT_ONCE:
+            yield
     room = max(capacity - outside, capacity / 10)
-    demands = {t: inf if observed[t].throttled else observed[t].used_per_s for t in sharing}
     # Nobody waits and all of it fits: uncontested, nobody is limited.
     if sum(demands.values()) <= room:
         return {}
     # A quota-id that wants less than its fair level may still grow to it.
-    level = room / sum(sharing.values())
-    grown = {t: max(demands[t], level * sharing[t] / 10) for t in sharing}
-    return fair_shares(room, grown, sharing)
+    level = room / sum(shares.values())
+    for count, (tags, weight) in enumerate(shares.items(), 1):
+        demands[tags] = max(demands[tags], level * weight / 10)
+        if not count % _AT_ONCE:
+            yield
+    given: dict[Tags, float] = yield from sharing(room, demands, shares)
+    return given
 
 
 class SharesQuotaManager(PacedQuotaManager):
@@ -160,7 +197,7 @@ class SharesQuotaManager(PacedQuotaManager):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Iterator[None]:
+    ) -> Generator[None, None, None]:
         """Set an entity's weight; allocations follow at the next rebalance."""
         # A weight is not a bound: only the resolution changes here.
         if self._overrides.update(entity, value):
@@ -182,19 +219,24 @@ class SharesQuotaManager(PacedQuotaManager):
         Returns:
             The allocation of each quota-id with shares, units per second; empty while demand fits.
         """
-        observed = self.observe(now_ms)
+        return finish(self.rebalancing(lambda: now_ms))
+
+    def rebalancing(self, clock: Callable[[], int]) -> Generator[None, None, dict[Tags, float]]:
+        """Do as :meth:`rebalance`, in steps; ``clock`` returns epoch ms."""
+        observed = yield from self.observing(clock())
         capacity = self.capacity_bps
         if capacity is None:
             return {}
-        weights = {tags: self.weight(tags) for tags in observed}
-        allocation = allocate(capacity, observed, weights)
-        self.assign(
-            {
-                tags: allocation.get(tags, UNLIMITED)
-                for tags, weight in weights.items()
-                if weight is not None
-            },
-            now_ms,
-            now_ms + self._valid_ms,
+        weights = {}
+        for count, tags in enumerate(observed, 1):
+            weights[tags] = self.weight(tags)
+            if not count % _AT_ONCE:
+                yield
+        allocation = yield from allocating(capacity, observed, weights)
+        bounds = (
+            (tags, allocation.get(tags, UNLIMITED))
+            for tags, weight in weights.items()
+            if weight is not None
         )
+        yield from self.assigning(bounds, clock, clock() + self._valid_ms)
         return allocation

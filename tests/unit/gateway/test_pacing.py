@@ -16,6 +16,7 @@ from headgate.metrics import BrokerView, read_samples
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
+from headgate.throttle.registry import finish
 from kit.playbook import START_MS
 
 from .conftest import Setup, StillFace, StillIdentity, produce, produced
@@ -118,7 +119,7 @@ def test_a_cluster_wide_quota_follows_demand_and_is_never_exceeded(gateway: Make
 
     def each(now_ms: int) -> None:
         if (now_ms - START_MS) // 1000 % period_s == 0:
-            splits.round({b: r.managers for b, r in rules.items()}, now_ms)
+            finish(splits.round({b: r.managers for b, r in rules.items()}, lambda: now_ms))
 
     run(busy, seconds=60, each=each)  # all demand is at one broker
     late = busy.per_second(30, since=30)
@@ -145,7 +146,7 @@ def test_546_9_shares_divide_contested_capacity_by_weight(gateway: Make) -> None
         alice,
         bob,
         seconds=60,
-        each=lambda now_ms: share_out(setup.rules.managers, now_ms),
+        each=lambda at: finish(share_out(setup.rules.managers, lambda: at)),
     )
     a = statistics.fmean(alice.per_second(30, since=30))
     b = statistics.fmean(bob.per_second(30, since=30))

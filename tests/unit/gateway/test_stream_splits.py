@@ -11,6 +11,7 @@ from headgate.gateway.splits.local import share_out
 from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_SHARES
+from headgate.throttle.registry import finish
 from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
 from kit.playbook import START_MS
 
@@ -85,13 +86,18 @@ def test_546_9_a_fleets_shares_replace_this_gateways_own_until_they_expire(
     managers = setup.rules.managers
     shares = managers.produce_shares
     split = SPLIT._replace(key="producer_byte_rate:shares", split=600.0)
-    assert put_in_force(split, managers, START_MS)
+    force = put_in_force(
+        [split._replace(split=9.0), split], {split.broker: managers}, lambda: START_MS
+    )
+    assert finish(force) == 1
     for second in range(1, 15):
-        share_out(managers, START_MS + second * 1_000)
+        finish(share_out(managers, lambda at=START_MS + second * 1_000: at))
         assert shares.record("alice", "app", 1, START_MS + second * 1_000).bound == 600.0
     # Expired: its own division, where 1 byte a second contests nothing.
-    share_out(managers, START_MS + 15_001)
+    finish(share_out(managers, lambda: START_MS + 15_001))
     assert shares.record("alice", "app", 1, START_MS + 15_001).bound > 1e18
     bare = gateway(quotas).rules.managers  # without a capacity shares aren't enforced
-    assert not put_in_force(split, bare, START_MS)
-    assert not put_in_force(split._replace(key="no such key"), managers, START_MS)
+    assert not finish(put_in_force([split], {split.broker: bare}, lambda: START_MS))
+    odd = split._replace(key="no such key")
+    assert not finish(put_in_force([odd], {split.broker: managers}, lambda: START_MS))
+    assert not finish(put_in_force([split], {}, lambda: START_MS))

@@ -23,6 +23,7 @@ from headgate.gateway.splits.supervised import (
 )
 from headgate.quota.entity import QuotaEntity
 from headgate.throttle.pacing import Observation
+from headgate.throttle.registry import finish
 
 PERIOD_MS = 1_000
 QUOTA = 100_000.0
@@ -80,10 +81,11 @@ class Line:
             if broker in self.hung:
                 continue
             if question == "observe":
-                said = worker.part.observe(worker.managers, worker.brokers, self.now_ms)
+                looked = worker.part.observe(worker.managers, worker.brokers, self.now_ms)
+                said = finish(looked)
                 answers[broker] = decoder.decode(said)
             elif bodies is not None and broker in bodies:
-                worker.part.assign(worker.managers, bodies[broker], self.now_ms)
+                finish(worker.part.assign(worker.managers, bodies[broker], lambda: self.now_ms))
                 answers[broker] = None
         return answers
 
@@ -163,7 +165,7 @@ def test_a_process_with_some_of_the_brokers_divides_their_part_alone() -> None:
         for each in (worker, other):
             each.run(now)
         now += PERIOD_MS
-        local.round({1: worker.managers, 2: other.managers}, now)
+        finish(local.round({1: worker.managers, 2: other.managers}, lambda at=now: at))
     assert worker.split + other.split == pytest.approx(QUOTA / 2)
     assert worker.split > other.split
 

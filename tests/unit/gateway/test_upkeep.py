@@ -14,6 +14,7 @@ from headgate.gateway.usage import upkeep
 from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
+from headgate.throttle.registry import finish
 from headgate.usage.format import Event, Origin
 from headgate.usage.splits import Split
 from headgate.usage.writer import JournalWriter
@@ -117,9 +118,9 @@ def test_a_split_is_in_force_until_it_expires(gateway: Callable[..., Setup]) -> 
     managers = setup.rules.managers
     managers.produce_bps.set_brokers(3, START_MS)
     split = Split("alice", "", "producer_byte_rate:bps", 1, 250.0, 7, START_MS, 15_000)
-    assert put_in_force(split, managers, START_MS)
+    assert finish(put_in_force([split], {1: managers}, lambda: START_MS)) == 1
     assert managers.produce_bps.record("alice", "app", 1, START_MS + 1).bound == 250.0
     assert managers.produce_bps.record("alice", "app", 1, START_MS + 15_001).bound == 100.0
-    assert not put_in_force(split, managers, START_MS + 20_000)
+    assert not finish(put_in_force([split], {1: managers}, lambda: START_MS + 20_000))
     other = split._replace(key="producer_byte_rate")
-    assert not put_in_force(other, managers, START_MS)
+    assert not finish(put_in_force([other], {1: managers}, lambda: START_MS))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
     from headgate.gateway.charging.managers import Managers
     from headgate.gateway.kept.current import Current
-    from headgate.gateway.loop.tasks import Tasks
+    from headgate.gateway.loop.tasks import OwnWork
     from headgate.usage.splits import Split
 
 
@@ -31,7 +32,7 @@ class Splits:
         in_force: the settings.
         brokers: those fronted now.
         broker_ids: returns all brokers of the cluster.
-        tasks: where what fails is said.
+        work: of the gateway's own; what concerns many quota-ids is done in its slices.
         supervised: whether a supervisor divides.
     """
 
@@ -40,14 +41,15 @@ class Splits:
         in_force: Current,
         brokers: Mapping[int, Broker],
         broker_ids: Callable[[], list[int]],
-        tasks: Tasks,
+        work: OwnWork,
         *,
         supervised: bool,
     ) -> None:
         self._in_force = in_force
         self._brokers = brokers
         self._broker_ids = broker_ids
-        self._tasks = tasks
+        self._work = work
+        self._came: deque[Sequence[Split]] = deque()
         self._supervised = supervised
         self._streamed: StreamedSplits | None = None
         self._part: WorkersPart | None = None
@@ -78,27 +80,38 @@ class Splits:
         while True:
             await asyncio.sleep(settings.splits_period_ms / 1000)
             try:
-                splits.round({b: f.rules.managers for b, f in self._brokers.items()}, now_ms())
+                await self._work.slices.run(splits.round(self._managers(), now_ms))
             except Exception as error:
-                self._tasks.fell("cluster-wide quotas are divided", error)
+                self._work.tasks.fell("cluster-wide quotas are divided", error)
+
+    def _managers(self) -> dict[int, Managers]:
+        return {broker: fronted.rules.managers for broker, fronted in self._brokers.items()}
 
     def _taken(self, splits: Sequence[Split]) -> None:
-        now = now_ms()
-        for split in splits:
-            broker = self._brokers.get(split.broker)
-            if broker is not None:
-                put_in_force(split, broker.rules.managers, now)
+        self._came.append(splits)
+        if len(self._came) == 1:
+            self._work.tasks.spawn(self._put_in_force())
 
-    def observe(self) -> bytes:
+    async def _put_in_force(self) -> None:
+        """Take what came from the stream, one piece after the other."""
+        while self._came:
+            try:
+                steps = put_in_force(self._came[0], self._managers(), now_ms)
+                await self._work.slices.run(steps)
+            except Exception as error:
+                self._work.tasks.fell("splits are put in force", error)
+            self._came.popleft()
+
+    async def observe(self) -> bytes:
         """Tell the supervisor what the period showed of cluster-wide quotas."""
-        if self._part is None:
-            return WorkersPart().observe(None, self._broker_ids(), now_ms())
-        return self._part.observe(self._own_managers(), self._broker_ids(), now_ms())
+        part = self._part or WorkersPart()
+        managers = None if self._part is None else self._own_managers()
+        return await self._work.slices.run(part.observe(managers, self._broker_ids(), now_ms()))
 
-    def assign(self, body: bytes) -> None:
+    async def assign(self, body: bytes) -> None:
         """Put the supervisor's splits in force."""
         if self._part is not None:
-            self._part.assign(self._own_managers(), body, now_ms())
+            await self._work.slices.run(self._part.assign(self._own_managers(), body, now_ms))
 
     def _own_managers(self) -> Managers | None:
         """Return the managers of a worker's only broker, while it fronts it."""

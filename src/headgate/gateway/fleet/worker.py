@@ -84,9 +84,9 @@ class WorkerEnd:
         if question == METRICS:
             return msgspec.msgpack.encode(await gateway.shown.drawn())
         if question == OBSERVE:
-            return gateway.splits.observe()
+            return await gateway.splits.observe()
         if question == ASSIGN:
-            gateway.splits.assign(body)
+            await gateway.splits.assign(body)
             return NOTHING
         return msgspec.msgpack.encode(
             Status(gateway.not_ready(), gateway.exposed(), gateway.splits.note())

@@ -10,8 +10,8 @@ expired, quota / brokers is in force.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from headgate.quota.key import QuotaType
 from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
@@ -19,7 +19,10 @@ from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers
+    from headgate.gateway.loop.slices import Work
 
+_AT_ONCE: Final = 256
+"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 PERIODS_VALID = 3
 """A split that isn't renewed for this many periods has expired."""
 
@@ -39,8 +42,14 @@ class LocalSplits:
             QuotaType.CONSUMER_BYTE_RATE: ClusterSplitter(period_ms),
         }
 
-    def round(self, brokers: Mapping[int, Managers], now_ms: int) -> None:
-        """Look at what every broker's period showed and assign the next one's splits."""
+    def round(self, brokers: Mapping[int, Managers], clock: Callable[[], int]) -> Work[None]:
+        """
+        Look at what every broker's period showed and assign the next one's splits, in steps.
+
+        Args:
+            brokers: managers by broker.
+            clock: returns epoch ms.
+        """
         for kind, splitter in self._splitters.items():
             managers: dict[int, BpsQuotaManager] = {
                 broker: found.produce_bps
@@ -50,27 +59,40 @@ class LocalSplits:
             }
             if not any(manager.enabled for manager in managers.values()):
                 continue
-            observed = {broker: m.observe(now_ms) for broker, m in managers.items()}
+            now_ms = clock()
+            observed = {}
+            for broker, manager in managers.items():
+                observed[broker] = yield from manager.observing(now_ms)
             any_manager = next(iter(managers.values()))
             part = min(len(managers) / any_manager.brokers, 1.0)
-            quotas = {
-                tags: any_manager.quota(tags) * part
-                for seen in observed.values()
-                for tags in seen
-                if any_manager.quota(tags) < UNLIMITED
-            }
-            splits = splitter.round(quotas, list(managers), observed)
+            quotas = {}
+            for seen in observed.values():
+                for count, tags in enumerate(seen):
+                    quota = any_manager.quota(tags)
+                    if quota < UNLIMITED:
+                        quotas[tags] = quota * part
+                    if not count % _AT_ONCE:
+                        yield
+            splits = yield from splitter.rounding(quotas, list(managers), observed)
             valid_until = now_ms + PERIODS_VALID * self._period_ms
             for broker, manager in managers.items():
-                manager.assign(
-                    {tags: by_broker[broker] for tags, by_broker in splits.items()},
-                    now_ms,
-                    valid_until,
+                # A quota that changed meanwhile has scaled the split that was in force.
+                bounds = (
+                    (tags, by_broker[broker])
+                    for tags, by_broker in splits.items()
+                    if manager.quota(tags) * part == quotas[tags]
                 )
+                yield from manager.assigning(bounds, clock, valid_until)
 
 
-def share_out(managers: Managers, now_ms: int) -> None:
-    """Divide a broker's contested capacity by weight, unless a fleet's division is in force."""
+def share_out(managers: Managers, clock: Callable[[], int]) -> Work[None]:
+    """
+    Divide a broker's contested capacity by weight, unless a fleet's division is in force.
+
+    Args:
+        managers: of the broker.
+        clock: returns epoch ms.
+    """
     for shares in (managers.produce_shares, managers.fetch_shares):
-        if shares.enabled and shares.divided_until_ms < now_ms:
-            shares.rebalance(now_ms)
+        if shares.enabled and shares.divided_until_ms < clock():
+            yield from shares.rebalancing(clock)

@@ -10,7 +10,7 @@ show it until splits come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -20,6 +20,7 @@ from headgate.gateway.log import get_logger
 from headgate.quota.key import QuotaKey
 from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
+from headgate.throttle.overrides import Tags
 from headgate.throttle.shares import SharesQuotaManager
 from headgate.usage.splits import Fence, Split, decode
 
@@ -206,25 +207,45 @@ class StreamedSplits:
         return True
 
 
-def put_in_force(split: Split, managers: Managers, now_ms: int) -> bool:
+def put_in_force(
+    splits: Iterable[Split], managers: Mapping[int, Managers], clock: Callable[[], int]
+) -> Generator[None, None, int]:
     """
-    Assign a split to a broker's manager.
+    Assign splits to brokers' managers, in steps.
+
+    Args:
+        splits: in the order in which they came.
+        managers: by broker.
+        clock: returns epoch ms.
 
     Returns:
-        Whether it was still valid and of a key that is split.
+        How many were still valid, of a broker that is there, and of a key that is split.
     """
-    if split.valid_until_ms <= now_ms:
-        return False
+    now_ms = clock()
+    last = {(s.broker, s.key, s.user, s.client_id): s for s in splits}
+    alike: dict[tuple[int, str, int], dict[Tags, float]] = {}
+    for split in last.values():
+        if split.valid_until_ms > now_ms and split.broker in managers:
+            bounds = alike.setdefault((split.broker, split.key, split.valid_until_ms), {})
+            bounds[split.user, split.client_id] = min(split.split, UNLIMITED)
+    count = 0
+    for (broker, key, valid_until_ms), bounds in alike.items():
+        manager = _manager(managers[broker], key)
+        if manager is None:
+            continue
+        if isinstance(manager, SharesQuotaManager):
+            manager.divided_until_ms = max(manager.divided_until_ms, valid_until_ms)
+        yield from manager.assigning(bounds.items(), clock, valid_until_ms)
+        count += len(bounds)
+    return count
+
+
+def _manager(managers: Managers, key: str) -> BpsQuotaManager | SharesQuotaManager | None:
+    """Return the manager of quotas that are split; None: such a key isn't."""
     try:
-        manager = managers.by_key.get(QuotaKey.parse(split.key))
+        manager = managers.by_key.get(QuotaKey.parse(key))
     except HeadgateError:
-        return False
-    if isinstance(manager, SharesQuotaManager):
-        if manager.capacity_bps is None:
-            return False
-        manager.divided_until_ms = max(manager.divided_until_ms, split.valid_until_ms)
-    elif not isinstance(manager, BpsQuotaManager):
-        return False
-    bound = min(split.split, UNLIMITED)
-    manager.assign({(split.user, split.client_id): bound}, now_ms, split.valid_until_ms)
-    return True
+        return None
+    if isinstance(manager, SharesQuotaManager) and manager.capacity_bps is not None:
+        return manager
+    return manager if isinstance(manager, BpsQuotaManager) else None

@@ -14,7 +14,7 @@ until that expires, and quota / brokers after that. This amount is reserved for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from math import fsum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,6 +38,8 @@ OBSERVE: Final = "observe"
 ASSIGN: Final = "assign"
 LEAST: Final = 0.02
 """Part of its equal part that a broker gets even when all of a quota is kept back for others."""
+_AT_ONCE: Final = 128
+"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 _TYPES: Final = (QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE)
 
 
@@ -196,20 +198,26 @@ class WorkersPart:
     def __init__(self) -> None:
         self.valid_until_ms = 0
 
-    def observe(self, managers: Managers | None, brokers: list[int], now_ms: int) -> bytes:
-        """Return what the period since the last question showed."""
-        seen = [] if managers is None else list(_seen(managers, now_ms))
+    def observe(
+        self, managers: Managers | None, brokers: list[int], now_ms: int
+    ) -> Generator[None, None, bytes]:
+        """Return, in steps, what the period since the last question showed."""
+        seen: list[Seen] = []
+        if managers is not None:
+            yield from _look(managers, now_ms, seen)
         return msgspec.msgpack.encode(Observed(brokers, managers is not None, seen))
 
-    def assign(self, managers: Managers | None, body: bytes, now_ms: int) -> None:
-        """Put splits in force."""
+    def assign(
+        self, managers: Managers | None, body: bytes, clock: Callable[[], int]
+    ) -> Generator[None, None, None]:
+        """Put splits in force, in steps; ``clock`` returns epoch ms."""
         if managers is None:
             return
         assigned = _ASSIGNED.decode(body)
-        self.valid_until_ms = now_ms + assigned.valid_ms
+        self.valid_until_ms = clock() + assigned.valid_ms
         for kind, manager in _bps(managers):
-            bounds = {(p.user, p.client_id): p.split for p in assigned.parts if p.type == kind}
-            manager.assign(bounds, now_ms, self.valid_until_ms)
+            bounds = (((p.user, p.client_id), p.split) for p in assigned.parts if p.type == kind)
+            yield from manager.assigning(bounds, clock, self.valid_until_ms)
 
     def expired(self, now_ms: int) -> bool:
         """Whether no split is in force."""
@@ -221,11 +229,14 @@ def _bps(managers: Managers) -> Iterator[tuple[QuotaType, BpsQuotaManager]]:
     yield _TYPES[1], managers.fetch_bps
 
 
-def _seen(managers: Managers, now_ms: int) -> Iterator[Seen]:
+def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Generator[None, None, None]:
     for kind, manager in _bps(managers):
         if not manager.enabled:
             continue
-        for tags, observation in manager.observe(now_ms).items():
+        observed = yield from manager.observing(now_ms)
+        for count, (tags, observation) in enumerate(observed.items(), 1):
             quota = manager.quota(tags)
             if quota < UNLIMITED:
-                yield Seen(str(kind), *tags, quota, observation)
+                seen.append(Seen(str(kind), *tags, quota, observation))
+            if not count % _AT_ONCE:
+                yield
