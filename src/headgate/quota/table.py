@@ -5,12 +5,14 @@ The quota table: an immutable snapshot of every quota, with a version and deltas
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
+from headgate.steps import FEW, Work, finish, sorting
 
 
 class Change(NamedTuple):
@@ -79,17 +81,29 @@ class QuotaTable:
 
     def for_key(self, key: QuotaKey) -> Mapping[QuotaEntity, float]:
         """Return every entity that has the key, with its value. Indexed once per table."""
-        if self._by_key is None:
-            index: dict[QuotaKey, dict[QuotaEntity, float]] = {}
-            shapes: dict[QuotaKey, set[str]] = {}
-            for entity, values in self._entities.items():
-                shape = entity.shape
-                for own, value in values.items():
-                    index.setdefault(own, {})[entity] = value
-                    shapes.setdefault(own, set()).add(shape)
-            self._shapes = shapes
-            self._by_key = index
-        return self._by_key.get(key, {})
+        return (self._by_key or finish(self.indexing())).get(key, {})
+
+    @property
+    def indexed(self) -> bool:
+        """Whether ``for_key`` has its answers at hand."""
+        return self._by_key is not None
+
+    def indexing(self) -> Work[Mapping[QuotaKey, Mapping[QuotaEntity, float]]]:
+        """Make the index that ``for_key`` looks in, in steps, if there is none."""
+        if self._by_key is not None:
+            return self._by_key
+        index: dict[QuotaKey, dict[QuotaEntity, float]] = {}
+        shapes: dict[QuotaKey, set[str]] = {}
+        for count, (entity, values) in enumerate(self._entities.items(), 1):
+            shape = entity.shape
+            for own, value in values.items():
+                index.setdefault(own, {})[entity] = value
+                shapes.setdefault(own, set()).add(shape)
+            if not count % FEW:
+                yield
+        self._shapes = shapes
+        self._by_key = index
+        return index
 
     def shapes_for_key(self, key: QuotaKey) -> Collection[str]:
         """Return the shapes (``user``, ``user+client-id``, …) of the entities that have a key."""
@@ -183,18 +197,31 @@ class QuotaTable:
 
 def table_delta(old: QuotaTable, new: QuotaTable) -> TableDelta:
     """Return what changed between two tables, entities in print order."""
+    return finish(comparing(old, new))
+
+
+def comparing(old: QuotaTable, new: QuotaTable) -> Work[TableDelta]:
+    """Do as :func:`table_delta`, in steps."""
     changes: list[Change] = []
     was, now = old.entities, new.entities
     # Most entities of a large table are the same on both sides: sort only those that differ.
-    differing = [e for e, values in now.items() if was.get(e, _EMPTY) != values]
-    differing += [e for e in was if e not in now]
-    for entity in sorted(differing, key=lambda entity: entity.sort_key):
+    differing: list[QuotaEntity] = []
+    for count, entity in enumerate(chain(now, was)):
+        twice = count >= len(now) and entity in now
+        if not twice and was.get(entity, _EMPTY) != now.get(entity, _EMPTY):
+            differing.append(entity)
+        if not count % FEW:
+            yield
+    ordered = yield from sorting(differing, lambda entity: entity.sort_key)
+    for count, entity in enumerate(ordered):
         before, after = was.get(entity, _EMPTY), now.get(entity, _EMPTY)
         changes.extend(
             Change(entity, key, before.get(key), after.get(key))
             for key in sorted(set(before) | set(after))
             if before.get(key) != after.get(key)
         )
+        if not count % FEW:
+            yield
     return TableDelta(tuple(changes), old.version, new.version)
 
 

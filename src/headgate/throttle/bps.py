@@ -7,11 +7,12 @@ to what is in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.steps import Work
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
@@ -79,7 +80,7 @@ class BpsQuotaManager(PacedQuotaManager):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """Set or remove a cluster-wide quota; a split in force is scaled until the next one."""
         concerned: Collection[Tags]
         if entity.has_default:

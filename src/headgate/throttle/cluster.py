@@ -21,16 +21,16 @@ Source: KIP-546 "Units" (bps across all brokers); docs/explanation/cluster-quota
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from math import fsum, inf, sqrt
 from typing import Final, Generic, TypeVar
 
+from headgate.steps import Work, finish
 from headgate.throttle.bps import PERIOD_MS as PERIOD_MS
 from headgate.throttle.bps import BpsQuotaManager as BpsQuotaManager
 from headgate.throttle.observation import Observation
 from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import BURST_MS
-from headgate.throttle.registry import finish
 from headgate.throttle.shares import fair_shares
 
 FLOOR: Final = 0.02
@@ -192,7 +192,7 @@ class ClusterSplitter(Generic[B]):
         quotas: Mapping[Tags, float],
         brokers: Collection[B],
         observed: Mapping[B, Mapping[Tags, Observation]],
-    ) -> Generator[None, None, dict[Tags, dict[B, float]]]:
+    ) -> Work[dict[Tags, dict[B, float]]]:
         """Do as :meth:`round`, in steps."""
         alive = set(brokers)
         self._splits = {tags: s for tags, s in self._splits.items() if tags in quotas}

@@ -13,11 +13,12 @@ throttle it told, nor judge the past by the limits of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.observation import Observation as Observation
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
@@ -27,7 +28,6 @@ from headgate.throttle.registry import (
     UNCHARGED,
     SensorRegistry,
     Throttle,
-    finish,
 )
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.token_bucket import token_throttle_time_ms
@@ -364,7 +364,7 @@ class PacedQuotaManager(SensorRegistry):
 
     def assigning(
         self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """Do as :meth:`assign`, in steps; ``clock`` returns epoch ms and is asked at each."""
         now_ms = clock()
         # Bounds that no request is charged to are dropped once they lapse.
@@ -389,7 +389,7 @@ class PacedQuotaManager(SensorRegistry):
         """Return what the period since the last call showed, by tags, and begin the next."""
         return finish(self.observing(now_ms))
 
-    def observing(self, now_ms: int) -> Generator[None, None, dict[Tags, Observation]]:
+    def observing(self, now_ms: int) -> Work[dict[Tags, Observation]]:
         """Do as :meth:`observe`, in steps; a charge meanwhile may count for either period."""
         since = now_ms - (self.period_ms or 0) if self._observed_ms is None else self._observed_ms
         seconds = max(now_ms - since, 1) / 1000.0

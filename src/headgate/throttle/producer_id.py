@@ -13,12 +13,13 @@ Memory per user is bounded: two layers of at most 2^20 ids take 7 MB together, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.steps import Work
 from headgate.throttle.bloom import ExactIds, IdSet, ScalableBloomFilter
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
@@ -211,7 +212,7 @@ class ProducerIdQuotaManager(SensorRegistry):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """Set or remove the quota of a user or the default user; other entities are ignored."""
         if entity.shape == "user":
             yield from super().updating(entity, value, clock)

@@ -10,10 +10,11 @@ Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from headgate.quota.entity import QuotaEntity
+from headgate.steps import Work, finish
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.sensor import NEVER
@@ -31,19 +32,6 @@ _MOST_NAMED: Final = 1 << 24
 """Characters of their names: a client-id may have 32,767 bytes."""
 _MOST_REMEMBERED: Final = 1 << 17
 """Pairs (user, client-id) remembered; many client-ids may share one quota-id, so it needs one."""
-
-
-T = TypeVar("T")
-
-
-def finish(work: Generator[None, None, T]) -> T:
-    """Do in one piece what can be done in steps; return what it returns."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 class Throttle(NamedTuple):
@@ -134,7 +122,7 @@ class SensorRegistry:
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """
         Do as :meth:`update_quota`, in steps: each sensor judges by its old bound or by its new one.
 

@@ -11,22 +11,20 @@ Source: KIP-546 "Units"; Bertsekas and Gallager, "Data Networks" 6.5.2 (max-min)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from heapq import merge
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from math import inf, isfinite
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.steps import FEW, Work, finish, sorting
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, Observation, PacedQuotaManager
-from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle, finish
+from headgate.throttle.registry import EXPIRY_PERIOD_MS, UNCHARGED, Throttle
 
 K = TypeVar("K")
-_AT_ONCE: Final = 256
-"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 
 
 def fair_shares(
@@ -52,30 +50,13 @@ def fair_shares(
 
 def sharing(
     capacity: float, demands: Mapping[K, float], weights: Mapping[K, float] | None = None
-) -> Generator[None, None, dict[K, float]]:
+) -> Work[dict[K, float]]:
     """Do as :func:`fair_shares`, in steps."""
     if not capacity >= 0.0:
         raise ValueError("capacity and demands must be 0 or more")
-    runs: list[list[tuple[float, float, float, K]]] = [[]]
-    for k, demand in demands.items():
-        weight = 1.0 if weights is None else float(weights.get(k, 1.0))
-        if not demand >= 0.0:
-            raise ValueError("capacity and demands must be 0 or more")
-        if not (weight > 0.0 and isfinite(weight)):
-            raise ValueError("weights must be greater than 0")
-        runs[-1].append((demand / weight, demand, weight, k))
-        if len(runs[-1]) == _AT_ONCE:
-            runs[-1].sort(key=_numbers)
-            runs.append([])
-            yield
-    runs[-1].sort(key=_numbers)
     # Those satisfied at the lowest level come first. Equals are summed in an order that depends
     # on their numbers only.
-    waiting = []
-    for one in merge(*runs, key=_numbers):
-        waiting.append(one)
-        if not len(waiting) % _AT_ONCE:
-            yield
+    waiting = yield from sorting(_levels(demands, weights or {}), lambda one: one[:3])
     # Weights still to serve, from each on: summed from the end, so that the order is fixed too.
     to_serve = list(accumulate(weight for _, _, weight, _ in reversed(waiting)))
     left, level = capacity, None
@@ -88,13 +69,22 @@ def sharing(
             left = max(left - demand, 0.0)
         else:
             given[k] = min(level * weight, demand)
-        if not at % _AT_ONCE:
+        if not at % FEW:
             yield
     return given
 
 
-def _numbers(waiting: tuple[Any, ...]) -> tuple[Any, ...]:
-    return waiting[:3]
+def _levels(
+    demands: Mapping[K, float], weights: Mapping[K, float]
+) -> Iterator[tuple[float, float, float, K]]:
+    """Yield the level that satisfies each, its demand, its weight, and whose they are."""
+    for k, demand in demands.items():
+        weight = float(weights.get(k, 1.0))
+        if not demand >= 0.0:
+            raise ValueError("capacity and demands must be 0 or more")
+        if not (weight > 0.0 and isfinite(weight)):
+            raise ValueError("weights must be greater than 0")
+        yield demand / weight, demand, weight, k
 
 
 def allocate(
@@ -117,7 +107,7 @@ def allocate(
 
 def allocating(
     capacity: float, observed: Mapping[Tags, Observation], weights: Mapping[Tags, float | None]
-) -> Generator[None, None, dict[Tags, float]]:
+) -> Work[dict[Tags, float]]:
     """Do as :func:`allocate`, in steps."""
     shares: dict[Tags, float] = {}
     demands: dict[Tags, float] = {}
@@ -129,7 +119,7 @@ def allocating(
         else:
             shares[tags] = weight
             demands[tags] = inf if seen.throttled else seen.used_per_s
-        if not count % _AT_ONCE:
+        if not count % FEW:
             yield
     room = max(capacity - outside, capacity / 10)
     # Nobody waits and all of it fits: uncontested, nobody is limited.
@@ -139,7 +129,7 @@ def allocating(
     level = room / sum(shares.values())
     for count, (tags, weight) in enumerate(shares.items(), 1):
         demands[tags] = max(demands[tags], level * weight / 10)
-        if not count % _AT_ONCE:
+        if not count % FEW:
             yield
     given: dict[Tags, float] = yield from sharing(room, demands, shares)
     return given
@@ -197,7 +187,7 @@ class SharesQuotaManager(PacedQuotaManager):
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """Set an entity's weight; allocations follow at the next rebalance."""
         # A weight is not a bound: only the resolution changes here.
         if self._overrides.update(entity, value):
@@ -221,7 +211,7 @@ class SharesQuotaManager(PacedQuotaManager):
         """
         return finish(self.rebalancing(lambda: now_ms))
 
-    def rebalancing(self, clock: Callable[[], int]) -> Generator[None, None, dict[Tags, float]]:
+    def rebalancing(self, clock: Callable[[], int]) -> Work[dict[Tags, float]]:
         """Do as :meth:`rebalance`, in steps; ``clock`` returns epoch ms."""
         observed = yield from self.observing(clock())
         capacity = self.capacity_bps
@@ -230,7 +220,7 @@ class SharesQuotaManager(PacedQuotaManager):
         weights = {}
         for count, tags in enumerate(observed, 1):
             weights[tags] = self.weight(tags)
-            if not count % _AT_ONCE:
+            if not count % FEW:
                 yield
         allocation = yield from allocating(capacity, observed, weights)
         bounds = (

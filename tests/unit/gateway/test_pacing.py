@@ -16,7 +16,7 @@ from headgate.metrics import BrokerView, read_samples
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES
 from headgate.quota.table import QuotaTable
-from headgate.throttle.registry import finish
+from headgate.steps import finish
 from kit.playbook import START_MS
 
 from .conftest import Setup, StillFace, StillIdentity, produce, produced

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
-import random
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from headgate.config import Settings
@@ -18,22 +14,17 @@ from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import Gate, GateKey
 from headgate.gateway.charging.headroom import Allowance
 from headgate.gateway.charging.journal import Journal
-from headgate.gateway.charging.managers import Managers
 from headgate.gateway.cluster.quota_changes import AT_ONCE, QuotaChanges
 from headgate.gateway.loop.slices import Slices
-from headgate.gateway.splits.local import LocalSplits, share_out
-from headgate.gateway.splits.streamed import put_in_force
-from headgate.gateway.splits.supervised import WorkersPart
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_BPS
-from headgate.quota.table import QuotaTable
+from headgate.quota.table import QuotaTable, table_delta
+from headgate.steps import FEW
 from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Overrides
 from headgate.throttle.registry import SENSORS_AT_ONCE
-from headgate.throttle.shares import fair_shares, sharing
-from headgate.usage.splits import Split
 
 NOW = 1_795_262_069_485
 CLIENTS = 2_000
@@ -72,10 +63,14 @@ class Here:
         self.journal.lines.clear()
         self.in_force: list[QuotaTable] = []
         ticks = itertools.count()
-        front: Any = SimpleNamespace(rules=self.rules)
+        self.brokers: list[Any] = [SimpleNamespace(rules=self.rules)]
         self.slices = Slices(2, lambda: next(ticks))  # a step or two to each slice
         self.quota_changes = QuotaChanges(
-            self.slices, lambda: [front], lambda table, _: self.in_force.append(table), lambda: NOW
+            self.slices,
+            lambda: self.brokers,
+            lambda table, _: self.in_force.append(table),
+            lambda _: False,
+            lambda: NOW,
         )
 
     def altered(self, value: float | None, first: int = 0, last: int = CLIENTS) -> Any:
@@ -130,9 +125,11 @@ async def test_a_step_changes_a_few_quotas_on_one_broker_and_settles_who_claimed
         assert headroom.bytes[0].claim(1)
         headroom.release(1, None)
     _, delta = here.table.apply(here.altered(NEW))
-    changes = QuotaChanges(here.slices, lambda: brokers, lambda *_: None, lambda: NOW)
+    changes = QuotaChanges(
+        here.slices, lambda: brokers, lambda *_: None, lambda _: False, lambda: NOW
+    )
     asked_by_step, changed_by_step, before = [], [0], 0
-    for _ in changes._steps(delta):
+    for _ in changes._steps(here.table, delta, brokers):
         asked_by_step.append(asked)
         changed_by_step.append(sum(len(broker.rules.journal.lines) for broker in brokers))
         headroom = here.rules.context("u0", "c").headroom
@@ -234,6 +231,51 @@ async def test_tables_that_come_meanwhile_wait_their_turn_small_ones_too() -> No
     assert here.bounds()[AT_ONCE - 1] == 9.0
 
 
+async def test_a_broker_that_is_fronted_meanwhile_begins_with_the_table() -> None:
+    here = Here()
+    table, delta = here.table.apply(here.altered(NEW))
+    assert here.quota_changes.take(table, delta)
+    late = Here()
+    late.rules.load(table, NOW)
+    late.journal.lines.clear()
+    here.brokers.extend(late.brokers)
+    await here.quota_changes.work()
+    assert here.bounds() == late.bounds() == [NEW] * CLIENTS
+    assert late.journal.lines == []
+
+
+async def test_a_store_that_comes_back_is_compared_in_steps_and_its_index_made_so() -> None:
+    here = Here()
+    many = [QuotaEntity.of(user=f"v{n}") for n in range(CLIENTS)]
+    before = QuotaTable({entity: {PRODUCER: OLD} for entity in many[: CLIENTS - 5]})
+    table = QuotaTable({entity: {PRODUCER: OLD} for entity in reversed(many[3:])})
+    seen: list[tuple[QuotaTable, Any]] = []
+    changes = QuotaChanges(
+        here.slices, list, lambda *what: seen.append(what), lambda _: True, lambda: NOW
+    )
+    assert changes.take(table, before)
+    work = asyncio.ensure_future(changes.work())
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    # Each entity of both is looked at, then each of the new one for the index; two steps a turn.
+    assert turns >= 3 * CLIENTS / FEW / 2
+    assert table.indexed
+    ((_, delta),) = seen
+    names = [f"v{n}" for n in (0, 1, 2, *range(CLIENTS - 5, CLIENTS))]
+    assert [change.entity.user for change in delta.changes] == sorted(names)
+    assert delta == table_delta(before, table)
+    # So does one quota whose table has no index yet; where it has one, it is in force at once.
+    for indexed in (False, True):
+        table, delta = table.apply([QuotaAlteration.of(many[9], (Op(PRODUCER, 7.0 + indexed),))])
+        if indexed:
+            table.for_key(PRODUCER)
+        assert changes.take(table, delta) is not indexed
+        await changes.work()
+    assert len(seen) == 3
+
+
 @pytest.mark.parametrize("known", [0, 400])
 def test_a_cluster_wide_quota_of_one_name_looks_at_one_bucket(
     known: int, monkeypatch: pytest.MonkeyPatch
@@ -333,92 +375,3 @@ def test_what_is_claimed_outlives_a_change_and_the_rest_is_freed_in_steps() -> N
     contexts.expire()
     assert len(list(contexts.tidy())) > 2 * CLIENTS / 512
     assert contexts.allowances == list(held.all)
-
-
-def buckets(count: int, written: list[str]) -> Managers:
-    """Managers of a broker with live buckets, each with a cluster-wide quota and a share."""
-    settings = Settings.from_properties(
-        {
-            "headgate.upstream": "127.0.0.1:1",
-            "headgate.broker.id.min": "1",
-            "headgate.broker.id.max": "1",
-            "headgate.capacity.producer_byte_rate": "1000",
-        }
-    )
-    managers = Managers(settings, NOW)
-    for manager in (managers.produce_bps, managers.produce_shares):
-        manager.update_quota(QuotaEntity.of(user=DEFAULT), 5.0, NOW)
-        manager.moved = lambda tags, _bound, _now_ms: written.append(tags[0])
-        for n in range(count):
-            manager.record(f"u{n}", "c", 10_000, NOW)
-    written.clear()
-    return managers
-
-
-@pytest.mark.parametrize("how", ["local", "supervised", "streamed", "shares"])
-def test_splits_and_shares_of_many_quota_ids_are_divided_a_few_at_a_time(how: str) -> None:
-    written: list[str] = []
-    managers, other = buckets(CLIENTS, written), buckets(0, written)
-    part = WorkersPart()
-
-    def clock() -> int:
-        return NOW + 5_000
-
-    def work() -> Iterator[None]:
-        if how == "local":
-            for each in (managers, other):
-                each.produce_bps.set_brokers(2, NOW)
-            written.clear()
-            yield from LocalSplits(5_000).round({1: managers, 2: other}, clock)
-        elif how == "shares":
-            yield from share_out(managers, clock)
-        elif how == "streamed":
-            splits = [
-                Split(f"u{n}", "", PRODUCER_BPS.name, 1, 2.0, 7, NOW, 60_000)
-                for n in range(CLIENTS)
-            ]
-            yield from put_in_force(splits, {1: managers}, clock)
-        else:
-            yield from part.observe(managers, [1], NOW + 5_000)
-            parts = [("producer_byte_rate", f"u{n}", "", 2.0) for n in range(CLIENTS)]
-            body = msgspec.msgpack.encode({"parts": parts, "valid_ms": 9_000})
-            yield from part.assign(managers, body, clock)
-
-    by_step = [len(written) for _ in work()]
-    assert len(set(written)) == CLIENTS
-    assert max(b - a for a, b in itertools.pairwise([0, *by_step, len(written)])) <= SENSORS_AT_ONCE
-
-
-def test_a_division_of_many_is_as_one_in_a_single_piece_and_its_steps_are_many() -> None:
-    chance = random.Random(7)
-    demands = {n: chance.choice([0.0, chance.random() * 1e4, math.inf]) for n in range(5_000)}
-    weights = {n: float(chance.randrange(1, 9)) for n in demands}
-    for capacity in (0.0, 1e5, 1e7, 1e9):
-        work = sharing(capacity, demands, weights)
-        steps = 0
-        try:
-            while True:
-                next(work)
-                steps += 1
-        except StopIteration as end:
-            given = end.value
-        assert given == fair_shares(capacity, dict(reversed(demands.items())), weights)
-        assert sum(given.values()) <= capacity * (1 + 1e-12)
-        assert steps >= 3 * (len(demands) // 256)
-
-
-async def test_a_quota_that_changes_while_it_is_divided_keeps_what_it_was_scaled_to() -> None:
-    managers = buckets(CLIENTS, [])
-    work = LocalSplits(5_000).round({1: managers}, lambda: NOW + 5_000)
-    steps = sum(1 for _ in LocalSplits(5_000).round({1: buckets(CLIENTS, [])}, lambda: NOW + 5_000))
-    for _ in range(steps - 20):  # all are computed, and some are in force
-        next(work)
-    managers.produce_bps.update_quota(QuotaEntity.of(user="u0"), 1.0, NOW + 5_000)
-    last = f"u{CLIENTS - 1}"
-    managers.produce_bps.update_quota(QuotaEntity.of(user=last), 1.0, NOW + 5_000)
-    for _ in work:
-        pass
-    bounds = {s.user_tag: s.bound for s in managers.produce_bps.sensors()}
-    assert bounds["u0"] <= 1.0
-    assert bounds[last] <= 1.0
-    assert bounds["u1"] == 5.0

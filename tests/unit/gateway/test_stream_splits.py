@@ -11,7 +11,7 @@ from headgate.gateway.splits.local import share_out
 from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_SHARES
-from headgate.throttle.registry import finish
+from headgate.steps import finish
 from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
 from kit.playbook import START_MS
 

@@ -22,8 +22,8 @@ from headgate.gateway.splits.supervised import (
     WorkersPart,
 )
 from headgate.quota.entity import QuotaEntity
+from headgate.steps import finish
 from headgate.throttle.pacing import Observation
-from headgate.throttle.registry import finish
 
 PERIOD_MS = 1_000
 QUOTA = 100_000.0

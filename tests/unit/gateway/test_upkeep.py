@@ -14,7 +14,7 @@ from headgate.gateway.usage import upkeep
 from headgate.gateway.usage.upkeep import tidy
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER_BPS
-from headgate.throttle.registry import finish
+from headgate.steps import finish
 from headgate.usage.format import Event, Origin
 from headgate.usage.splits import Split
 from headgate.usage.writer import JournalWriter

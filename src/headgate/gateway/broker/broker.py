@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.link import Link
     from headgate.gateway.connection.transports import ReadBuffer
-    from headgate.gateway.loop.slices import Work
     from headgate.gateway.session.commands import Ask
     from headgate.metrics.meters import Meters
     from headgate.quota.key import QuotaType
+    from headgate.steps import Work
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""

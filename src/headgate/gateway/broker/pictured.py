@@ -21,8 +21,8 @@ from headgate.throttle.overrides import Tags
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.loop.slices import Work
     from headgate.gateway.session.state import SessionState
+    from headgate.steps import Work
 
 MOST_CLIENTS: Final = 50
 """Clients named of one quota-id: as many as people read."""

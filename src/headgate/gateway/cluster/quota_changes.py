@@ -14,12 +14,15 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.log import get_logger
+from headgate.quota.table import TableDelta, comparing, table_delta
+from headgate.steps import FEW
 from headgate.throttle.registry import SENSORS_AT_ONCE
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
-    from headgate.gateway.loop.slices import Slices, Work
-    from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.gateway.loop.slices import Slices
+    from headgate.quota.table import QuotaTable
+    from headgate.steps import Work
 
 log = get_logger("headgate.gateway")
 
@@ -35,6 +38,8 @@ class QuotaChanges:
         slices: of the loop.
         brokers: those there are now.
         in_force: called with each table and its changes when all of them are.
+        looks_up: says whether ``in_force`` will look into the index of the table (``for_key``),
+            which takes long to make.
         clock: epoch ms.
     """
 
@@ -43,46 +48,71 @@ class QuotaChanges:
         slices: Slices,
         brokers: Callable[[], Collection[Broker]],
         in_force: Callable[[QuotaTable, TableDelta], None],
+        looks_up: Callable[[TableDelta], bool],
         clock: Callable[[], int],
     ) -> None:
+        self._looks_up = looks_up
         self._slices = slices
         self._brokers = brokers
         self._in_force = in_force
         self._clock = clock
-        self._waiting: deque[tuple[QuotaTable, TableDelta]] = deque()
+        # A broker that is fronted later begins with the table itself.
+        self._waiting: deque[tuple[QuotaTable, TableDelta | QuotaTable, Collection[Broker]]]
+        self._waiting = deque()
 
-    def take(self, table: QuotaTable, delta: TableDelta) -> bool:
+    def take(self, table: QuotaTable, delta: TableDelta | QuotaTable) -> bool:
         """
-        Take a table; return whether it waits, and ``work`` has to be run for it.
+        Take a table; a few changes are in force at once unless others wait.
 
-        A few changes are in force at once unless others wait.
+        Args:
+            table: all quotas.
+            delta: what has changed; or the table before, where that has to be found out.
+
+        Returns:
+            Whether the table waits, and ``work`` has to be run for it.
         """
+        brokers = list(self._brokers())
         if self._waiting:
-            self._waiting.append((table, delta))
+            self._waiting.append((table, delta, brokers))
             return False  # ``work``, which runs already, takes it too
-        if len(delta.changes) > AT_ONCE or self._concerns_many(delta):
-            self._waiting.append((table, delta))
+        if not isinstance(delta, TableDelta) and len(table) + len(delta) <= FEW:
+            delta = table_delta(delta, table)
+        if (
+            not isinstance(delta, TableDelta)
+            or len(delta.changes) > AT_ONCE
+            or self._concerns_many(delta)
+            or (self._looks_up(delta) and len(table) > FEW and not table.indexed)
+        ):
+            self._waiting.append((table, delta, brokers))
             return True
-        self._apply(delta)
+        now_ms = self._clock()
+        for broker in brokers:
+            broker.rules.update(delta, now_ms)
         self._in_force(table, delta)
         return False
 
     async def work(self) -> None:
         """Put in force what waits."""
         while self._waiting:
-            table, delta = self._waiting[0]
+            table, delta, brokers = self._waiting[0]
+            if not isinstance(delta, TableDelta):
+                delta = await self._slices.run(comparing(delta, table))
             try:
-                await self._slices.run(self._steps(delta))
+                await self._slices.run(self._steps(table, delta, brokers))
             except Exception:
                 log.exception("not every change of quotas is in force", version=table.version)
             self._in_force(table, delta)
             self._waiting.popleft()
 
-    def _steps(self, delta: TableDelta) -> Work[None]:
+    def _steps(
+        self, table: QuotaTable, delta: TableDelta, brokers: Collection[Broker]
+    ) -> Work[None]:
+        if self._looks_up(delta):
+            yield from table.indexing()
         changes = delta.changes
         for first in range(0, len(changes), AT_ONCE):
             some = delta._replace(changes=changes[first : first + AT_ONCE])
-            for broker in list(self._brokers()):
+            for broker in brokers:
                 yield from broker.rules.updating(some)
                 yield
 
@@ -91,8 +121,3 @@ class QuotaChanges:
         return any(change.entity.has_default for change in delta.changes) and any(
             broker.rules.managers.most_sensors > SENSORS_AT_ONCE for broker in self._brokers()
         )
-
-    def _apply(self, delta: TableDelta) -> None:
-        now_ms = self._clock()
-        for broker in self._brokers():
-            broker.rules.update(delta, now_ms)

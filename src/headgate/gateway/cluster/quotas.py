@@ -13,7 +13,6 @@ from headgate.gateway.connection.hosts import Hosts
 from headgate.gateway.kept.limits import connection_limits, ip_rates
 from headgate.gateway.log import get_logger
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES
-from headgate.quota.table import table_delta
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 log = get_logger("headgate.gateway")
 
+_SHARES: Final = (PRODUCER_SHARES, CONSUMER_SHARES)
 _MOST_SAID: Final = 20
 """Changes of quotas that come together and are logged one by one."""
 
@@ -50,7 +50,9 @@ class Quotas:
         self._brokers = brokers
         self._work = work
         self._save_soon = save_soon
-        self._changes = QuotaChanges(work.slices, self._fronted, self._all_in_force, now_ms)
+        self._changes = QuotaChanges(
+            work.slices, self._fronted, self._all_in_force, self._looks_up, now_ms
+        )
         self.hosts = Hosts(work.tasks.spawn)
         self.hosts.found = self._host_found
         self._ip_rates: dict[str | None, float] = {}
@@ -72,13 +74,13 @@ class Quotas:
 
     def changed(self, table: QuotaTable, delta: TableDelta) -> None:
         """The store's quotas have changed: put them in force."""
-        if delta.from_version != self._in_force.coming.version or not self._seen_store:
-            # The first word of a store, or of one that was away: what differs from what we have.
-            delta = table_delta(self._in_force.coming, table)
-            self._seen_store = True
+        before = self._in_force.coming
+        # The first word of a store, or of one that was away: what differs from what we have.
+        compare = delta.from_version != before.version or not self._seen_store
+        self._seen_store = True
         self._in_force.coming = table
         with self._work.watcher.watching():
-            waits = self._changes.take(table, delta)
+            waits = self._changes.take(table, before if compare else delta)
         if waits:
             self._work.tasks.spawn(self._changes.work())
 
@@ -91,13 +93,19 @@ class Quotas:
         keys = {change.key for change in delta.changes}
         if CONNECTION in keys:
             self._limit_addresses()
-        if not self._shares_seen or not keys.isdisjoint((PRODUCER_SHARES, CONSUMER_SHARES)):
+        if not self._shares_seen or not keys.isdisjoint(_SHARES):
             self._shares_seen = True
             self._say_what_isnt_enforced()
         log.debug("quotas in force", changes=len(delta.changes), version=table.version)
         for change in delta.changes[:_MOST_SAID]:
             log.debug("quota changed", entity=str(change.entity), key=str(change.key),
                       old=change.old, new=change.new)  # fmt: skip
+
+    def _looks_up(self, delta: TableDelta) -> bool:
+        """Whether ``_all_in_force`` will look for all quotas of some key."""
+        return not self._shares_seen or any(
+            change.key == CONNECTION or change.key in _SHARES for change in delta.changes
+        )
 
     def _say_what_isnt_enforced(self) -> None:
         """Say once, until it isn't so any more, that shares are kept only: they need a capacity."""

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from headgate.gateway.loop.watcher import Watcher
+from headgate.steps import Work
 
 SLICE_NS: Final = 250_000
 """A slice ends with the step that takes it so far; no step may take much longer than this. A
 request and its answer may each wait for a slice, so this is what a client notices."""
 
 T = TypeVar("T")
-Work = Generator[None, None, T]
 
 
 class Slices:

@@ -19,13 +19,14 @@ from headgate.gateway.charging.plans import Kind
 from headgate.gateway.kept.limits import static_defaults
 from headgate.gateway.log import get_logger
 from headgate.gateway.loop.log_limit import LogLimit
-from headgate.gateway.loop.slices import Slices, Work
+from headgate.gateway.loop.slices import Slices
 from headgate.gateway.own_answers import broker_settings, draft_answers, mutations
 from headgate.gateway.own_answers.attempts import attempted
 from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
 from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
+from headgate.steps import Work
 from headgate.store.base import AuditEvent
 from headgate.wire import apis
 from headgate.wire.messages import (

@@ -44,9 +44,9 @@ from headgate.wire.messages.denied import RELEASED
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
     from headgate.gateway.connection.link import Link
-    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
+    from headgate.steps import Work
 
 log = get_logger("headgate.gateway")
 

@@ -29,10 +29,10 @@ from headgate.wire.messages.denied import DRAFT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.session.commands import Ask
     from headgate.quota.table import QuotaTable
+    from headgate.steps import Work
 
 ADMIN_APIS: Final = (
     apis.SASL_HANDSHAKE,

@@ -21,10 +21,10 @@ from headgate.wire.messages import decode_request_steps, decode_response_steps, 
 if TYPE_CHECKING:
     from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.connection.link import Link, Way
-    from headgate.gateway.loop.slices import Work
     from headgate.gateway.own_answers.answers import Answers
     from headgate.gateway.own_answers.topics import Topics
     from headgate.gateway.session.commands import Ask
+    from headgate.steps import Work
 
 AT_LEAST: Final = 1
 """Mutations a topic is charged whose partitions nobody can tell."""

@@ -11,18 +11,16 @@ expired, quota / brokers is in force.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.quota.key import QuotaType
+from headgate.steps import FEW, Work
 from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
 from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.loop.slices import Work
 
-_AT_ONCE: Final = 256
-"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 PERIODS_VALID = 3
 """A split that isn't renewed for this many periods has expired."""
 
@@ -71,7 +69,7 @@ class LocalSplits:
                     quota = any_manager.quota(tags)
                     if quota < UNLIMITED:
                         quotas[tags] = quota * part
-                    if not count % _AT_ONCE:
+                    if not count % FEW:
                         yield
             splits = yield from splitter.rounding(quotas, list(managers), observed)
             valid_until = now_ms + PERIODS_VALID * self._period_ms

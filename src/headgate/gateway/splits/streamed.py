@@ -10,7 +10,7 @@ show it until splits come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from headgate.errors import HeadgateError
 from headgate.gateway.log import get_logger
 from headgate.quota.key import QuotaKey
+from headgate.steps import Work
 from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
@@ -209,7 +210,7 @@ class StreamedSplits:
 
 def put_in_force(
     splits: Iterable[Split], managers: Mapping[int, Managers], clock: Callable[[], int]
-) -> Generator[None, None, int]:
+) -> Work[int]:
     """
     Assign splits to brokers' managers, in steps.
 

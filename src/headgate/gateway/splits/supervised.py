@@ -14,7 +14,7 @@ until that expires, and quota / brokers after that. This amount is reserved for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import fsum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,6 +23,7 @@ import msgspec
 from headgate.gateway.log import get_logger
 from headgate.gateway.splits.local import PERIODS_VALID
 from headgate.quota.key import QuotaType
+from headgate.steps import FEW, Work
 from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
@@ -38,8 +39,6 @@ OBSERVE: Final = "observe"
 ASSIGN: Final = "assign"
 LEAST: Final = 0.02
 """Part of its equal part that a broker gets even when all of a quota is kept back for others."""
-_AT_ONCE: Final = 128
-"""Quota-ids that are looked at in one step, in a quarter of a millisecond."""
 _TYPES: Final = (QuotaType.PRODUCER_BYTE_RATE, QuotaType.CONSUMER_BYTE_RATE)
 
 
@@ -198,9 +197,7 @@ class WorkersPart:
     def __init__(self) -> None:
         self.valid_until_ms = 0
 
-    def observe(
-        self, managers: Managers | None, brokers: list[int], now_ms: int
-    ) -> Generator[None, None, bytes]:
+    def observe(self, managers: Managers | None, brokers: list[int], now_ms: int) -> Work[bytes]:
         """Return, in steps, what the period since the last question showed."""
         seen: list[Seen] = []
         if managers is not None:
@@ -209,7 +206,7 @@ class WorkersPart:
 
     def assign(
         self, managers: Managers | None, body: bytes, clock: Callable[[], int]
-    ) -> Generator[None, None, None]:
+    ) -> Work[None]:
         """Put splits in force, in steps; ``clock`` returns epoch ms."""
         if managers is None:
             return
@@ -229,7 +226,7 @@ def _bps(managers: Managers) -> Iterator[tuple[QuotaType, BpsQuotaManager]]:
     yield _TYPES[1], managers.fetch_bps
 
 
-def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Generator[None, None, None]:
+def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Work[None]:
     for kind, manager in _bps(managers):
         if not manager.enabled:
             continue
@@ -238,5 +235,5 @@ def _look(managers: Managers, now_ms: int, seen: list[Seen]) -> Generator[None, 
             quota = manager.quota(tags)
             if quota < UNLIMITED:
                 seen.append(Seen(str(kind), *tags, quota, observation))
-            if not count % _AT_ONCE:
+            if not count % FEW:
                 yield

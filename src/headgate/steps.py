@@ -1,0 +1,45 @@
+"""
+Work in steps: it may be left for a while wherever it yields, and others are served meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from heapq import merge
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+Work = Generator[None, None, T]
+
+FEW: Final = 256
+"""Things that are looked at in one step, where looking at one takes a microsecond."""
+
+
+def finish(work: Work[T]) -> T:
+    """Do work in one piece; return what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def sorting(items: Iterable[T], key: Callable[[T], Any]) -> Work[list[T]]:
+    """Return things in order, as ``sorted`` does, in steps."""
+    runs: list[list[T]] = [[]]
+    for item in items:
+        runs[-1].append(item)
+        if len(runs[-1]) == FEW:
+            runs[-1].sort(key=key)
+            runs.append([])
+            yield
+    runs[-1].sort(key=key)
+    if len(runs) == 1:
+        return runs[0]
+    ordered: list[T] = []
+    for item in merge(*runs, key=key):
+        ordered.append(item)
+        if not len(ordered) % FEW:
+            yield
+    return ordered
