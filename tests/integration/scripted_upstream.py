@@ -31,6 +31,7 @@ class Upstream:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = 0
+        self.refuses: set[int] = set()  # API keys that it hangs up on
         self.others: dict[int, int] = {}  # ports of brokers beside this one, by their ids
         self.connections = 0
         self.produced = 0
@@ -72,6 +73,8 @@ class Upstream:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 frame = await reader.readexactly(size)
                 key, _, correlation = struct.unpack_from(">hhi", frame)
+                if key in self.refuses:
+                    break
                 if key == 3:
                     brokers = {1: self.port} | self.others
                     body = struct.pack(">ii", 0, len(brokers))
@@ -88,7 +91,7 @@ class Upstream:
                     await asyncio.sleep(self.fetch_s)
                     body = fetched(self.records)
                 else:
-                    body = struct.pack(">hi", 0, 1) + struct.pack(">hhh", 18, 0, 3)
+                    body = struct.pack(">hi", 0, 2) + struct.pack(">hhhhhh", 3, 8, 8, 18, 0, 3)
                 writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):

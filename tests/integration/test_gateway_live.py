@@ -10,19 +10,21 @@ from types import SimpleNamespace
 
 import pytest
 
+from headgate.admin import AdminClient
 from headgate.client.connection import Connection
 from headgate.client.security import Security
 from headgate.clock import now_ms
 from headgate.config.listeners import HostPort
-from headgate.errors import KafkaError
+from headgate.errors import InvalidQuota, KafkaError, StoreError
 from headgate.gateway import GatewayThread
 from headgate.live.picture import EffectiveQuotaOf, Picture, decode
+from headgate.live.why import why
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.store.base import AuditEvent
 from headgate.wire.messages import live
 
-from .scripted_upstream import SLOW, Start, connect, produce, read_answer, start, upstream
+from .scripted_upstream import SLOW, Start, Upstream, connect, produce, read_answer, start, upstream
 
 __all__ = ["start", "upstream"]
 
@@ -140,3 +142,40 @@ def test_as_many_quota_ids_are_named_as_were_asked_for(start: Start) -> None:
     [broker] = decode(answer.picture).brokers
     assert [use.user for use in broker.quotas] == [f"u{n}" for n in range(29, 19, -1)]
     assert broker.other_quotas == 20
+
+
+def test_the_admin_client_joins_what_every_broker_says(start: Start) -> None:
+    gateway = start(SLOW, **ADMIN)
+    admin = gateway.gateway.shared.admin_address
+    assert admin is not None
+    for host, number in (port(gateway), admin):
+        with connect(gateway) as sock, AdminClient(f"{host}:{number}") as client:
+            sock.sendall(produce(60_000))
+            read_answer(sock)
+            for _ in range(2):
+                found = client.describe_live("ANONYMOUS", "app")
+                assert [broker.broker_id for broker in found.brokers] == [1]
+                assert why(found, "ANONYMOUS", "app").state == "held"
+            # A connection that the gateway has closed meanwhile is opened again.
+            gateway.call(
+                lambda: [
+                    link.close("idle") for broker in gateway.gateway.brokers.values()
+                    for link in list(broker.links) if link.session.state.client_id != "app"
+                ]
+            )  # fmt: skip
+            assert client.describe_live("ANONYMOUS").brokers[0].quotas[0].rate > 1_000
+
+
+def test_a_broker_without_a_gateway_is_told_so(upstream: Upstream) -> None:
+    upstream.refuses = {live.LIVE}
+    told = f"127.0.0.1:{upstream.port} is no Headgate gateway"
+    with (
+        AdminClient(f"127.0.0.1:{upstream.port}") as client,
+        pytest.raises(StoreError, match=told),
+    ):
+        client.describe_live()
+    with (
+        AdminClient(store="sqlite::memory:") as client,
+        pytest.raises(InvalidQuota, match="give the address of a gateway"),
+    ):
+        client.describe_live()

@@ -28,6 +28,7 @@ In the order a call meets them:
 - ``local``: a store in this process.
 - ``released``: Kafka's own APIs, of brokers and of a gateway's data listeners.
 - ``draft``: KIP-546's own APIs, of a gateway's admin listener.
+- ``live``: asks gateways what goes on now.
 - ``scram``: SCRAM credentials of users.
 """
 

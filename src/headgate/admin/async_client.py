@@ -15,10 +15,13 @@ from headgate.admin.api import (
     ConfigEntry,
     ScramUpsertion,
 )
+from headgate.admin.live import MOST_QUOTA_IDS
 from headgate.admin.opening import Target
 from headgate.admin.operations import Calls, QuotaOperations
 from headgate.errors import ApiError
+from headgate.live.picture import Picture
 from headgate.store.base import QuotaStore
+from headgate.wire.messages.live import LiveRequest
 
 
 class AsyncAdminClient(
@@ -107,6 +110,29 @@ class AsyncAdminClient(
     ) -> None:
         """Set and remove SCRAM credentials of one user."""
         await self.calls.call(None, lambda b: b.alter_scram(user, upsertions, deletions))
+
+    async def describe_live(
+        self,
+        user: str | None = None,
+        client_id: str | None = None,
+        most: int = MOST_QUOTA_IDS,
+        timeout_ms: int | None = None,
+    ) -> Picture:
+        """
+        Return what goes on now at the gateways before all brokers.
+
+        Args:
+            user: a principal, raw: what it is charged to; None: everybody, for administrators.
+            client_id: of that principal; None: any.
+            most: quota-ids of each broker at most.
+            timeout_ms: of the call.
+
+        Raises:
+            ApiError: CLUSTER_AUTHORIZATION_FAILED.
+            StoreError: nobody can be reached, or it is no gateway.
+        """
+        request = LiveRequest(user, client_id, most)
+        return await self.calls.call(timeout_ms, lambda backend: backend.live(request))
 
     async def close(self) -> None:
         """Wait for calls under way, then close the connections."""

@@ -13,11 +13,13 @@ from typing import NamedTuple, Protocol
 
 from headgate.admin.api import ConfigEntry, Entities, Entry, ScramUpsertion, Value, Values
 from headgate.errors import ApiError
+from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.quota.table import QuotaTable
+from headgate.wire.messages.live import LiveRequest
 
 
 class Query(NamedTuple):
@@ -77,6 +79,10 @@ class Backend(Protocol):
         self, user: str, upsertions: Sequence[ScramUpsertion], deletions: Sequence[str]
     ) -> None:
         """Set and remove a user's SCRAM credentials."""
+        ...
+
+    async def live(self, request: LiveRequest) -> Picture:
+        """Return what goes on now at the gateways before all brokers."""
         ...
 
     async def close(self) -> None:

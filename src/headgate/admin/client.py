@@ -16,10 +16,12 @@ from headgate.admin.api import (
     ScramUpsertion,
 )
 from headgate.admin.async_client import AsyncAdminClient
+from headgate.admin.live import MOST_QUOTA_IDS
 from headgate.admin.opening import Target
 from headgate.admin.operations import QuotaOperations
 from headgate.client.thread import LoopThread
 from headgate.errors import ApiError
+from headgate.live.picture import Picture
 from headgate.store.base import QuotaStore
 
 
@@ -101,6 +103,16 @@ class AdminClient(
     ) -> None:
         """Set and remove SCRAM credentials of one user."""
         self._run(self._async.alter_user_scram_credentials(user, upsertions, deletions))
+
+    def describe_live(
+        self,
+        user: str | None = None,
+        client_id: str | None = None,
+        most: int = MOST_QUOTA_IDS,
+        timeout_ms: int | None = None,
+    ) -> Picture:
+        """Return what goes on now (``AsyncAdminClient.describe_live``)."""
+        return self._run(self._async.describe_live(user, client_id, most, timeout_ms))
 
     def close(self) -> None:
         """Wait for calls under way, then close the connections. May be called twice."""

@@ -22,6 +22,7 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query
+from headgate.admin.live import ask_one
 from headgate.admin.released import ReleasedBackend
 from headgate.client.connection import Connection, api_error
 from headgate.client.nodes import Nodes
@@ -35,12 +36,14 @@ from headgate.client.quota_messages import (
 from headgate.client.security import Security
 from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, HeadgateError, KafkaError
+from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
 from headgate.quota.precedence import STATIC_DEFAULT, Source
 from headgate.wire.apis import METADATA
 from headgate.wire.messages import draft as d
+from headgate.wire.messages.live import LiveRequest
 
 _ELSEWHERE = "use the gateway's data listener (--bootstrap-server with a port of a broker)"
 
@@ -167,6 +170,10 @@ class DraftBackend:
     ) -> None:
         """Refuse: an admin listener serves quotas only."""
         raise unsupported("an admin listener keeps no SCRAM credentials", _ELSEWHERE)
+
+    async def live(self, request: LiveRequest) -> Picture:
+        """Ask about all brokers of the listener's process."""
+        return await ask_one(await self._nodes.any(), request)
 
     async def close(self) -> None:
         """Close the connections."""

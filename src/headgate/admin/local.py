@@ -18,12 +18,15 @@ from headgate.admin.api import (
     unsupported,
 )
 from headgate.admin.backend import Query, effective_values
+from headgate.admin.live import no_gateway
 from headgate.errors import ApiError
+from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, check_types, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import matches, validate_filter
 from headgate.store.base import BrokerConfigs, QuotaStore
 from headgate.store.synonyms import broker_synonyms
+from headgate.wire.messages.live import LiveRequest
 
 
 class LocalBackend:
@@ -127,6 +130,10 @@ class LocalBackend:
             f"SCRAM credentials are kept by Kafka, not by the store {self._url}",
             "alter them with --bootstrap-server",
         )
+
+    async def live(self, request: LiveRequest) -> Picture:
+        """A store sees no clients."""
+        raise no_gateway(f"the store {self._url}")
 
     async def close(self) -> None:
         """Close the store if the client opened it."""

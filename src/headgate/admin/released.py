@@ -14,11 +14,13 @@ from typing import Final
 
 from headgate.admin.api import ConfigEntry, ConfigSynonym, Entities, ScramUpsertion, Values
 from headgate.admin.backend import Query, effective_values
+from headgate.admin.live import ask_brokers
 from headgate.admin.scram import alter_scram, describe_scram
 from headgate.client import quota_messages as words
 from headgate.client.connection import Connection, api_error, raise_error
 from headgate.client.nodes import Nodes, is_controller
 from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.live.picture import Picture
 from headgate.quota.alteration import AlterResult, QuotaAlteration, request_error
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, matches
@@ -28,6 +30,7 @@ from headgate.wire import apis
 from headgate.wire.messages import cluster
 from headgate.wire.messages import configs as c
 from headgate.wire.messages import quotas as q
+from headgate.wire.messages.live import LiveRequest
 
 _RESOURCES: Final[Mapping[str, int]] = {
     "topics": 2,
@@ -203,6 +206,10 @@ class ReleasedBackend:
     ) -> None:
         """Set and remove a user's SCRAM credentials."""
         await alter_scram(self._nodes, user, upsertions, deletions)
+
+    async def live(self, request: LiveRequest) -> Picture:
+        """Ask the gateway before each broker."""
+        return await ask_brokers(self._nodes, request)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -120,8 +120,8 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether requests can still be sent."""
-        return not self._broken and not self._writer.is_closing()
+        """Whether requests can still be sent: the peer may have closed an idle connection."""
+        return not (self._broken or self._writer.is_closing() or self._reader.at_eof())
 
     def version(self, api_key: int, newest: int, oldest: int = 0) -> int:
         """Return the newest version of an API that both sides speak (``Dialogue.version``)."""

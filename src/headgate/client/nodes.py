@@ -126,13 +126,22 @@ class Nodes:
         if node_id not in brokers:
             known = ", ".join(map(str, sorted(brokers)))
             raise StoreError(f"there is no broker {node_id}; the brokers are {known}")
+        return await self.at(node_id, brokers[node_id])
+
+    async def at(self, node_id: int, where: HostPort) -> Connection:
+        """
+        Return a connection to a broker, whose address is known.
+
+        Raises:
+            StoreError: it can't be reached.
+        """
         async with self._connecting:
             connection = self._by_id.get(node_id)
             if connection is not None:
                 if connection.usable:
                     return connection
                 await connection.close()
-            connection = await Connection.open(brokers[node_id], self._security, greet=True)
+            connection = await Connection.open(where, self._security, greet=True)
             self._by_id[node_id] = connection
             return connection
 

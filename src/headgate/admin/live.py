@@ -1,0 +1,78 @@
+"""
+Asks gateways what goes on now (``wire.messages.live``), and joins what all brokers answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headgate.admin.api import unsupported
+from headgate.client.connection import Connection, raise_error
+from headgate.client.nodes import Nodes
+from headgate.config.listeners import HostPort
+from headgate.errors import HeadgateError, RemoteProtocolError, StoreError
+from headgate.live.picture import Picture, decode, joined
+from headgate.wire.messages.live import LiveRequest, decode_response, encode_request
+
+MOST_QUOTA_IDS: Final = 500
+"""Quota-ids of each broker, unless asked otherwise."""
+
+
+async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
+    """
+    Ask every broker of a cluster, each at the gateway before it.
+
+    Returns:
+        What they answered; ``note`` names brokers that couldn't be asked.
+
+    Raises:
+        ApiError: CLUSTER_AUTHORIZATION_FAILED.
+        StoreError: nobody answers, or no gateway is before any of them.
+    """
+    brokers = await nodes.brokers()
+
+    async def ask(broker_id: int, where: HostPort) -> Picture | HeadgateError:
+        try:
+            return await ask_one(await nodes.at(broker_id, where), request)
+        except StoreError as error:
+            return error
+
+    answers = await asyncio.gather(*(ask(*broker) for broker in sorted(brokers.items())))
+    pictures = tuple(answer for answer in answers if isinstance(answer, Picture))
+    troubles = [str(answer) for answer in answers if isinstance(answer, HeadgateError)]
+    if not pictures:
+        raise StoreError("\n".join(troubles) or "the cluster names no broker")
+    note = f"Some brokers couldn't be asked: {'; '.join(troubles)}." if troubles else ""
+    return joined((*pictures, Picture(pictures[0].at_ms, note=note)))
+
+
+async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
+    """
+    Ask one gateway.
+
+    Raises:
+        ApiError: CLUSTER_AUTHORIZATION_FAILED.
+        StoreError: it is no gateway, or went away.
+        RemoteProtocolError: its answer can't be read.
+    """
+    try:
+        frame = await connection.swap(
+            lambda cid: encode_request(cid, connection.client_id, request)
+        )
+    except StoreError as error:
+        raise StoreError(
+            f"{connection.address} is no Headgate gateway, or one that can't say what goes on "
+            f"({error}). Give the address of a gateway's listener"
+        ) from error
+    answer = decode_response(frame)
+    raise_error(answer.error_code, answer.error_message)
+    try:
+        return decode(answer.picture or b"")
+    except ValueError as error:
+        raise RemoteProtocolError(f"{connection.address}: no picture: {error}") from error
+
+
+def no_gateway(what: str) -> Exception:
+    """Return the error of a place that holds quotas and sees no clients."""
+    return unsupported(f"{what} doesn't say what goes on now", "give the address of a gateway")
