@@ -21,6 +21,7 @@ In the order a call meets them:
 - ``given``: dicts and text that callers may give instead of entities and keys.
 - ``api``: options, results and the values in them.
 - ``home``: quotas in a store or at servers, for commands and the console.
+- ``undoing``: the plan that takes changes back.
 - ``client_settings``: which client settings there are.
 - ``opening``: opens what a client was pointed at, a store or servers.
 - ``remote``: finds out which APIs servers speak.

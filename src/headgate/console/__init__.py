@@ -12,5 +12,7 @@ the content policy can forbid it. In the order in which a request meets them:
 - ``rendering``: templates and static files.
 - ``parts``: what pages are given.
 - ``home``: quotas, their history, and what goes on now.
+- ``preview``: who is affected by a change.
+- ``what_if``: what other quotas would have done to the last hour's requests.
 - ``database``: the console's own state: users, sessions, asks for a raise.
 """

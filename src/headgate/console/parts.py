@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from starlette.requests import Request
@@ -26,12 +27,14 @@ class ConsoleParts:
         database: the console's own state; None where nobody signs in.
         tenants: the principals of each tenant.
         clock_ms: the wall clock, epoch ms.
+        journal: a gateway's directory of usage journals; None: there is none to read.
     """
 
     home: Home
     database: Database | None
     tenants: Tenants
     clock_ms: Callable[[], int]
+    journal: Path | None = None
 
 
 def parts(request: Request) -> ConsoleParts:

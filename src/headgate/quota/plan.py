@@ -4,23 +4,15 @@ Plans: the changes that turn one quota table into another, and what they mean fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.entity import QuotaEntity
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.file import QuotasFile
-from headgate.quota.precedence import EffectiveQuota, resolve
+from headgate.quota.key import QuotaKey
+from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of
-
-
-class EffectiveChange(NamedTuple):
-    """How a plan changes what one known client gets: before and after, with their sources."""
-
-    user: str
-    client_id: str
-    before: EffectiveQuota
-    after: EffectiveQuota
 
 
 class Plan(NamedTuple):
@@ -60,23 +52,6 @@ class Plan(NamedTuple):
         return alterations_of(
             TableDelta(self.changes, self.current.version, self.current.version + 1)
         )
-
-    def effective(self, clients: Iterable[tuple[str, str]]) -> list[EffectiveChange]:
-        """
-        Return what the plan changes for known clients.
-
-        Args:
-            clients: pairs of user and client-id, raw.
-        """
-        keys = sorted({change.key for change in self.changes})
-        found = []
-        for user, client_id in sorted(set(clients)):
-            for key in keys:
-                before = resolve(self.current, user, client_id, key)
-                after = resolve(self.desired, user, client_id, key)
-                if (before.value, before.source) != (after.value, after.source):
-                    found.append(EffectiveChange(user, client_id, before, after))
-        return found
 
 
 def diff(current: QuotaTable, desired: QuotasFile, *, prune: bool = False) -> Plan:
@@ -119,18 +94,45 @@ def _apply(current: QuotaTable, changes: Collection[Change]) -> QuotaTable:
     return current.apply(alterations)[0]
 
 
-def clients_named_by(tables: Iterable[QuotaTable]) -> set[tuple[str, str]]:
-    """Return the named users and client-ids of all quotas, for use where no clients are known."""
-    entities: set[QuotaEntity] = set()
+class EffectiveLine(NamedTuple):
+    """How a plan changes what one client gets for one key."""
+
+    client: QuotaEntity
+    key: QuotaKey
+    before: EffectiveQuota
+    after: EffectiveQuota
+
+
+def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
+    """
+    Return the clients that quotas name, for a plan whose reader named none.
+
+    An entity gives one client: its user and its client-id; the one it lacks is the default, which
+    stands for any other name.
+    """
+    found: set[QuotaEntity] = set()
     for table in tables:
-        entities.update(table.entities)
-    users = {e.user for e in entities if isinstance(e.user, str)}
-    client_ids = {e.client_id for e in entities if isinstance(e.client_id, str)}
-    pairs = {
-        (e.user, e.client_id)
-        for e in entities
-        if isinstance(e.user, str) and isinstance(e.client_id, str)
-    }
-    pairs.update((user, "") for user in users)
-    pairs.update(("", client_id) for client_id in client_ids)
-    return pairs
+        for entity in table.entities:
+            if entity.ip is not None or len(entity) == 0:
+                continue
+            user: EntityName = DEFAULT if entity.user is None else entity.user
+            client_id: EntityName = DEFAULT if entity.client_id is None else entity.client_id
+            found.add(QuotaEntity.of(user=user, client_id=client_id))
+    return sorted(found)
+
+
+def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[EffectiveLine]:
+    """
+    Yield what a plan changes for clients.
+
+    Args:
+        plan: the plan.
+        clients: users' and client-ids' names; those that quotas name when empty.
+    """
+    keys = sorted({change.key for change in plan.changes})
+    for client in clients or known_clients((plan.current, plan.desired)):
+        for key in keys:
+            before = resolve_entity(plan.current, client, key)
+            after = resolve_entity(plan.desired, client, key)
+            if (before.value, before.source) != (after.value, after.source):
+                yield EffectiveLine(client, key, before, after)

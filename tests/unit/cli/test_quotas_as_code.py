@@ -23,12 +23,12 @@ from headgate.cli.quotas.as_code import (
     schema_text,
 )
 from headgate.cli.quotas.flags import read_clients
-from headgate.cli.quotas.plan_output import known_clients
 from headgate.errors import ApiError, InvalidQuota, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
 from headgate.quota.human import human
 from headgate.quota.key import KEYS, PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, REQUEST, QuotaKey
+from headgate.quota.plan import known_clients
 from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent
 from headgate.store.kafka.codec import two_homes

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import parse_quotas
 from headgate.quota.key import CONSUMER, PRODUCER
-from headgate.quota.plan import clients_named_by, diff
+from headgate.quota.plan import diff, effective_changes
 from headgate.quota.table import Change, QuotaTable
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
@@ -38,18 +38,8 @@ def test_applying_reaches_the_desired_table_and_planning_again_is_empty() -> Non
 
 def test_the_effective_change_of_known_clients_is_told() -> None:
     file = parse_quotas("quotas: [{entity: {user: alice, client-id: etl}, producer_byte_rate: 4}]")
-    (change,) = diff(CURRENT, file).effective([("alice", "etl"), ("bob", "etl")])
-    assert (change.user, change.client_id) == ("alice", "etl")
+    clients = [QuotaEntity.of(user=user, client_id="etl") for user in ("alice", "bob")]
+    (change,) = effective_changes(diff(CURRENT, file), clients)
+    assert change.client == clients[0]
     assert (change.before.value, change.before.source) == (10.0, ALICE)
     assert change.after.value == 4.0
-
-
-def test_clients_that_quotas_name() -> None:
-    table = QuotaTable.of(
-        {
-            QuotaEntity.of(user="a", client_id="c"): {PRODUCER: 1.0},
-            QuotaEntity.of(user=DEFAULT): {PRODUCER: 1.0},
-            QuotaEntity.of(client_id="d"): {PRODUCER: 1.0},
-        }
-    )
-    assert clients_named_by([table]) == {("a", "c"), ("a", ""), ("", "c"), ("", "d")}

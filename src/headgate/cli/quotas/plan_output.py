@@ -5,9 +5,9 @@ A plan for people (coloured) and for programs (JSON): what changes, and for whic
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -22,63 +22,18 @@ from headgate.cli.quotas.quota_output import (
     value_text,
 )
 from headgate.cli.results import EffectiveChange, Planned, Refusal
-from headgate.quota.entity import DEFAULT, KNOWN_TYPES, EntityName, QuotaEntity
+from headgate.quota.entity import KNOWN_TYPES, QuotaEntity
 from headgate.quota.human import human
-from headgate.quota.key import QuotaKey
-from headgate.quota.plan import Plan
-from headgate.quota.precedence import EffectiveQuota, Source, resolve_entity
+from headgate.quota.plan import EffectiveLine, Plan, effective_changes
+from headgate.quota.precedence import Source
 from headgate.quota.sanitizer import sanitize
-from headgate.quota.table import Change, QuotaTable
+from headgate.quota.table import Change
 
 _SET, _CHANGE, _REMOVE = "+", "~", "-"
 Refused = Sequence[tuple[QuotaEntity, Exception]]
 MAX_CLIENT_LINES: Final = 50
 """A review reads no more; --json has them all."""
 _STYLES: Final = {_SET: "green", _CHANGE: "yellow", _REMOVE: "red"}
-
-
-class EffectiveLine(NamedTuple):
-    """How a plan changes what one client gets for one key."""
-
-    client: QuotaEntity
-    key: QuotaKey
-    before: EffectiveQuota
-    after: EffectiveQuota
-
-
-def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
-    """
-    Return the clients that quotas name, for a plan whose reader named none.
-
-    An entity gives one client: its user and its client-id; the one it lacks is the default, which
-    stands for any other name.
-    """
-    found: set[QuotaEntity] = set()
-    for table in tables:
-        for entity in table.entities:
-            if entity.ip is not None or len(entity) == 0:
-                continue
-            user: EntityName = DEFAULT if entity.user is None else entity.user
-            client_id: EntityName = DEFAULT if entity.client_id is None else entity.client_id
-            found.add(QuotaEntity.of(user=user, client_id=client_id))
-    return sorted(found)
-
-
-def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[EffectiveLine]:
-    """
-    Yield what a plan changes for clients.
-
-    Args:
-        plan: the plan.
-        clients: users' and client-ids' names; those that quotas name when empty.
-    """
-    keys = sorted({change.key for change in plan.changes})
-    for client in clients or known_clients((plan.current, plan.desired)):
-        for key in keys:
-            before = resolve_entity(plan.current, client, key)
-            after = resolve_entity(plan.desired, client, key)
-            if (before.value, before.source) != (after.value, after.source):
-                yield EffectiveLine(client, key, before, after)
 
 
 def mark(change: Change) -> str:

@@ -7,9 +7,10 @@ It is a plan like any other: shown, validated, refused where somebody has change
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from headgate.admin.undoing import undoing
 from headgate.cli.contract import Parser, command
 from headgate.cli.output import complain, printable
 from headgate.cli.quotas.as_code import carry_out
@@ -23,15 +24,10 @@ from headgate.cli.quotas.flags import (
     read_entity_flag,
 )
 from headgate.cli.quotas.plan_file import write_plan
-from headgate.cli.quotas.plan_output import entity_path, planned
+from headgate.cli.quotas.plan_output import planned
 from headgate.cli.quotas.quota_home import QuotaHome
 from headgate.cli.results import Planned
-from headgate.errors import ConfigError, StoreMovedOn
-from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import QuotaKey
-from headgate.quota.plan import Plan, plan_of
-from headgate.quota.table import Change, QuotaTable
-from headgate.store.base import HistoryEntry
+from headgate.errors import ConfigError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -97,34 +93,3 @@ def _undo(arguments: argparse.Namespace) -> Planned:
             return told
         revision = None if identity is None else identity.revision
         return carry_out(place, plan, arguments, revision, reviewed=False)
-
-
-def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
-    """
-    Return the plan that takes entries of the history back.
-
-    Args:
-        table: every quota there is now.
-        chosen: the entries, oldest first.
-
-    Raises:
-        StoreMovedOn: a key was changed again since, by what isn't among them.
-    """
-    before: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
-    after: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
-    for entry in chosen:
-        at = (entry.entity, entry.key)
-        before.setdefault(at, entry.before)
-        after[at] = entry.after
-    others = sorted(at for at, value in after.items() if table.get(*at) != value)
-    if others:
-        told = ", ".join(f"{entity_path(entity)} {key}" for entity, key in others[:3])
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        raise StoreMovedOn(
-            f"changed again since: {told}{more}; take the later changes back first, or go back to "
-            "a time with --since"
-        )
-    changes = [
-        Change(*at, after[at], value) for at, value in sorted(before.items()) if value != after[at]
-    ]
-    return plan_of(table, changes)

@@ -41,7 +41,8 @@ def _of_journal(table: Any, *, own: bool) -> Any:
     """
     Say which of a journal's rows a sensor saw.
 
-    It saw none where no quota of the type was, no producer id new, and of what is only told.
+    It saw none where no producer id was new, and of what is only told. Where no quota of the type
+    was (``norecord``) there was no sensor, but under other quotas there may be one.
     """
     names = table.schema.names
     known = is_in(table["quota_type"], REPLAYABLE_JOURNAL)
@@ -53,7 +54,7 @@ def _of_journal(table: Any, *, own: bool) -> Any:
     if "own_user" in names:
         said |= valid(table["own_user"])
     if "event" in names:
-        said &= ~is_in(table["event"], ("norecord", "told"))
+        said &= ~is_in(table["event"], ("norecord", "told") if own else ("told",))
         ids = is_in(table["quota_type"], ("producer_ids_rate",))
         said &= ~(ids & is_in(table["event"], ("record",)) & (array_of(table["amount"], 0.0) == 0))
     return known & said

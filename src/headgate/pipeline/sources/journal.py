@@ -45,14 +45,14 @@ def request_batches(piece: FilePiece) -> Iterator[Any]:
         batches += 1
         events += batch.num_rows
         size += batch.nbytes
-        table = _requests(pa.Table.from_batches([batch]), piece.path, starts)
+        table = requests_of(pa.Table.from_batches([batch]), piece.path, starts)
         if table.num_rows:
             yield from table.to_batches()
     said = _read(piece.path, batches, events, size)
     yield pa.RecordBatch.from_pylist(said, schema=EMITTED_REQUESTS.arrow)
 
 
-def _requests(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any:
+def requests_of(events: Any, file: str, starts: dict[int, tuple[int, int]]) -> Any:
     """Return the charges among events as EMITTED_REQUESTS."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -180,7 +180,7 @@ def activity_batches(piece: FilePiece, *, connections: bool) -> Iterator[Any]:
         if connections:
             _see(table, seen)
             parts.append(_given(table))
-        parts.append(_sums(_requests(table, piece.path, starts)))
+        parts.append(_sums(requests_of(table, piece.path, starts)))
     rows = _sights(seen)
     rows += _read(piece.path, batches, events, size)
     for part in parts:
@@ -200,7 +200,7 @@ def sums_of_events(raw: bytes, file: str, *, connections: bool = False) -> Itera
         if connections:
             _see(table, seen)
             yield from _given(table).to_batches()
-        yield from _sums(_requests(table, file, {})).to_batches()
+        yield from _sums(requests_of(table, file, {})).to_batches()
     if seen:
         yield pa.RecordBatch.from_pylist(_sights(seen), schema=EMITTED_ACTIVITY.arrow)
 
@@ -221,7 +221,7 @@ def requests_of_events(raw: bytes, file: str, starts: StartsBefore) -> Iterator[
     for batch in decode(raw):
         if batch.num_rows:
             before = starts(batch["worker_id"][0].as_py(), batch["seq"][0].as_py())
-            table = _requests(pa.Table.from_batches([batch]), file, before)
+            table = requests_of(pa.Table.from_batches([batch]), file, before)
             yield from table.to_batches()
 
 

@@ -1,0 +1,104 @@
+"""
+Who is affected by a change of quotas: connected clients, and what each has before and after.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Final, NamedTuple
+
+from headgate.live.picture import Picture
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONNECTION, QuotaKey
+from headgate.quota.plan import EffectiveLine, Plan, effective_changes
+from headgate.quota.precedence import EffectiveQuota, resolve_entity
+
+MOST_SHOWN: Final = 100
+"""Rows of a table that a reader goes through; the rest is counted."""
+
+
+class Affected(NamedTuple):
+    """
+    A connected client whose quota becomes another one.
+
+    Args:
+        client: its user and client-id, or its address.
+        key: of the quota.
+        before: what applies now.
+        after: what would apply.
+        connections: how many it has open.
+    """
+
+    client: QuotaEntity
+    key: QuotaKey
+    before: EffectiveQuota
+    after: EffectiveQuota
+    connections: int
+
+
+class Preview(NamedTuple):
+    """
+    What a plan means for clients.
+
+    Args:
+        affected: connected clients, those with most connections first; bounded.
+        more: how many more of them there are.
+        quota_ids: how many quota-ids they have afterwards.
+        watched: how many clients were looked at; None: nobody says who is connected.
+        unseen: how many aren't in the picture, because it is bounded.
+        named: the same for clients that quotas name; bounded.
+    """
+
+    affected: tuple[Affected, ...]
+    more: int
+    quota_ids: int
+    watched: int | None
+    unseen: int
+    named: tuple[EffectiveLine, ...]
+
+
+def preview(plan: Plan, picture: Picture | None) -> Preview:
+    """
+    Say which clients a plan affects: their limit, or quota-id, is another one afterwards.
+
+    Args:
+        plan: what is to be changed.
+        picture: who is connected now; None: nobody says.
+    """
+    clients, addresses = connected(picture) if picture is not None else (Counter(), Counter())
+    found = []
+    for key in sorted({change.key for change in plan.changes}):
+        for client, connections in (addresses if key == CONNECTION else clients).items():
+            before = resolve_entity(plan.current, client, key)
+            after = resolve_entity(plan.desired, client, key)
+            limited = before.value is not None or after.value is not None
+            if limited and (before.value, before.tags) != (after.value, after.tags):
+                found.append(Affected(client, key, before, after, connections))
+    found.sort(key=lambda row: (-row.connections, row.client.sort_key, row.key))
+    brokers = () if picture is None else picture.brokers
+    return Preview(
+        tuple(found[:MOST_SHOWN]),
+        len(found[MOST_SHOWN:]),
+        len({(row.key, row.after.tags) for row in found}),
+        None if picture is None else len(clients),
+        sum(b.other_quotas + sum(use.other_clients for use in b.quotas) for b in brokers),
+        tuple(islice(effective_changes(plan, ()), MOST_SHOWN)),
+    )
+
+
+def connected(picture: Picture) -> tuple[Counter[QuotaEntity], Counter[QuotaEntity]]:
+    """
+    Return who is connected by user and client-id, and by address, with how many connections.
+
+    A client stands under each quota that it is charged to, and is counted once at each broker.
+    """
+    clients: Counter[QuotaEntity] = Counter()
+    addresses: Counter[QuotaEntity] = Counter()
+    for broker in picture.brokers:
+        here = {(c.principal, c.client_id): c for use in broker.quotas for c in use.clients}
+        for (user, client_id), client in here.items():
+            clients[QuotaEntity.of(user=user, client_id=client_id)] += client.connections
+            for address, connections in client.addresses:
+                addresses[QuotaEntity.of(ip=address)] += connections
+    return clients, addresses

@@ -1,0 +1,262 @@
+"""
+What other quotas would have done to the last hour's requests, by a gateway's usage journal.
+
+The pipeline's own reading, packing and replaying, in this process and without Spark: the answer is
+that of `headgate what-if`, for those clients alone whose quota would be another, and those that
+share a quota-id with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, QuotaKey
+from headgate.quota.plan import Plan
+
+PERIOD_MS: Final = 3_600_000
+MOST_EVENTS: Final = 1_000_000
+"""Some 200 MB while they are read; files are read whole, the newest first, until there are more."""
+MOST_ROWS: Final = 50
+"""Clients that a page shows; the rest is in the sums."""
+_UNTRIED: Final = {
+    PRODUCER_SHARES: "it depends on each broker's capacity",
+    CONSUMER_SHARES: "it depends on each broker's capacity",
+    CONNECTION: "what opens connections isn't charged to clients",
+}
+_WANTED: Final = (
+    "seq", "worker_id", "broker_id", "kind", "quota_type", "t_ms", "amount", "quota_user",
+    "quota_client_id", "bound", "principal", "client_id", "api_key", "throttle_time_ms",
+    "told_throttle_time_ms", "bytes", "num_samples", "window_ms", "value", "rule",
+    "max_throttle_ms",
+)  # fmt: skip
+
+
+class Throttled(NamedTuple):
+    """
+    How some requests were throttled, or would have been.
+
+    Args:
+        requests: how many were told to wait.
+        ms: for how long in all.
+        longest_ms: the longest wait.
+        share: of the amount charged, what belonged to these requests; None where it isn't known.
+    """
+
+    requests: int = 0
+    ms: int = 0
+    longest_ms: int = 0
+    share: float | None = None
+
+
+class Tried(NamedTuple):
+    """
+    One client's requests of one quota type.
+
+    Args:
+        key: of the quota that was tried.
+        principal: the client's, raw.
+        client_id: the client's, raw.
+        requests: how many there were.
+        amount: bytes charged.
+        told: what clients were told then.
+        before: under the quotas of now.
+        after: under the others.
+    """
+
+    key: QuotaKey
+    principal: str
+    client_id: str
+    requests: int
+    amount: int
+    told: Throttled
+    before: Throttled
+    after: Throttled
+
+
+class WhatIf(NamedTuple):
+    """
+    What came of it.
+
+    Args:
+        since_ms: from when on events were read.
+        until_ms: when they were read.
+        events: how many were replayed.
+        rows: by client, those first whose waits differ most; bounded.
+        more: how many clients aren't among them.
+        notes: what was left out and why, a sentence each.
+    """
+
+    since_ms: int
+    until_ms: int
+    events: int
+    rows: tuple[Tried, ...]
+    more: int
+    notes: tuple[str, ...]
+
+
+def what_if(
+    journal: Path,
+    plan: Plan,
+    now_ms: int,
+    *,
+    principals: Collection[str] | None = None,
+    most_events: int = MOST_EVENTS,
+) -> WhatIf:
+    """
+    Replay the last hour's requests of the clients that a plan concerns.
+
+    Args:
+        journal: a gateway's directory of usage journals.
+        plan: the quotas of now and the others.
+        now_ms: the wall clock, epoch ms.
+        principals: only requests of these are read; None: everybody's.
+        most_events: how many are read at most, a file more or less.
+
+    Raises:
+        OSError: the journal can't be read.
+        ModuleNotFoundError: packages of the pipeline's extra are missing.
+    """
+    import pyarrow as pa
+
+    keys = sorted({change.key for change in plan.changes})
+    notes = [f"{key} isn't tried: {why}" for key, why in _UNTRIED.items() if key in keys]
+    tried = [key for key in keys if key not in _UNTRIED]
+    events, since_ms, whole = _events(journal, {key.type for key in tried}, now_ms, most_events)
+    if not whole:
+        notes.append("the journal is large: its latest part alone was read")
+    concerned = _concerned(events, plan, tried, principals)
+    table = events.filter(pa.array(concerned))
+    found = _replayed(table, plan) if table.num_rows else []
+    rows = [row for row in found if row.key in tried]
+    rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
+    shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
+    return WhatIf(since_ms, now_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
+
+
+def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tuple[Any, int, bool]:
+    """Return the charges of some quota types since when, and whether that is the whole period."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headgate.usage import files
+    from headgate.usage.format import SCHEMA
+
+    since = now_ms - PERIOD_MS
+    schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
+    wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
+    latest = [(f.path.stat().st_mtime * 1000, f) for f in files.journal_files(journal)]
+    whole = True
+    for written_ms, file in sorted(latest, key=lambda item: (-item[0], item[1])):
+        if written_ms < since:
+            break
+        if count >= most:
+            # What is in the files left was written before this one was.
+            since, whole = int(written_ms) + 1, False
+            break
+        try:
+            for batch in files.read_batches(file):
+                part = batch.select(_WANTED)
+                of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
+                part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
+                kept.append(part)
+                count += part.num_rows
+        except FileNotFoundError:
+            continue  # removed since it was listed, for the journal was too large
+    table = pa.Table.from_batches(kept, schema=schema)
+    if not whole:
+        table = table.filter(pc.greater_equal(table["t_ms"], float(since)))
+    return table, since, whole
+
+
+def _concerned(
+    events: Any, plan: Plan, keys: Collection[QuotaKey], principals: Collection[str] | None
+) -> Any:
+    """
+    Say which events are replayed: those of clients whose quota-id or limit would be another.
+
+    And those of all who share one of their quota-ids, before or after: their charges count there.
+    """
+    import numpy as np
+
+    from headgate.pipeline.quotas import Quotas
+
+    if not events.num_rows:
+        return np.zeros(0, np.bool_)
+    users, clients = (_coded(events[name]) for name in ("principal", "client_id"))
+    both = users[0].astype(np.int64) * len(clients[1]) + clients[0]
+    distinct, pair = np.unique(both, return_inverse=True)
+    names = [(users[1][c // len(clients[1])], clients[1][c % len(clients[1])]) for c in distinct]
+    sides = [Quotas.of(table).resolver() for table in (plan.current, plan.desired)]
+    chosen = np.zeros(len(names), np.bool_)
+    for key in keys:
+        found = [[side.sensor(*name, key.name, 0.0) for name in names] for side in sides]
+        # Without a limit it doesn't matter which sensor counts.
+        moved = [a != b and not a[1] is b[1] is None for a, b in zip(*found, strict=True)]
+        for side in found:
+            shared = {s for s, other in zip(side, moved, strict=True) if other and s[1] is not None}
+            chosen |= np.fromiter((sensor in shared for sensor in side), np.bool_, len(names))
+        chosen |= np.array(moved, np.bool_)
+    if principals is not None:
+        chosen &= np.fromiter((user in principals for user, _ in names), np.bool_, len(names))
+    return chosen[pair.reshape(-1)]
+
+
+def _coded(column: Any) -> tuple[Any, list[str]]:
+    """Return a column's codes, and what each means."""
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+    return found.indices.to_numpy(), found.dictionary.to_pylist()
+
+
+def _replayed(events: Any, plan: Plan) -> list[Tried]:
+    """Replay events under both tables, as the pipeline's workers do."""
+    import pyarrow as pa
+
+    from headgate.pipeline.answers.what_if import options_of
+    from headgate.pipeline.quotas import Quotas
+    from headgate.pipeline.replay.packed_format import ORDER
+    from headgate.pipeline.replay.packer import PackRequests
+    from headgate.pipeline.replay.replay import ReplayPacked
+    from headgate.pipeline.sources.journal import requests_of
+    from headgate.usage.format import SCHEMA
+
+    options = options_of([Quotas.of(plan.current, "before"), Quotas.of(plan.desired, "after")])
+    for field in SCHEMA:
+        if field.name not in _WANTED:
+            events = events.append_column(field, pa.nulls(events.num_rows, field.type))
+    requests = requests_of(events, "", {})
+    packed = pa.Table.from_batches(PackRequests(options)(iter(requests.to_batches())))
+    order = [(name, "ascending") for name in ORDER]
+    sums = list(ReplayPacked(options)(iter(packed.sort_by(order).combine_chunks().to_batches())))
+    return list(_rows(pa.Table.from_batches(sums))) if sums else []
+
+
+def _rows(sums: Any) -> Iterator[Tried]:
+    """Add up what brokers and quota-ids have of each client."""
+    who = ["quota_type", "principal", "client_id"]
+    names = ["requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"]
+    added = [(name, "sum") for name in names] + [("max_throttle_time_ms", "max")]
+    found: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
+    for row in sums.group_by([*who, "plan"]).aggregate(added).to_pylist():
+        whose = (row["quota_type"], row["principal"] or "", row["client_id"] or "")
+        found.setdefault(whose, {})[row["plan"]] = row
+    for (quota_type, principal, client_id), plans in found.items():
+        one = next(iter(plans.values()))
+        told, before, after = (_throttled(plans.get(plan)) for plan in (-1, 0, 1))
+        yield Tried(
+            QuotaKey.parse(quota_type), principal, client_id, one["requests_sum"],
+            one["bytes_sum"], told._replace(share=None), before, after,
+        )  # fmt: skip
+
+
+def _throttled(row: dict[str, Any] | None) -> Throttled:
+    if row is None:
+        return Throttled()
+    share = row["delayed_sum"] / row["bytes_sum"] if row["bytes_sum"] else None
+    return Throttled(
+        row["throttled_requests_sum"], row["throttle_time_ms_sum"],
+        row["max_throttle_time_ms_max"], share,
+    )  # fmt: skip

@@ -1,0 +1,189 @@
+"""What-if on a journal, held to the managers themselves and to the pipeline's replay of it all."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headgate.console.what_if import what_if
+from headgate.pipeline.answers.what_if import options_of
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay.packed_format import ORDER
+from headgate.pipeline.replay.packer import PackLogs
+from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_SHARES, QuotaType
+from headgate.quota.plan import Plan, plan_of
+from headgate.quota.table import Change, QuotaTable
+from headgate.throttle.manager import ClientQuotaManager
+from headgate.usage.files import WRITE_OPTIONS, file_name
+from headgate.usage.format import SCHEMA, Event, Origin
+from headgate.usage.rows import batch_of
+
+NOW = 1_800_000_000_000
+ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
+EVERYONE = QuotaEntity.of(user=DEFAULT)
+CURRENT = QuotaTable({EVERYONE: {PRODUCER: 9_000.0}, ALICE: {PRODUCER: 30_000.0}})
+Sent = tuple[int, str, str, int]
+
+
+def traffic(kind: str = "record", count: int = 3_000) -> tuple[list[Sent], list[Event]]:
+    rng, at = random.Random(7), NOW - 600_000
+    sent: list[Sent] = []
+    for _ in range(count):
+        at += rng.choice([0, 5, 90, 300])
+        who = rng.choice(["alice", "bob", "carol"])
+        sent.append((at, who, rng.choice("xy"), rng.randrange(100, 9_000)))
+    origins = {
+        (who, client): Origin(
+            kind, "producer_byte_rate", 1, "L", who, "", None, who, client, "10.0.0.9", "c", 0, 11,
+            11, 1000,
+        )
+        for _, who, client, _ in sent
+    }  # fmt: skip
+    return sent, [
+        Event(origins[who, client], float(t), float(size), 9_000.0, 3, 3, 0, size)
+        for t, who, client, size in sent
+    ]
+
+
+def write(folder: Path, events: list[Event], first: int = 1) -> None:
+    path = folder / file_name("w-1", first, ".arrow")
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, SCHEMA, options=WRITE_OPTIONS) as writer,
+    ):
+        for at in range(0, len(events), 500):
+            writer.write_batch(batch_of(events[at : at + 500], "w-1", first + at))
+    os.utime(path, (events[-1].t_ms / 1000,) * 2)
+
+
+def plan(*changes: tuple[QuotaEntity, float | None], table: QuotaTable = CURRENT) -> Plan:
+    return plan_of(table, [Change(e, PRODUCER, table.get(e, PRODUCER), v) for e, v in changes])
+
+
+def decided(table: QuotaTable, sent: list[Sent]) -> Counter[tuple[str, str]]:
+    """Throttle times by client, as a broker's manager decides request by request."""
+    manager = ClientQuotaManager(QuotaType.PRODUCER_BYTE_RATE)
+    manager.load(table.for_key(PRODUCER), sent[0][0])
+    found: Counter[tuple[str, str]] = Counter()
+    for at, user, client_id, size in sent:
+        found[user, client_id] += manager.record(user, client_id, size, at).throttle_time_ms
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tried", "who"),
+    [
+        (plan((BOB, 4_000.0)), {"bob"}),
+        (plan((EVERYONE, 20_000.0)), {"bob", "carol"}),
+        # Without any quota of users, client-ids' own sensors count everybody's requests.
+        (plan((EVERYONE, None), (ALICE, None), (QuotaEntity.of(client_id="x"), 5_000.0)),
+         {"alice", "bob", "carol"}),
+    ],
+)  # fmt: skip
+def test_waits_are_those_that_a_broker_would_have_told(
+    tmp_path: Path, tried: Plan, who: set[str]
+) -> None:
+    sent, events = traffic()
+    write(tmp_path, events)
+    found = what_if(tmp_path, tried, NOW)
+    before, after = decided(tried.current, sent), decided(tried.desired, sent)
+    assert {row.principal for row in found.rows} == who
+    assert sum(after.values()) > 0
+    for row in found.rows:
+        assert row.before.ms == before[row.principal, row.client_id]
+        assert row.after.ms == after[row.principal, row.client_id]
+        mine = [s for s in sent if s[1:3] == (row.principal, row.client_id)]
+        assert (row.requests, row.amount) == (len(mine), sum(s[3] for s in mine))
+        assert row.told.ms == 3 * len(mine)
+    assert found.events == sum(s[1] in who for s in sent)
+
+
+def test_the_pipeline_says_the_same(tmp_path: Path) -> None:
+    _, events = traffic()
+    write(tmp_path, events)
+    tried = plan((EVERYONE, 3_000.0))
+    options = options_of([Quotas.of(tried.current, "before"), Quotas.of(tried.desired, "after")])
+    pieces = tuple(pieces_of(find_files([str(tmp_path)])))
+    packed = pa.Table.from_batches(PackLogs(ReadOptions(pieces), options).packed(list(pieces)))
+    packed = packed.filter(pc.equal(packed["kind"], "chunk"))
+    packed = packed.sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
+    sums = pa.Table.from_batches(ReplayPacked(options)(iter(packed.to_batches()))).to_pylist()
+    found = {
+        (row["principal"], row["client_id"], row["plan"]): row["throttle_time_ms"] for row in sums
+    }
+    rows = what_if(tmp_path, tried, NOW).rows
+    assert len(rows) == 4
+    for row in rows:
+        whose = (row.principal, row.client_id)
+        waits = [row.told.ms, row.before.ms, row.after.ms]
+        assert waits == [found[*whose, plan] for plan in (-1, 0, 1)]
+
+
+def test_a_first_quota_is_tried_on_requests_that_had_none(tmp_path: Path) -> None:
+    sent, events = traffic("norecord")
+    write(tmp_path, events)
+    tried = plan((BOB, 4_000.0), table=QuotaTable())
+    rows = what_if(tmp_path, tried, NOW).rows
+    after = decided(tried.desired, sent)
+    assert after["bob", "x"] > 0
+    found = {(row.principal, row.client_id): row.after.ms for row in rows}
+    assert found == {("bob", client): after["bob", client] for client in "xy"}
+
+
+def test_a_tenant_reads_its_own_requests_alone(tmp_path: Path) -> None:
+    write(tmp_path, traffic()[1])
+    found = what_if(tmp_path, plan((EVERYONE, 100.0)), NOW, principals={"bob"})
+    assert {row.principal for row in found.rows} == {"bob"}
+
+
+def test_what_is_too_old_or_too_much_is_left_out_and_said(tmp_path: Path) -> None:
+    sent, events = traffic()
+    write(tmp_path, events[:1500])
+    write(tmp_path, events[1500:], 1501)
+    shares = Change(BOB, PRODUCER_SHARES, None, 5.0)
+    tried = plan_of(CURRENT, [*plan((EVERYONE, 100.0)).changes, shares])
+    found = what_if(tmp_path, tried, NOW, most_events=1000)
+    assert found.since_ms == sent[1499][0] + 1
+    assert [note.partition(": ")[0] for note in found.notes] == [
+        "producer_byte_rate:shares isn't tried",
+        "the journal is large",
+    ]
+    assert found.events == sum(s[1] != "alice" and s[0] >= found.since_ms for s in sent)
+    assert what_if(tmp_path, tried, NOW + 3_600_000).rows == ()
+
+
+def test_an_empty_journal_answers_nothing(tmp_path: Path) -> None:
+    found = what_if(tmp_path, plan((BOB, 1.0)), NOW)
+    assert (found.rows, found.events) == ((), 0)
+
+
+def test_spark_is_not_loaded(tmp_path: Path) -> None:
+    _, events = traffic(count=50)
+    write(tmp_path, events)
+    code = (
+        "import sys, pathlib, time\n"
+        "from headgate.console.what_if import what_if\n"
+        "from headgate.quota.entity import QuotaEntity\n"
+        "from headgate.quota.key import PRODUCER\n"
+        "from headgate.quota.plan import plan_of\n"
+        "from headgate.quota.table import Change, QuotaTable\n"
+        "change = Change(QuotaEntity.of(user='bob'), PRODUCER, None, 1.0)\n"
+        "plan = plan_of(QuotaTable(), [change])\n"
+        f"found = what_if(pathlib.Path({str(tmp_path)!r}), plan, {NOW})\n"
+        "assert found.rows\n"
+        "assert not {'pyspark', 'py4j'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
