@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 
 from headgate.gateway import GatewayThread
 from headgate.metrics.monitoring.__main__ import main
@@ -22,7 +23,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from kit.prometheus import program
 
-from .gateway_kit import make_gateway, send, set_quota, topic, wait_for
+from .gateway_kit import make_gateway, set_quota, topic, wait_for
 
 __all__ = ["make_gateway"]
 pytestmark = pytest.mark.kafka4
@@ -55,7 +56,7 @@ def ask(
     make_gateway: Callable[..., GatewayThread], tmp_path: Path, free_port: int
 ) -> Iterator[tuple[GatewayThread, Ask]]:
     """A gateway, and ``ask(path, **parameters)``: what the Prometheus that scrapes it answers."""
-    gateway = make_gateway(headgate__http__listener="127.0.0.1:0")
+    gateway = make_gateway(headgate__http__listener="127.0.0.1:0", quota__window__num="2")
     http = gateway.gateway.http
     assert http is not None
     assert main([str(tmp_path / "monitoring")]) == 0
@@ -107,8 +108,15 @@ def test_prometheus_sees_the_gateway_and_raises_the_alert_on_a_client_that_is_th
     stop = threading.Event()
 
     def load() -> None:
+        # Small requests against a short window: throttled again and again, never for long.
+        settings = {"client.id": client, "batch.size": 10_000, "queue.buffering.max.messages": 100}
+        producer = Producer({"bootstrap.servers": bootstrap, **settings})
         while not stop.is_set():
-            send(bootstrap, name, 200, **{"client.id": client, "linger.ms": 5})
+            try:
+                producer.produce(name, bytes(1_000))
+            except BufferError:
+                producer.poll(0.1)
+        producer.purge()
 
     loading = threading.Thread(target=load)
     loading.start()
