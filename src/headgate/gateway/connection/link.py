@@ -312,7 +312,7 @@ class Link:
             transport.pause_reading()
 
     def _nudged(self) -> None:
-        """The session's turn has come; what nudges may be another session at work."""
+        """Wake the session, whose turn has come, soon: another session may be at work that says so."""
         asyncio.get_running_loop().call_soon(self._wake, 0)
 
     def stalled(self, on: bool) -> None:
