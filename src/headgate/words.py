@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,6 +16,41 @@ NONE = "\u2013"
 """What stands where there is nothing to say."""
 
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+_UNITS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": "B/s",
+    "consumer_byte_rate": "B/s",
+    "request_percentage": "%",
+    "controller_mutation_rate": "partitions/s",
+    "producer_ids_rate": "ids/s",
+    "connection_creation_rate": "connections/s",
+    "producer_byte_rate:bps": "B/s",
+    "consumer_byte_rate:bps": "B/s",
+    "producer_byte_rate:shares": "shares",
+    "consumer_byte_rate:shares": "shares",
+}
+_WORDS: Final[Mapping[str, str]] = {
+    "producer_byte_rate": "produce",
+    "consumer_byte_rate": "fetch",
+    "request_percentage": "request time",
+    "controller_mutation_rate": "mutations",
+    "producer_ids_rate": "producer ids",
+    "connection_creation_rate": "connections",
+    "producer_byte_rate:bps": "produce, all brokers",
+    "consumer_byte_rate:bps": "fetch, all brokers",
+    "producer_byte_rate:shares": "produce, by shares",
+    "consumer_byte_rate:shares": "fetch, by shares",
+}
+
+
+def unit_of(key: str) -> str:
+    """Return what a quota key's values are counted in: ``B/s``."""
+    return _UNITS.get(key, "/s")
+
+
+def what_of(key: str) -> str:
+    """Return what a quota key limits: ``produce``."""
+    return _WORDS.get(key, key)
 
 
 def figures(value: float) -> str:

@@ -28,6 +28,8 @@ from headgate.console.access.viewer import Viewer
 from headgate.quota.key import format_value
 
 STATIC: Final = "/static"
+LONGEST_NAME: Final = 80
+"""Characters of a name that a table shows."""
 
 
 @cache
@@ -43,6 +45,7 @@ def templates() -> Environment:
     environment.filters.update(
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
         moment=words.moment, exactly=format_value, name=name,
+        what=words.what_of, unit=words.unit_of, short=short,
     )  # fmt: skip
     environment.globals.update(static=static, url=url, dash=words.NONE)
     return environment
@@ -82,9 +85,19 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     return HTMLResponse(text.encode("utf-8", "replace"), status)
 
 
+def draw(template: str, **context: Any) -> Markup:
+    """Return a part of a page, without what ``render`` gives besides."""
+    return Markup(templates().get_template(template).render(**context))
+
+
 def name(text: str) -> Markup:
     """Return a name that others chose: control characters spelled out, direction kept to itself."""
     return Markup("<bdi>{}</bdi>").format(words.printable(text))
+
+
+def short(text: str) -> Markup:
+    """Return a name as ``name`` does, cut where it is too long for a table."""
+    return name(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
 
 
 def url(path: str, **query: str | int | None) -> str:

@@ -14,36 +14,12 @@ import pyarrow.compute as pc
 from headgate.pipeline.report import sections
 from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned, grouped
 from headgate.quota.sanitizer import sanitize
+from headgate.words import unit_of, what_of
 
 MOST_TENANTS: Final = 1_000
 """Tenants with a page of their own; the others are summed up in one row that says so."""
 WINDOW_S: Final = 11
 """Kafka's default quota window (quota.window.num x quota.window.size.seconds)."""
-
-UNITS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": "B/s",
-    "consumer_byte_rate": "B/s",
-    "request_percentage": "%",
-    "controller_mutation_rate": "partitions/s",
-    "producer_ids_rate": "ids/s",
-    "connection_creation_rate": "connections/s",
-    "producer_byte_rate:bps": "B/s",
-    "consumer_byte_rate:bps": "B/s",
-    "producer_byte_rate:shares": "shares",
-    "consumer_byte_rate:shares": "shares",
-}
-WORDS: Final[Mapping[str, str]] = {
-    "producer_byte_rate": "produce",
-    "consumer_byte_rate": "fetch",
-    "request_percentage": "request time",
-    "controller_mutation_rate": "mutations",
-    "producer_ids_rate": "producer ids",
-    "connection_creation_rate": "connections",
-    "producer_byte_rate:bps": "produce, all brokers",
-    "consumer_byte_rate:bps": "fetch, all brokers",
-    "producer_byte_rate:shares": "produce, by shares",
-    "consumer_byte_rate:shares": "fetch, by shares",
-}
 
 
 @dataclass
@@ -99,12 +75,12 @@ class Tenant:
     @property
     def unit(self) -> str:
         """Unit of its rates."""
-        return UNITS.get(self.quota_type, "/s")
+        return unit_of(self.quota_type)
 
     @property
     def what(self) -> str:
         """Its quota type in a word."""
-        return WORDS.get(self.quota_type, self.quota_type)
+        return what_of(self.quota_type)
 
 
 @dataclass

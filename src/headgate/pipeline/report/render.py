@@ -16,7 +16,7 @@ from headgate import words
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.pipeline.report import charts
-from headgate.pipeline.report.model import UNITS, WORDS, Report, build_report
+from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.report.what_to_do import what_to_do
 from headgate.quota.key import format_value
@@ -105,8 +105,8 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         data=_json(data),
         plotly=_plotly(),
         dash=words.NONE,
-        WORDS=_words_of,
-        UNIT=_unit_of,
+        WORDS=words.what_of,
+        UNIT=words.unit_of,
     )
 
 
@@ -131,14 +131,6 @@ def fidelity(report: Report) -> list[dict[str, Any]]:
                 name, value = name.removesuffix("_s") + "_ms", value * 1000
             found.setdefault(quota_type, blank)[name] = value
     return [found[quota_type] for quota_type in sorted(found)]
-
-
-def _unit_of(quota_type: str) -> str:
-    return UNITS.get(quota_type, "/s")
-
-
-def _words_of(quota_type: str) -> str:
-    return WORDS.get(quota_type, quota_type)
 
 
 def _then(advice: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headgate import words
 from headgate.errors import InvalidQuota
 from headgate.pipeline.answers.advice import HIDING_SHARE, entity_of
-from headgate.pipeline.report.model import UNITS, WORDS, Report, Tenant
+from headgate.pipeline.report.model import Report, Tenant
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.sanitizer import desanitize
@@ -167,7 +167,7 @@ def _remove(dead: dict[str, Any], why: str) -> Step | None:
     command = None if entity.ip is not None else alter(entity, key, None)
     if command is None:
         return None
-    return Step(f"Remove the {WORDS.get(key.name, key.name)} quota of {entity}", why, command)
+    return Step(f"Remove the {words.what_of(key.name)} quota of {entity}", why, command)
 
 
 def _unused(dead: dict[str, Any]) -> str:
@@ -186,7 +186,7 @@ def _hidden(dead: dict[str, Any]) -> str:
 
 def _value(dead: dict[str, Any]) -> str:
     key = QuotaKey.parse(dead["quota_key"])
-    return words.amount(dead["value"], UNITS.get(key.name, "/s"))
+    return words.amount(dead["value"], words.unit_of(key.name))
 
 
 def _advised(tenant: Tenant, action: str) -> dict[str, Any] | None:
@@ -206,7 +206,7 @@ def _own(tenant: Tenant) -> QuotaEntity:
 
 
 def _of(advice: dict[str, Any]) -> str:
-    return words.amount(advice["recommended"], UNITS.get(advice["quota_type"], "/s"))
+    return words.amount(advice["recommended"], words.unit_of(advice["quota_type"]))
 
 
 def _sentence(reason: str) -> str:

@@ -1,0 +1,284 @@
+"""
+What pages draw: rows of quota-ids with their bars, KIP-55's ladder, use over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headgate.console.recent import Point
+from headgate.live.picture import ClientUse, EffectiveQuotaOf, Picture, QuotaUse
+from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
+from headgate.quota.precedence import PRECEDENCE, STATIC_DEFAULT, Level
+from headgate.words import figures, what_of
+
+LIMIT_AT: Final = 70.0
+"""Where a bar has the limit, of a width of 100: what is beyond it shows."""
+LONGEST_LINK: Final = 2_000
+"""Characters of principal and client-id in a link: servers and proxies refuse long addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    A quota-id over all brokers.
+
+    Args:
+        use: at the broker where it is held, or has the least room.
+        broker_id: that broker.
+        brokers: how many use it.
+        held: connections that wait, at all of them.
+        held_until_ms: when the last of these goes on.
+        held_since_ms: since when somebody is throttled; 0: nobody is.
+        clients: who is charged to it, the same client of several brokers once.
+    """
+
+    use: QuotaUse
+    broker_id: int
+    brokers: int
+    held: int
+    held_until_ms: int
+    held_since_ms: int
+    clients: tuple[ClientUse, ...]
+
+    @property
+    def throttled(self) -> bool:
+        """Whether somebody is held, or was so shortly before that it goes on."""
+        return bool(self.held or self.held_since_ms)
+
+    @property
+    def fill(self) -> str:
+        """How long its bar is, of 100."""
+        return figures(min(100.0, (self.use.utilisation or 0.0) * LIMIT_AT))
+
+    @property
+    def owner(self) -> tuple[str, str | None] | None:
+        """Principal and client-id whose page tells more; None: whose name fits in no link."""
+        use = self.use
+        if use.user:
+            return linkable(use.user, use.client_id or None)
+        return linkable(*_pair(self.clients[0])) if self.clients else None
+
+
+def _pair(client: ClientUse) -> tuple[str, str]:
+    return client.principal, client.client_id
+
+
+def linkable(user: str, client_id: str | None) -> tuple[str, str | None] | None:
+    """Return both where a link can hold them."""
+    return (user, client_id) if len(user) + len(client_id or "") <= LONGEST_LINK else None
+
+
+def rows(picture: Picture) -> list[Row]:
+    """Return every quota-id: those throttled first, then by room, the least first."""
+    joined: dict[tuple[str, str, str, str], list[tuple[int, QuotaUse]]] = {}
+    for broker in picture.brokers:
+        for use in broker.quotas:
+            quota_id = (use.key, use.user, use.client_id, use.ip)
+            joined.setdefault(quota_id, []).append((broker.broker_id, use))
+    return sorted(map(_row, joined.values()), key=_order)
+
+
+def _row(uses: Sequence[tuple[int, QuotaUse]]) -> Row:
+    broker_id, worst = max(uses, key=lambda pair: (bool(pair[1].held), pair[1].utilisation or 0.0))
+    if len(uses) == 1:
+        return Row(
+            worst, broker_id, 1, worst.held, worst.held_until_ms, worst.held_since_ms, worst.clients
+        )
+    since = [use.held_since_ms for _, use in uses if use.held_since_ms]
+    return Row(
+        worst,
+        broker_id,
+        len(uses),
+        sum(use.held for _, use in uses),
+        max(use.held_until_ms for _, use in uses),
+        min(since, default=0),
+        _clients(client for _, use in uses for client in use.clients),
+    )
+
+
+def _clients(clients: Iterable[ClientUse]) -> tuple[ClientUse, ...]:
+    """Return each client once, with the connections of all brokers."""
+    found: dict[tuple[str, str], ClientUse] = {}
+    for client in clients:
+        old = found.get(_pair(client))
+        if old is not None:
+            addresses = dict(old.addresses)
+            for address, count in client.addresses:
+                addresses[address] = addresses.get(address, 0) + count
+            client = ClientUse(
+                *_pair(client),
+                old.connections + client.connections,
+                old.held + client.held,
+                max(old.held_until_ms, client.held_until_ms),
+                tuple(addresses.items()),
+                max(old.other_addresses, client.other_addresses),
+            )
+        found[_pair(client)] = client
+    return tuple(sorted(found.values(), key=lambda client: (-client.held, -client.connections)))
+
+
+def _order(row: Row) -> tuple[bool, float, str, str]:
+    use = row.use
+    return not row.throttled, -(use.utilisation or 0.0), use.user, use.client_id
+
+
+def matching(rows: Iterable[Row], find: str) -> list[Row]:
+    """Return the rows that have a text in a name, address or kind of quota, whatever its case."""
+    text = find.casefold()
+    return [
+        row
+        for row in rows
+        if any(
+            text in part.casefold()
+            for part in (row.use.user, row.use.client_id, row.use.ip, what_of(row.use.key))
+        )
+    ]
+
+
+def connections(picture: Picture) -> list[ClientUse]:
+    """Return who is connected, each once, the busiest first."""
+    by_broker: list[ClientUse] = []
+    for broker in picture.brokers:
+        once: dict[tuple[str, str], ClientUse] = {}
+        for client in (client for use in broker.quotas for client in use.clients):
+            old = once.get(_pair(client))
+            if old is None or old.held < client.held:
+                once[_pair(client)] = client
+        by_broker.extend(once.values())
+    return list(_clients(by_broker))
+
+
+class Step(NamedTuple):
+    """
+    One step of the ladder.
+
+    Args:
+        level: of precedence; None: the broker's own setting.
+        value: what is set there; None: nothing.
+        applies: whether this is the one that counts.
+    """
+
+    level: Level | None
+    value: float | None
+    applies: bool
+
+    @property
+    def overridden(self) -> bool:
+        """Whether something is set here that doesn't count."""
+        return self.value is not None and not self.applies
+
+
+def ladder(quota: EffectiveQuotaOf, user: str, client_id: str | None) -> list[Step]:
+    """
+    Return KIP-55's eight levels as they are for a client, the most specific first.
+
+    Args:
+        quota: what matches, for one key.
+        user: the principal.
+        client_id: the client-id; None: levels with one by name have no quota here.
+    """
+    values: dict[QuotaEntity | str, float] = {}
+    first: QuotaEntity | str | None = None
+    for entry in quota.entries:
+        entity: QuotaEntity | str = entry.entity
+        if entry.entity != str(STATIC_DEFAULT):
+            entity = entity_from_path(entry.entity)
+        values[entity] = entry.value
+        first = entity if first is None and not quota.unlimited else first
+    steps = []
+    for level in PRECEDENCE:
+        own = level.entity(user, client_id or "")
+        value = None if own is None else values.get(own)
+        steps.append(Step(level, value, value is not None and own == first))
+    static = values.get(str(STATIC_DEFAULT))
+    if static is not None:
+        steps.append(Step(None, static, first == str(STATIC_DEFAULT)))
+    return steps
+
+
+def entities(user: str, client_id: str | None) -> list[QuotaEntity]:
+    """Return the entities of all levels of a client."""
+    found = (level.entity(user, client_id or "") for level in PRECEDENCE if _fits(level, client_id))
+    return [entity for entity in found if entity is not None]
+
+
+def _fits(level: Level, client_id: str | None) -> bool:
+    return client_id is not None or not level.client
+
+
+def is_default(entity: QuotaEntity) -> bool:
+    """Whether an entity is about no principal by name."""
+    return entity.user is None or entity.user is DEFAULT
+
+
+class Chart(NamedTuple):
+    """
+    Use over time as paths of an SVG that is 600 wide and 120 high.
+
+    Args:
+        line: the rate.
+        area: what is below it.
+        limit: the limit.
+        held: places and widths of the moments at which somebody was held.
+        top: what the upper edge stands for.
+        begin_ms, end_ms: the time at the left and at the right edge.
+        peak: the highest rate.
+        share: of the moments at which somebody was held.
+    """
+
+    line: str
+    area: str
+    limit: str
+    held: list[tuple[float, float]]
+    top: float
+    begin_ms: int
+    end_ms: int
+    peak: float
+    share: float
+
+
+WIDTH: Final = 600
+HEIGHT: Final = 120
+_GAP_MS: Final = 35_000
+"""A longer pause between points is a gap in the line."""
+
+
+def chart(points: Sequence[Point]) -> Chart | None:
+    """Return the chart of a quota-id's points; None where two points are too few."""
+    if len(points) < 2:
+        return None
+    begin, end = points[0].at_ms, points[-1].at_ms
+    span = max(1, end - begin)
+    top = 1.08 * max(max(p.rate, p.limit or 0.0) for p in points) or 1.0
+
+    def x(at_ms: int) -> float:
+        return round((at_ms - begin) * WIDTH / span, 1)
+
+    def y(value: float) -> float:
+        return round(HEIGHT - value * HEIGHT / top, 1)
+
+    line: list[str] = []
+    area: list[str] = []
+    limit: list[str] = []
+    last: Point | None = None
+    for point in points:
+        left = x(point.at_ms)
+        starts = last is None or point.at_ms - last.at_ms > _GAP_MS
+        line.append(f"{'M' if starts else 'L'}{left},{y(point.rate)}")
+        if starts:
+            area.append(f"{'' if last is None else f'L{x(last.at_ms)},{HEIGHT}'}M{left},{HEIGHT}")
+        area.append(f"L{left},{y(point.rate)}")
+        if point.limit is not None:
+            again = starts or last is None or last.limit is None
+            limit.append(f"M{left},{y(point.limit)}" if again else f"H{left}V{y(point.limit)}")
+        last = point
+    area.append(f"L{WIDTH},{HEIGHT}")
+    width = round(max(2.0, WIDTH / len(points)), 1)
+    held = [(min(x(p.at_ms), WIDTH - width), width) for p in points if p.held]
+    return Chart(
+        "".join(line), "".join(area), "".join(limit), held, top, begin, end,
+        max(p.rate for p in points), len(held) / len(points),
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""
+What goes on now, asked for once however many look, and sent to them as it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from headgate.console.home import Home
+from headgate.console.parts import parts
+from headgate.console.recent import Recent
+from headgate.errors import HeadgateError
+from headgate.live.picture import Picture
+
+PERIOD_S: Final = 1.0
+"""From the end of one question to the beginning of the next, at least."""
+PART: Final = 4
+"""Asking takes a fifth of the time at most: who is slow to answer is asked more seldom."""
+IDLE_S: Final = 10.0
+"""How often the last hour's use is kept while nobody looks."""
+MOST_WATCHERS: Final = 100
+"""Each costs the rendering of a page's part a second."""
+MOST_OF_ONE: Final = 10
+"""Of one viewer, so that nobody takes all places."""
+MOST_QUESTIONS: Final = 100
+"""Pictures of one principal that are kept; each is at most a few hundred kB."""
+LIFE_S: Final = 60.0
+"""Then the browser asks again, and whether it may is looked up."""
+SLOW_S: Final = 10.0
+"""Who hasn't read what was sent by then is dropped."""
+
+Question = tuple[str | None, str | None]
+"""Whose picture: principal and client-id; None: everybody's, any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """
+    What is known of a question.
+
+    Args:
+        number: grows with each answer or failure.
+        picture: the last that there is; None: there never was one.
+        problem: why there is no newer one; "": it is the newest.
+    """
+
+    number: int
+    picture: Picture | None
+    problem: str = ""
+
+
+class Watch:
+    """
+    One question, asked at most once a second; all who look share the answer.
+
+    Args:
+        home: who is asked.
+        question: what about.
+    """
+
+    def __init__(self, home: Home, question: Question) -> None:
+        self._home = home
+        self._question = question
+        self._moment = Moment(0, None)
+        self._next = 0.0
+        self._asking: asyncio.Task[Moment] | None = None
+
+    async def now(self) -> Moment:
+        """Return the answer, which isn't older than the period."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None:
+            if loop.time() < self._next:
+                return self._moment
+            self._asking = loop.create_task(self._ask())
+        return await asyncio.shield(self._asking)
+
+    async def after(self, number: int) -> Moment:
+        """Return the next answer after this one, when there is one."""
+        while True:
+            moment = await self.now()
+            if moment.number != number:
+                return moment
+            await asyncio.sleep(max(0.01, self._next - asyncio.get_running_loop().time()))
+
+    async def _ask(self) -> Moment:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        old = self._moment
+        try:
+            picture = await self._home.picture(*self._question)
+            self._moment = Moment(old.number + 1, picture)
+        except (HeadgateError, OSError) as error:
+            self._moment = Moment(old.number + 1, old.picture, str(error) or type(error).__name__)
+        finally:
+            ended = loop.time()
+            self._next = ended + max(PERIOD_S, PART * (ended - began))
+            self._asking = None
+        return self._moment
+
+
+class Watches:
+    """
+    All questions that somebody looks at, who looks, and the last hour's use.
+
+    Args:
+        home: who is asked.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._watches: OrderedDict[Question, Watch] = OrderedDict()
+        self._watchers: Counter[str] = Counter()
+        self._keeping: asyncio.Task[None] | None = None
+        self.recent = Recent()
+        self.everybody = Watch(home, (None, None))
+
+    def of(self, user: str, client_id: str | None) -> Watch:
+        """Return the watch of a principal; those asked about longest ago are forgotten."""
+        question = (user, client_id)
+        watch = self._watches.setdefault(question, Watch(self._home, question))
+        self._watches.move_to_end(question)
+        while len(self._watches) > MOST_QUESTIONS:
+            self._watches.popitem(last=False)
+        return watch
+
+    def keep(self) -> None:
+        """Begin to keep the last hour's use, if that isn't done yet."""
+        if self._keeping is None and self._home.has_live:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while True:
+            moment = await self.everybody.now()
+            if moment.picture is not None and not moment.problem:
+                self.recent.add(moment.picture)
+            await asyncio.sleep(IDLE_S)
+
+    @contextlib.contextmanager
+    def place(self, viewer: str) -> Iterator[None]:
+        """
+        Have one of the bounded number of places to watch from.
+
+        Raises:
+            HTTPException: all are taken.
+        """
+        if self._watchers.total() >= MOST_WATCHERS or self._watchers[viewer] >= MOST_OF_ONE:
+            raise HTTPException(503, headers={"retry-after": "10"})
+        self._watchers[viewer] += 1
+        try:
+            yield
+        finally:
+            self._watchers[viewer] -= 1
+            if not self._watchers[viewer]:
+                del self._watchers[viewer]
+
+    @property
+    def watchers(self) -> int:
+        """How many look now."""
+        return self._watchers.total()
+
+
+def watches(request: Request) -> Watches:
+    """Return the console's only one; from the first page on it keeps the last hour's use."""
+    state = request.app.state
+    if not hasattr(state, "watches"):
+        state.watches = Watches(parts(request).home)
+    found: Watches = state.watches
+    found.keep()
+    return found
+
+
+def wants_events(request: Request) -> bool:
+    """Whether a page's script asks for the page's live part: the same address, as a stream."""
+    return request.headers.get("accept", "").startswith("text/event-stream")
+
+
+class EventStream(StreamingResponse):
+    """
+    A part of a page, rendered whenever there is a new answer: server-sent events.
+
+    Args:
+        watches: has the places to watch from.
+        watch: what to look at.
+        viewer: who looks.
+        draw: renders the part of the page.
+    """
+
+    def __init__(
+        self, watches: Watches, watch: Watch, viewer: str, draw: Callable[[Moment], str]
+    ) -> None:
+        super().__init__(_events(watch, draw), media_type="text/event-stream")
+        self._watches = watches
+        self._viewer = viewer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the browser goes, is too slow, or has to ask again."""
+
+        async def hurried(message: Message) -> None:
+            async with asyncio.timeout(SLOW_S):
+                await send(message)
+
+        with self._watches.place(self._viewer), contextlib.suppress(TimeoutError):
+            await super().__call__(scope, receive, hurried)
+
+
+async def _events(watch: Watch, draw: Callable[[Moment], str]) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + LIFE_S
+    yield "retry: 2000\n\n"
+    number = -1
+    while loop.time() < ends:
+        moment = await watch.after(number)
+        number = moment.number
+        told = {"html": draw(moment), "problem": moment.problem}
+        yield f"data: {json.dumps(told)}\n\n"
