@@ -62,7 +62,7 @@ def picture(count: int = 1000, client_ids: int = 10, at_ms: int = 1_800_000_000_
             client_id = f"app-{c}"
             quotas.append(
                 QuotaUse(
-                    key=str(PRODUCER),
+                    key=PRODUCER.name,
                     user=user,
                     client_id=client_id,
                     quota=QUOTA,
@@ -74,23 +74,28 @@ def picture(count: int = 1000, client_ids: int = 10, at_ms: int = 1_800_000_000_
                     throttled_ms=30_000 if held else 0,
                     window_ms=11_000,
                     clients=(
-                        ClientUse(user, client_id, 3, 2 if held else 0, ((f"10.0.0.{c}", 3),)),
+                        ClientUse(
+                            user, client_id, 3, 2 if held else 0, at_ms + 900 if held else 0,
+                            addresses=((f"10.0.0.{c}", 3),),
+                        ),
                     ),
                 )
             )
-    shared = [ClientUse(user, "shared", 1, 1, (("10.9.9.9", 1),)) for user in ("alice", "bob")]
+    shared = [ClientUse(user, "shared", 1, 1, at_ms + 500, (("10.9.9.9", 1),)) for user in ("alice", "bob")]
     quotas.append(
         QuotaUse(
-            key=str(PRODUCER), user="", client_id="shared", quota=QUOTA, rate=QUOTA * 1.2, held=2,
+            key=PRODUCER.name, user="", client_id="shared", quota=QUOTA, rate=QUOTA * 1.2, held=2,
             held_until_ms=at_ms + 500, held_since_ms=at_ms - 5_000, throttled=3,
             throttled_ms=1_500, window_ms=11_000, clients=tuple(shared),
         )
     )  # fmt: skip
     quotas.sort(key=lambda use: (-use.held, -(use.utilisation or 0)))
     listener = ListenerUse("SASL_PLAINTEXT", "127.0.0.1:19092", 3 * len(quotas), 42, 1.5)
-    return Picture(
-        at_ms, brokers=(BrokerPicture(0, "gateway-1", listeners=(listener,), quotas=tuple(quotas)),)
-    )
+    broker = BrokerPicture(
+        0, "gateway-1", connections=listener.connections, accept_rate=1.5, listeners=(listener,),
+        quotas=tuple(quotas),
+    )  # fmt: skip
+    return Picture(at_ms, brokers=(broker,))
 
 
 def table_of(count: int = 1000, client_ids: int = 10) -> list[QuotaAlteration]:
@@ -138,14 +143,15 @@ class CannedLive:
             uses = [use for use in broker.quotas if about(use)]
             brokers.append(
                 BrokerPicture(
-                    broker.broker_id, broker.gateway, listeners=broker.listeners,
+                    broker.broker_id, broker.gateway, connections=broker.connections,
+                    listeners=broker.listeners,
                     quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
                 )
             )  # fmt: skip
         effective = (
             (
                 EffectiveQuotaOf(
-                    str(PRODUCER),
+                    PRODUCER.name,
                     (
                         EffectiveQuotaEntry(f"users/{user}/clients/{client_id}", QUOTA),
                         EffectiveQuotaEntry("users/<default>", QUOTA),

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from headgate.console.recent import Point
 from headgate.live.picture import ClientUse, EffectiveQuotaOf, Picture, QuotaUse
-from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
-from headgate.quota.precedence import PRECEDENCE, STATIC_DEFAULT, Level
+from headgate.live.why import QuotaWhy, Rung, ladder
 from headgate.words import figures, what_of
 
 LIMIT_AT: Final = 70.0
@@ -151,67 +150,15 @@ def connections(picture: Picture) -> list[ClientUse]:
     return list(_clients(by_broker))
 
 
-class Step(NamedTuple):
-    """
-    One step of the ladder.
-
-    Args:
-        level: of precedence; None: the broker's own setting.
-        value: what is set there; None: nothing.
-        applies: whether this is the one that counts.
-    """
-
-    level: Level | None
-    value: float | None
-    applies: bool
-
-    @property
-    def overridden(self) -> bool:
-        """Whether something is set here that doesn't count."""
-        return self.value is not None and not self.applies
-
-
-def ladder(quota: EffectiveQuotaOf, user: str, client_id: str | None) -> list[Step]:
-    """
-    Return KIP-55's eight levels as they are for a client, the most specific first.
-
-    Args:
-        quota: what matches, for one key.
-        user: the principal.
-        client_id: the client-id; None: levels with one by name have no quota here.
-    """
-    values: dict[QuotaEntity | str, float] = {}
-    first: QuotaEntity | str | None = None
-    for entry in quota.entries:
-        entity: QuotaEntity | str = entry.entity
-        if entry.entity != str(STATIC_DEFAULT):
-            entity = entity_from_path(entry.entity)
-        values[entity] = entry.value
-        first = entity if first is None and not quota.unlimited else first
-    steps = []
-    for level in PRECEDENCE:
-        own = level.entity(user, client_id or "")
-        value = None if own is None else values.get(own)
-        steps.append(Step(level, value, value is not None and own == first))
-    static = values.get(str(STATIC_DEFAULT))
-    if static is not None:
-        steps.append(Step(None, static, first == str(STATIC_DEFAULT)))
-    return steps
-
-
-def entities(user: str, client_id: str | None) -> list[QuotaEntity]:
-    """Return the entities of all levels of a client."""
-    found = (level.entity(user, client_id or "") for level in PRECEDENCE if _fits(level, client_id))
-    return [entity for entity in found if entity is not None]
-
-
-def _fits(level: Level, client_id: str | None) -> bool:
-    return client_id is not None or not level.client
-
-
-def is_default(entity: QuotaEntity) -> bool:
-    """Whether an entity is about no principal by name."""
-    return entity.user is None or entity.user is DEFAULT
+def ladders(picture: Picture) -> list[tuple[EffectiveQuotaOf, tuple[Rung, ...]]]:
+    """Return KIP-55's levels for each quota key of the client that a picture was asked about."""
+    found = []
+    for quota in picture.effective:
+        # A quota-id without a limit: none of the entries applies.
+        use = QuotaUse(quota.key) if quota.unlimited else None
+        asked = QuotaWhy(quota.key, -1, quota.user, quota.client_id, quota.entries, use)
+        found.append((quota, ladder(asked, picture.user or "", picture.client_id)))
+    return found
 
 
 class Chart(NamedTuple):

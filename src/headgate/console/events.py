@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from headgate import words
 from headgate.console.home import Home
 from headgate.console.parts import parts
 from headgate.console.recent import Recent
@@ -37,6 +38,8 @@ MOST_QUESTIONS: Final = 100
 """Pictures of one principal that are kept; each is at most a few hundred kB."""
 LIFE_S: Final = 60.0
 """Then the browser asks again, and whether it may is looked up."""
+BEAT_S: Final = 5.0
+"""Without news something is sent this often, so that browsers can tell a lost line from peace."""
 SLOW_S: Final = 10.0
 """Who hasn't read what was sent by then is dropped."""
 
@@ -217,10 +220,16 @@ class EventStream(StreamingResponse):
 async def _events(watch: Watch, draw: Callable[[Moment], str]) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     ends = loop.time() + LIFE_S
-    yield "retry: 2000\n\n"
+    yield "retry: 1000\n\n"
     number = -1
     while loop.time() < ends:
-        moment = await watch.after(number)
+        try:
+            moment = await asyncio.wait_for(watch.after(number), BEAT_S)
+        except TimeoutError:
+            yield "event: beat\ndata:\n\n"
+            continue
         number = moment.number
-        told = {"html": draw(moment), "problem": moment.problem}
+        told = {"html": draw(moment), "problem": bool(moment.problem)}
+        if moment.picture is not None:
+            told["at"] = words.moment(moment.picture.at_ms)
         yield f"data: {json.dumps(told)}\n\n"

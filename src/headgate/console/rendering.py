@@ -26,6 +26,7 @@ from headgate import words
 from headgate.console.access.csrf import FIELD, csrf_token
 from headgate.console.access.viewer import Viewer
 from headgate.quota.key import format_value
+from headgate.quota.precedence import PRECEDENCE
 
 STATIC: Final = "/static"
 LONGEST_NAME: Final = 80
@@ -45,9 +46,9 @@ def templates() -> Environment:
     environment.filters.update(
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
         moment=words.moment, exactly=format_value, name=name,
-        what=words.what_of, unit=words.unit_of, short=short,
+        what=words.what_of, unit=words.unit_of, short=short, clock=clock,
     )  # fmt: skip
-    environment.globals.update(static=static, url=url, dash=words.NONE)
+    environment.globals.update(static=static, url=url, dash=words.NONE, levels=PRECEDENCE)
     return environment
 
 
@@ -98,6 +99,11 @@ def name(text: str) -> Markup:
 def short(text: str) -> Markup:
     """Return a name as ``name`` does, cut where it is too long for a table."""
     return name(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
+
+
+def clock(ms: int) -> str:
+    """Return a moment of these days without its date: ``14:34:29 UTC``."""
+    return words.moment(ms).partition(" ")[2]
 
 
 def url(path: str, **query: str | int | None) -> str:

@@ -17,8 +17,9 @@ from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
 
-MOST_ROWS: Final = 50
-"""Of each table; the rest is counted, and found by its name."""
+MOST_THROTTLED: Final = 50
+MOST_OTHERS: Final = 25
+"""Rows of the tables; the rest is counted, and found by its name."""
 MOST_FIND: Final = 200
 """Characters to look for."""
 _MOST_TEXTS: Final = 20
@@ -53,10 +54,10 @@ class _Drawn:
         return {
             "moment": moment,
             "find": find,
-            "throttled": throttled[:MOST_ROWS],
-            "more_throttled": len(throttled) - MOST_ROWS,
-            "others": others[:MOST_ROWS],
-            "more_others": len(others) - MOST_ROWS,
+            "throttled": throttled[:MOST_THROTTLED],
+            "more_throttled": len(throttled) - MOST_THROTTLED,
+            "others": others[:MOST_OTHERS],
+            "more_others": len(others) - MOST_OTHERS,
             "held": sum(row.held for row in self._rows),
             "count": sum(row.throttled for row in self._rows),
             "ids": len(self._rows),

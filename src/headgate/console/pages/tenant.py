@@ -1,22 +1,151 @@
 """
-One principal: use against quota, effective quotas, connections, history.
+One principal's use over time, what applies to it and why, its connections and its history.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.console.access.viewer import EVERYBODY
-from headgate.console.rendering import render
+from headgate.console.access.viewer import EVERYBODY, Viewer
+from headgate.console.asking import Asked, asked, configured, seen
+from headgate.console.drawing import chart, connections, ladders, rows
+from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
+from headgate.console.parts import parts, viewer
+from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
+from headgate.errors import StoreError
+from headgate.live.picture import Picture
+from headgate.live.why import why
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.precedence import STATIC_DEFAULT
+from headgate.store.base import HistoryEntry
+
+MOST_NAMES: Final = 100
+"""Principals in a list; the others are found by name."""
+MOST_USES: Final = 12
+"""Quota-ids that are drawn; each has a chart."""
+MOST_CLIENTS: Final = 50
+"""Rows of connections."""
+MOST_CHANGES: Final = 30
+"""Lines of history, the latest."""
+MOST_FIND: Final = 200
 
 
 async def show(request: Request) -> Response:
-    """Return the page."""
-    return render(request, "tenant.html.j2")
+    """Return the page of a principal, or the list of principals."""
+    about = asked(request)
+    if about is None:
+        return await _list(request)
+    looks, found = viewer(request), watches(request)
+    watch = found.of(*about)
+    if wants_events(request):
+        return EventStream(
+            found, watch, looks.key, lambda moment: _live(found, seen(moment, looks), about)
+        )
+    moment = seen(await watch.now(), looks)
+    picture = moment.picture or await configured(request, about)
+    changes, no_history = await _history(request, picture, about, looks)
+    return render(
+        request,
+        "tenant.html.j2",
+        about=about,
+        moment=moment,
+        live=_live(found, moment, about),
+        ladders=ladders(picture),
+        note=picture.note,
+        changes=changes,
+        no_history=no_history,
+        **_named(picture, about),
+    )
+
+
+def _named(picture: Picture, about: Asked) -> dict[str, Any]:
+    """Return the client-ids that the principal uses now, to choose one."""
+    own = [c.client_id for c in connections(picture) if c.principal == about.user]
+    names = list(dict.fromkeys(own))
+    return {"client_ids": names[:MOST_CLIENTS], "more_client_ids": len(names) - MOST_CLIENTS}
+
+
+def _live(found: Watches, moment: Moment, about: Asked) -> Markup:
+    picture = moment.picture
+    if picture is None:
+        return draw("tenant_live.html.j2", moment=moment)
+    uses = rows(picture)
+    drawn = []
+    for row in uses[:MOST_USES]:
+        use = row.use
+        # What others used of a shared bucket in the past isn't the viewer's.
+        points = [] if use.coarse else found.recent.of((use.key, use.user, use.client_id, use.ip))
+        drawn.append((row, chart(points)))
+    clients = [c for c in connections(picture) if c.principal == about.user]
+    if about.client_id is not None:
+        clients = [c for c in clients if c.client_id == about.client_id]
+    return draw(
+        "tenant_live.html.j2",
+        moment=moment,
+        about=about,
+        answer=why(picture, about.user, about.client_id),
+        uses=drawn,
+        more_uses=len(uses) - MOST_USES,
+        clients=clients[:MOST_CLIENTS],
+        more_clients=len(clients) - MOST_CLIENTS,
+        open=sum(broker.connections for broker in picture.brokers),
+        held=sum(client.held for client in clients),
+    )
+
+
+async def _history(
+    request: Request, picture: Picture, about: Asked, looks: Viewer
+) -> tuple[list[HistoryEntry], str]:
+    """Return the latest changes of what matches the client, and why there are none to tell."""
+    entities = {QuotaEntity.of(user=about.user): None}
+    if about.client_id:
+        entities[QuotaEntity.of(user=about.user, client_id=about.client_id)] = None
+    for quota in picture.effective:
+        paths = (entry.entity for entry in quota.entries)
+        entities.update((entity_from_path(p), None) for p in paths if p != str(STATIC_DEFAULT))
+    told: list[HistoryEntry] = []
+    try:
+        for entity in entities:
+            if looks.sees_all or entity.user == about.user:
+                told += await parts(request).home.history(entity, MOST_CHANGES)
+    except StoreError as error:
+        return [], str(error) if looks.sees_all else "The history can't be read now."
+    return sorted(told, key=lambda entry: entry.t_ms, reverse=True)[:MOST_CHANGES], ""
+
+
+async def _list(request: Request) -> Response:
+    looks = viewer(request)
+    find = request.query_params.get("find", "")[:MOST_FIND].strip()
+    names: dict[str, Any]
+    if looks.sees_all:
+        moment = await watches(request).everybody.now()
+        found = rows(moment.picture) if moment.picture is not None else []
+        names = {}
+        for row in found:
+            for user in (row.use.user, *(client.principal for client in row.clients)):
+                if user:
+                    names.setdefault(user, row)
+        table = await parts(request).home.table()
+        _add(names, sorted(e.user for e in table.entities if isinstance(e.user, str)))
+    else:
+        names = dict.fromkeys(sorted(looks.principals))
+    if find:
+        names = {n: row for n, row in names.items() if find.casefold() in n.casefold()}
+    shown = list(names.items())[:MOST_NAMES]
+    return render(
+        request, "tenants.html.j2", names=shown, more=len(names) - len(shown), find=find
+    )
+
+
+def _add(names: dict[str, Any], more: Iterable[str]) -> None:
+    for name in more:
+        names.setdefault(name, None)
 
 
 ROUTES: Final = (Page("/tenant", show, EVERYBODY, nav="Tenant"),)

@@ -46,6 +46,7 @@
       if (told.at) { at = told.at; time().textContent = at; }
       say(!told.problem, told.problem ? "Not live" : "Live");
     };
+    source.addEventListener("beat", () => { clearTimeout(silence); silence = setTimeout(lost, SILENT_MS); });
     // A stream that ended by itself is opened again at once; only what stays away is told.
     source.onerror = () => { if (!source || source.readyState === EventSource.CLOSED) lost(); else { clearTimeout(silence); silence = setTimeout(lost, RETRY_MS); } };
   }

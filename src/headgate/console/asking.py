@@ -1,0 +1,64 @@
+"""
+Who a page is asked about, and what its viewer may see of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from headgate.console.access.viewer import Viewer
+from headgate.console.events import Moment
+from headgate.console.parts import parts, viewer
+from headgate.console.routing import missing
+from headgate.live.effective import effective_of
+from headgate.live.picture import Picture
+from headgate.live.seen import as_seen_by
+
+
+class Asked(NamedTuple):
+    """A principal, and one of its client-ids or any."""
+
+    user: str
+    client_id: str | None
+
+
+def asked(request: Request) -> Asked | None:
+    """
+    Return whom a page is asked about; None: nobody yet.
+
+    Raises:
+        HTTPException: the viewer may not see that principal, whether there is one or not.
+    """
+    user = request.query_params.get("user", "")
+    if not user:
+        return None
+    if not viewer(request).sees(user):
+        raise missing()
+    return Asked(user, request.query_params.get("client-id"))
+
+
+def seen(moment: Moment, looks: Viewer) -> Moment:
+    """Return what a viewer may see of an answer."""
+    if looks.sees_all:
+        return moment
+    problem = "What goes on now can't be asked for at the moment." if moment.problem else ""
+    picture = moment.picture
+    if picture is not None:
+        picture = as_seen_by(picture, looks.principals)
+    return replace(moment, picture=picture, problem=problem)
+
+
+async def configured(request: Request, about: Asked) -> Picture:
+    """Return what applies by the quotas alone, where nobody says what goes on."""
+    table = await parts(request).home.table()
+    picture = Picture(
+        parts(request).clock_ms(),
+        user=about.user,
+        client_id=about.client_id,
+        effective=effective_of(table, about.user, about.client_id),
+    )
+    looks = viewer(request)
+    return picture if looks.sees_all else as_seen_by(picture, looks.principals)
