@@ -75,13 +75,20 @@ def picture(count: int = 1000, client_ids: int = 10, at_ms: int = 1_800_000_000_
                     window_ms=11_000,
                     clients=(
                         ClientUse(
-                            user, client_id, 3, 2 if held else 0, at_ms + 900 if held else 0,
+                            user,
+                            client_id,
+                            3,
+                            2 if held else 0,
+                            at_ms + 900 if held else 0,
                             addresses=((f"10.0.0.{c}", 3),),
                         ),
                     ),
                 )
             )
-    shared = [ClientUse(user, "shared", 1, 1, at_ms + 500, (("10.9.9.9", 1),)) for user in ("alice", "bob")]
+    shared = [
+        ClientUse(user, "shared", 1, 1, at_ms + 500, (("10.9.9.9", 1),))
+        for user in ("alice", "bob")
+    ]
     quotas.append(
         QuotaUse(
             key=PRODUCER.name, user="", client_id="shared", quota=QUOTA, rate=QUOTA * 1.2, held=2,
@@ -153,7 +160,9 @@ class CannedLive:
                 EffectiveQuotaOf(
                     PRODUCER.name,
                     (
-                        EffectiveQuotaEntry(f"users/{user}/clients/{client_id}", QUOTA),
+                        EffectiveQuotaEntry(
+                            QuotaEntity.of(user=user, client_id=client_id).path, QUOTA
+                        ),
                         EffectiveQuotaEntry("users/<default>", QUOTA),
                     ),
                 ),

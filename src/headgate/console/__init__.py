@@ -9,6 +9,10 @@ the content policy can forbid it. In the order in which a request meets them:
 - ``access``: a room: who asks, and what they may.
 - ``routing``: a page's row: path, roles, name in the navigation; what guards it.
 - ``pages``: a room: one module a page.
+- ``asking``: which client a page is asked about, and what its viewer may see of the answer.
+- ``events``: what goes on now, asked for once and sent to all who look.
+- ``recent``: the last hour's use of each quota-id.
+- ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
 - ``parts``: what pages are given.
 - ``home``: quotas, their history, and what goes on now.

@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 def asked(request: Request) -> Asked | None:
     """
-    Return whom a page is asked about; None: nobody yet.
+    Return the client that a page is asked about; None: none yet.
 
     Raises:
         HTTPException: the viewer may not see that principal, whether there is one or not.

@@ -1,5 +1,5 @@
 """
-What pages draw: rows of quota-ids with their bars, KIP-55's ladder, use over time.
+What pages draw: rows of quota-ids with their bars, levels of precedence, use over time.
 """
 
 from __future__ import annotations

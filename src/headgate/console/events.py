@@ -26,8 +26,10 @@ from headgate.live.picture import Picture
 
 PERIOD_S: Final = 1.0
 """From the end of one question to the beginning of the next, at least."""
-PART: Final = 4
-"""Asking takes a fifth of the time at most: who is slow to answer is asked more seldom."""
+PART: Final = 9
+"""Asking takes a tenth of the time at most: who is slow to answer is asked more seldom."""
+MOST_QUOTAS: Final = 10_000
+"""Quota-ids of each broker, so that they can be looked for by name; others are counted."""
 IDLE_S: Final = 10.0
 """How often the last hour's use is kept while nobody looks."""
 MOST_WATCHERS: Final = 100
@@ -101,7 +103,7 @@ class Watch:
         began = loop.time()
         old = self._moment
         try:
-            picture = await self._home.picture(*self._question)
+            picture = await self._home.picture(*self._question, MOST_QUOTAS)
             self._moment = Moment(old.number + 1, picture)
         except (HeadgateError, OSError) as error:
             self._moment = Moment(old.number + 1, old.picture, str(error) or type(error).__name__)

@@ -47,6 +47,7 @@ def templates() -> Environment:
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
         moment=words.moment, exactly=format_value, name=name,
         what=words.what_of, unit=words.unit_of, short=short, clock=clock,
+        figures=words.figures,
     )  # fmt: skip
     environment.globals.update(static=static, url=url, dash=words.NONE, levels=PRECEDENCE)
     return environment

@@ -138,9 +138,7 @@ async def _list(request: Request) -> Response:
     if find:
         names = {n: row for n, row in names.items() if find.casefold() in n.casefold()}
     shown = list(names.items())[:MOST_NAMES]
-    return render(
-        request, "tenants.html.j2", names=shown, more=len(names) - len(shown), find=find
-    )
+    return render(request, "tenants.html.j2", names=shown, more=len(names) - len(shown), find=find)
 
 
 def _add(names: dict[str, Any], more: Iterable[str]) -> None:

@@ -34,7 +34,9 @@ async def show(request: Request) -> Response:
     found = watches(request)
     watch = found.of(*about)
     if wants_events(request):
-        return EventStream(found, watch, looks.key, lambda moment: _live(seen(moment, looks), about))
+        return EventStream(
+            found, watch, looks.key, lambda moment: _live(seen(moment, looks), about)
+        )
     moment = seen(await watch.now(), looks)
     by_quotas = [] if moment.picture else ladders(await configured(request, about))
     return render(
