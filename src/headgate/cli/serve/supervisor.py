@@ -142,7 +142,7 @@ class Supervisor:
         self._signal_all(signal.SIGTERM)
 
     def _reload(self) -> None:
-        """Let every worker read the file again, and this process too, for it says how long to drain."""
+        """Let workers read the file again, and this process too, for it says how long to drain."""
         with contextlib.suppress(ConfigError, OSError):  # the workers say what is wrong with it
             self._settings, _ = take_over(self._settings, load_settings(self._config))
         self._signal_all(signal.SIGHUP)

@@ -312,7 +312,7 @@ class Link:
             transport.pause_reading()
 
     def _nudged(self) -> None:
-        """Wake the session, whose turn has come, soon: another session may be at work that says so."""
+        """Wake the session, whose turn has come, soon: another that says so may be at work."""
         asyncio.get_running_loop().call_soon(self._wake, 0)
 
     def stalled(self, on: bool) -> None:
