@@ -11,10 +11,22 @@ SERVERS: Final = "HEADGATE_BOOTSTRAP_SERVER"
 STORE: Final = "HEADGATE_STORE"
 CONFIG: Final = "HEADGATE_COMMAND_CONFIG"
 PLACED: Final = frozenset(
-    {"export", "plan", "apply", "history", "undo", "doctor", "kafka-quotas", "kafka-configs"}
+    {
+        "export",
+        "plan",
+        "apply",
+        "history",
+        "undo",
+        "doctor",
+        "why",
+        "kafka-quotas",
+        "kafka-configs",
+    }
 )
 """Commands that take ``--bootstrap-server`` or ``--store``."""
-_PLACES: Final = frozenset({"bootstrap-server", "bootstrap-controller", "store", "zookeeper"})
+_PLACES: Final = frozenset(
+    {"bootstrap-server", "bootstrap-controller", "store", "zookeeper", "requests"}
+)
 _ALONE: Final = frozenset({"help", "h", "version", "schema", "config"})
 """Flags with which a command needs no place."""
 

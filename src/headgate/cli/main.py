@@ -67,6 +67,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "Ask": {
+        "why": Command(
+            "headgate.cli.why:main", "say why a client waits, by which quota, what would free it"
+        ),
         "history": Command(
             "headgate.cli.quotas.history:main", "list who changed which quota, and when"
         ),

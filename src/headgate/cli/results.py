@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headgate.cli import exit_codes
+from headgate.live.why import Rung, Why
 
 Entity = dict[str, str | None]
 """An entity's types and names as they are; null is the default."""
@@ -388,6 +389,19 @@ class Served(Result):
     url: str
 
 
+class Explained(Result, kw_only=True):
+    """
+    `headgate why`: the answer in words and in parts.
+
+    Args:
+        why: the answer.
+        levels: of the precedence of its first quota.
+    """
+
+    why: Why
+    levels: list[Rung]
+
+
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "serve": (Checked,),
     "console": (Served,),
@@ -396,6 +410,7 @@ RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "apply": (Applied,),
     "history": (History,),
     "undo": (Applied, Planned),
+    "why": (Explained,),
     "store": (StoreShown, StoreAccepted, StoreCopied),
     "doctor": (Examined,),
     **dict.fromkeys(

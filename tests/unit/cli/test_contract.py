@@ -77,6 +77,9 @@ ROWS = [
     Row("console --store STORE --listen 0.0.0.0:0", USAGE),
     Row("console --store MISSING --listen 127.0.0.1:0", FAILED),
     Row("console", USAGE),
+    Row("why --bootstrap-server 127.0.0.1:1 --user alice", FAILED),
+    Row("why --bootstrap-server 127.0.0.1:1 --user alice --key bytes", USAGE),
+    Row("why --user alice", USAGE),
     Row("kafka-quotas --store STORE --list", DONE, "entities"),
     Row("kafka-quotas --store STORE --describe --names user=alice", DONE, "quotas"),
     Row(
