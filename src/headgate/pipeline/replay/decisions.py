@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.replay.arrays import is_in
+from headgate.pipeline.replay.arrays import is_in, joined
 from headgate.pipeline.replay.charges import emptied
 from headgate.pipeline.replay.events import Events, Names, events_of
 from headgate.pipeline.replay.packed_format import OWN, PackOptions
@@ -21,8 +21,8 @@ from headgate.throttle.java import UNLIMITED
 class _Open:
     """A bundle whose decisions aren't all taken."""
 
-    def __init__(self, rows: Any, names: Names, head: Any) -> None:
-        self.rows = rows
+    def __init__(self, row: dict[str, Any], names: Names, head: Any) -> None:
+        self.row = row
         self.names = names
         self.head = head
         self.throttle = np.zeros(len(head), np.int64)
@@ -64,7 +64,7 @@ class RowSink:
         events = events_of(row, names, sensors.numbers, None)
         number = self._bundles
         self._bundles += 1
-        self._open[number] = _Open(row["rows"], names, events.head)
+        self._open[number] = _Open(row, names, events.head)
         events.origin = (number << 32) + np.arange(len(events), dtype=np.int64)
         return events
 
@@ -98,10 +98,13 @@ def _decided(bundle: _Open) -> Iterator[Any]:
     """Yield REPLAY batches of a bundle."""
     import pyarrow as pa
 
-    names, head = bundle.names, pa.array(bundle.head)
+    names, head, row = bundle.names, pa.array(bundle.head), bundle.row
     tags = [names.tags(at, layer) for at, layer in enumerate(names.layer[:, 0].tolist())]
     limits = names.bounds[:, 0].tolist()
-    who = {
+    alike = {"quota_type": pa.string(), "broker_id": pa.int32()}
+    who = {name: pa.repeat(pa.scalar(row[name], of), len(head)) for name, of in alike.items()}
+    who |= {name: names.batch[name].take(head) for name in ("principal", "client_id")}
+    who |= {
         "quota_id": pa.array([quota_id(*each) for each in tags], pa.string()).take(head),
         "quota_user": pa.array([user for user, _ in tags], pa.string()).take(head),
         "quota_client_id": pa.array([client for _, client in tags], pa.string()).take(head),
@@ -109,14 +112,7 @@ def _decided(bundle: _Open) -> Iterator[Any]:
             head
         ),
     }
-    table, throttle = _requests_of(bundle.rows), bundle.throttle
-    moved = is_in(table["event"], ("bound",))
-    if moved.any():
-        # That a limit moved is no request.
-        kept = pa.array(~moved)
-        table, throttle = table.filter(kept), throttle[~moved]
-        who = {name: column.filter(kept) for name, column in who.items()}
-    yield from _replayed(table, who, throttle)
+    yield from _replayed(_requests_of(row["rows"]), who, bundle.throttle)
 
 
 def _requests_of(blob: Any) -> Any:
@@ -131,30 +127,33 @@ def _replayed(table: Any, who: dict[str, Any], throttle: Any) -> Iterator[Any]:
     Yield REPLAY batches of some requests.
 
     Args:
-        table: REQUESTS.
-        who: the columns that say which quota each was under.
+        table: REQUESTS; columns that it lacks, and ``who`` too, are null.
+        who: the columns that say who asked, and which quota each was under.
         throttle: decision on each, ms; None: none can be replayed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    n = table.num_rows
-    told = pc.coalesce(table["decided_throttle_time_ms"], table["throttle_time_ms"])
-    if throttle is None:
-        can = pa.repeat(pa.scalar(False), n)
-        ours = pa.nulls(n, pa.int64())
-    else:
-        can = pa.array(~emptied(table))
-        ours = pc.if_else(can, pa.array(throttle), None)
-    extra = who | {
-        "logged_throttle_time_ms": told,
-        "replayed_throttle_time_ms": ours,
-        "replayable": can,
+    n, have = table.num_rows, set(table.column_names)
+    columns = {
+        f.name: joined(table[f.name]).cast(f.type) if f.name in have else pa.nulls(n, f.type)
+        for f in schema.REQUESTS.arrow
+        if f.name not in who
     }
-    columns = []
-    for f in schema.REPLAY.arrow:
-        column = extra[f.name] if f.name in extra else table[f.name]
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        columns.append(column if isinstance(column, pa.Array) else pa.array(column, f.type))
-    yield from pa.Table.from_arrays(columns, schema=schema.REPLAY.arrow).to_batches()
+    columns |= {name: pa.array(column) for name, column in who.items()}
+    table = pa.table(columns)
+    can = np.zeros(n, np.bool_) if throttle is None else ~emptied(table)
+    ours = pa.nulls(n, pa.int64()) if throttle is None else pa.array(throttle, mask=~can)
+    columns |= {
+        "logged_throttle_time_ms": pc.coalesce(
+            columns["decided_throttle_time_ms"], columns["throttle_time_ms"]
+        ),
+        "replayed_throttle_time_ms": ours,
+        "replayable": pa.array(can),
+    }
+    found = pa.Table.from_arrays(
+        [columns[f.name].cast(f.type) for f in schema.REPLAY.arrow], schema=schema.REPLAY.arrow
+    )
+    moved = is_in(table["event"], ("bound",))
+    # That a limit moved is no request.
+    yield from (found.filter(pa.array(~moved)) if moved.any() else found).to_batches()

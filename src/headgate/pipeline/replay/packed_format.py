@@ -57,7 +57,7 @@ PACKED: Final = make_table(
         "binary",
         "what heads are under each plan: limits, float64, then layers, a byte",
     ),
-    ("rows", "binary", "the requests themselves, an Arrow stream; null if not wanted"),
+    ("rows", "binary", "what else requests hold, an Arrow stream; null if not wanted"),
     ("file", "string", "bad, stat: file"),
     ("offset", "long", "bad: byte offset"),
     ("reason", "string", "bad: why"),

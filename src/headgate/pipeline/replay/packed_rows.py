@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.replay.arrays import blobs, file_hash
+from headgate.pipeline import schema
+from headgate.pipeline.replay.arrays import blobs, file_hash, joined
 from headgate.pipeline.replay.charge_index import ChargeIndex
 from headgate.pipeline.replay.packed_format import (
     GROUP_COLUMNS,
@@ -19,6 +20,13 @@ from headgate.pipeline.replay.packed_format import (
     heads_schema,
 )
 
+# Columns of requests that go along; what the bundle or its heads say is left out.
+SENT: Final = tuple(
+    n
+    for n in schema.REQUESTS.names
+    if n not in ("principal", "client_id", "quota_type", "broker_id")
+)
+MOST_NAMES: Final = 64
 # So many events tell pieces of a file apart that begin at the same moment.
 _BEGINNING: Final = 100
 
@@ -113,9 +121,23 @@ def packed_rows_of(
         each = _narrow(grouping.taken(head, entry), starts, ends)
         out["head"] = [blob if more else None for blob, more in zip(each, several, strict=True)]
     if options.rows:
-        rows = pa.concat_tables([p.rows for p in gathered]).take(pa.array(order))
+        rows = _sent([p.rows for p in gathered]).take(pa.array(order))
         out["rows"] = [serialize(rows.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
     return PACKED.batch(count, out)
+
+
+def _sent(parts: list[Any]) -> Any:
+    """Return requests without what all of them lack, few names as dictionaries."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+    rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
+    for at, field in enumerate(rows.schema):
+        column = joined(rows[field.name])
+        # Each bundle carries its columns' dictionaries whole.
+        if pa.types.is_dictionary(field.type) and len(column.dictionary) > MOST_NAMES:
+            rows = rows.set_column(at, field.name, column.cast(field.type.value_type))
+    return rows
 
 
 def _whole(gathered: list[Gathered], name: str) -> Any:

@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.emitted import JOURNAL
+from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
 from headgate.pipeline.replay.arrays import array_of, file_hash, is_in, joined, valid
 from headgate.pipeline.replay.charge_index import MAX_KNOWN, index_of
 from headgate.pipeline.replay.charges import ops_and_amounts, replayable, told_ms_of
 from headgate.pipeline.replay.packed_format import LOGGED, OWN, PACKED, PackOptions
-from headgate.pipeline.replay.packed_rows import Gathered, packed_rows_of, serialize
+from headgate.pipeline.replay.packed_rows import SENT, Gathered, packed_rows_of, serialize
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.sources.row_groups import completed, read_row_group, stat_of
 from headgate.pipeline.workers.emit import EmitRequests, own_pieces
@@ -71,15 +71,16 @@ class PackLogs:
 
     def packed(self, own: list[FilePiece]) -> Iterator[Any]:
         """Read and pack some pieces."""
-        if self.options.rows or any(s.kind != "requests" for s in own):
+        if any(s.kind != "requests" for s in own):
             return PackRequests(self.options)(EmitRequests(self.read).read(own))
         return self._tables(own)
 
     def _tables(self, pieces: list[FilePiece]) -> Iterator[Any]:
         """Pack row groups of tables ``requests`` as they are, dictionaries and all."""
         packer = Packer(self.options)
+        needed = EMITTED_REQUESTS.names if self.options.rows else NEEDED
         for piece in pieces:
-            table = read_row_group(piece, NEEDED)
+            table = read_row_group(piece, needed)
             yield from packer.add(table)
             yield stat_of(PACKED, piece, table)
         yield from packer.flush()
@@ -174,7 +175,7 @@ class Packer:
                 ones = None if ones.all() else ones.astype(np.bool_)
             add_up(self._sums, charge, t, bytes_, told if told.any() else None, ones)
         files = joined(table["file"]) if "file" in names else None
-        rows = table.select(schema.REQUESTS.names) if self.options.rows else None
+        rows = table.select([n for n in SENT if n in names]) if self.options.rows else None
         self._gathered.append(Gathered(charge, t, amount, op, pos, files, rows))
         self._count += table.num_rows
 
