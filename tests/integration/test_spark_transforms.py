@@ -149,8 +149,8 @@ def test_replay_of_a_frame(spark: SparkSession) -> None:
             (2000, "alice:", 1000.0, 9, 20_001),
         ]
     )
-    sums = replay.agreement(found).collect()
-    assert [tuple(r) for r in sums] == [(P, 2, 1, 1, 0, 0, 9, 40_001)]
+    sums = replay.agreement(found)
+    assert [tuple(r.values()) for r in sums] == [(P, 2, 1, 1, 0, 0, 9, 40_001)]
 
 
 def test_what_if_shows_plans_side_by_side(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ from rich.progress import (
 )
 
 from headgate.pipeline import schema
-from headgate.pipeline.table import Table
+from headgate.pipeline.table import Table, sums
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
@@ -230,8 +230,7 @@ def collect_stats(emitted: DataFrame) -> dict[str, float]:
     from pyspark.sql import functions as F
 
     row = emitted.agg(
-        F.sum("lines").alias("lines"),
-        F.sum("input_bytes").alias("input_bytes"),
+        *sums("lines", "input_bytes"),
         F.count(F.when(F.col("kind") == "bad", 1)).alias("bad_lines"),
     ).first()
     return {n: float(row[n] or 0) for n in ("lines", "input_bytes", "bad_lines")} if row else {}

@@ -101,6 +101,20 @@ class Table:
         return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
 
 
+def sums(*names: str) -> list[Any]:
+    """Return Spark's sum of each column, under the column's own name."""
+    from pyspark.sql import functions as F
+
+    return [F.sum(name).alias(name) for name in names]
+
+
+def largest(*names: str) -> list[Any]:
+    """Return Spark's largest value of each column, under the column's own name."""
+    from pyspark.sql import functions as F
+
+    return [F.max(name).alias(name) for name in names]
+
+
 def make_table(name: str, grain: str, *columns: Column | tuple[str, str, str]) -> Table:
     """Return a table; a column may be given as (name, type, meaning)."""
     return Table(name, grain, tuple(c if isinstance(c, Column) else Column(*c) for c in columns))

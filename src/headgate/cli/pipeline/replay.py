@@ -66,8 +66,7 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     replayed = packed.transform(replay.replay_packed(options))
     run.write(replayed, schema.REPLAY, words="reading and replaying")
     with run.watch("comparing with the log"):
-        found = replay.agreement(run.read(schema.REPLAY)).collect()
-    _keep_agreement(on, [row.asDict() for row in found])
+        _keep_agreement(on, replay.agreement(run.read(schema.REPLAY)))
     return packed
 
 

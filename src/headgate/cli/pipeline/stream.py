@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -36,36 +36,6 @@ if TYPE_CHECKING:
 
     from headgate.pipeline.growing.parts import Parts, Source
     from headgate.pipeline.workers.exchange import Left
-
-
-class Answer(Protocol):
-    """What a command makes of its input."""
-
-    @property
-    def command(self) -> str:
-        """Its name."""
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables written."""
-
-    @property
-    def tell(self) -> Callable[[Opened], None]:
-        """What prints the closing table."""
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """Names of the parts that it needs of a growing input."""
-
-    @property
-    def direct(self) -> Callable[[Opened], Left] | None:
-        """What writes the tables of a run's inputs by workers alone, where all see its folder."""
-
-    def make(self, on: Opened) -> DataFrame:
-        """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
-
-    def make_of(self, on: Opened, parts: Parts, upto: int) -> None:
-        """Write the tables of all parts up to a batch."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +65,7 @@ class Sums:
         return ("activity", "connections") if self.connections else ("activity",)
 
     def make(self, on: Opened) -> DataFrame:
-        """Write the tables of a run's inputs."""
+        """Write the tables of a run's inputs; give a frame with their bad lines and counts."""
         from headgate.pipeline import frames
 
         emitted = read_activity(on, connections=self.connections).persist()
@@ -151,6 +121,9 @@ class Replays:
             return
         activity = parts.read("activity", upto).persist() if self.activity else None
         self.write(here, activity).unpersist()
+
+
+Answer = Sums | Replays
 
 
 def add_growing(made: argparse.ArgumentParser) -> None:

@@ -125,20 +125,13 @@ def _busiest(on: Opened) -> list[Row]:
     from pyspark.sql import functions as F
 
     from headgate.pipeline import schema
-    from headgate.pipeline.answers.usage_parts import TOP
+    from headgate.pipeline.answers.usage_parts import BUSIEST, TOP
 
-    table = on.run.read(schema.USAGE)
+    asked = [getattr(F, how)(n).alias(name) for name, (n, how) in BUSIEST.items()]
     found: list[Row] = (
-        table.groupBy("quota_type", "quota_id")
-        .agg(
-            F.sum("requests").alias("requests"),
-            F.sum("bytes").alias("bytes"),
-            F.max("amount").alias("peak"),
-            F.sum("throttled_requests").alias("throttled"),
-            F.sum("throttle_time_ms").alias("throttle_ms"),
-            F.max("quota").alias("quota"),
-            F.max("quota_source").alias("source"),
-        )
+        on.run.read(schema.USAGE)
+        .groupBy("quota_type", "quota_id")
+        .agg(*asked)
         .where(F.col("requests") > 0)
         .orderBy(F.desc("bytes"), F.desc("requests"), "quota_type", "quota_id")
         .limit(TOP)

@@ -24,6 +24,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.answers.usage import resolve
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.table import largest, sums
 from headgate.quota.file import as_yaml
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ def chargeback(
         # A limit holds for a quota-id on a broker; a peak is of the principal on all brokers.
         shares = (
             mine.groupBy("principal", "period_ms", "second_ms", "quota_id", "broker_id")
-            .agg(F.sum("bytes").alias("bytes"), F.max("quota").alias("quota"))
+            .agg(*sums("bytes"), *largest("quota"))
             .groupBy("principal", "period_ms")
             .agg(F.max(F.col("bytes") / F.col("quota")).alias(f"peak_{name}_quota_share"))
         )
         peaks = (
             mine.groupBy("principal", "period_ms", "second_ms")
-            .agg(F.sum("bytes").alias("bytes"))
+            .agg(*sums("bytes"))
             .groupBy("principal", "period_ms")
             .agg(F.max("bytes").cast("double").alias(f"peak_{name}_bps"))
         )
@@ -162,40 +163,39 @@ def chargeback(
         )
         produced = F.when(F.col("quota_type") == "producer_byte_rate", F.col("bytes")).otherwise(0)
         fetched = F.when(F.col("quota_type") == "consumer_byte_rate", F.col("bytes")).otherwise(0)
-        sums = charged.groupBy("principal", "period_ms").agg(
-            F.sum("requests").alias("requests"),
+        added = charged.groupBy("principal", "period_ms").agg(
+            *sums("requests", "throttle_time_ms", "throttled_requests"),
             F.sum(produced).alias("bytes_in"),
             F.sum(fetched).alias("bytes_out"),
             (F.sum("handler_ns") / 1e6).alias("handler_ms"),
-            F.sum("throttle_time_ms").alias("throttle_time_ms"),
-            F.sum("throttled_requests").alias("throttled_requests"),
         )
-        whole = sums.groupBy("period_ms").agg(
+        whole = added.groupBy("period_ms").agg(
             F.sum(F.col("bytes_in") + F.col("bytes_out")).alias("cluster_bytes")
         )
-        joined = sums.join(whole, ["period_ms"], "left")
+        joined = added.join(whole, ["period_ms"], "left")
         for quota_type, name in (("producer_byte_rate", "in"), ("consumer_byte_rate", "out")):
             peaks = per_second(charged, quota_type, name)
             joined = joined.join(peaks, ["principal", "period_ms"], "left")
         bytes_ = F.col("bytes_in") + F.col("bytes_out")
-        figures = (
-            joined.withColumn("period", F.lit(period))
-            .withColumn("peak_in_bps", F.coalesce("peak_in_bps", F.lit(0.0)))
-            .withColumn("peak_out_bps", F.coalesce("peak_out_bps", F.lit(0.0)))
-            .withColumn(
-                "cluster_share",
-                F.when(F.col("cluster_bytes") > 0, bytes_ / F.col("cluster_bytes")).otherwise(0.0),
-            )
-            .withColumn("price_in", priced("bytes_in_per_gb", 1e9, "bytes_in"))
-            .withColumn("price_out", priced("bytes_out_per_gb", 1e9, "bytes_out"))
-            .withColumn("price_requests", priced("per_million_requests", 1e6, "requests"))
-            .withColumn("price_handler", priced("handler_per_hour", 3.6e6, "handler_ms"))
-            .withColumn("price_fixed", priced("fixed_per_period", 1.0, ""))
-        )
-        names = ("price_in", "price_out", "price_requests", "price_handler", "price_fixed")
-        total = sum((F.col(n) for n in names), F.lit(0.0))
+        prices_of = {
+            "price_in": priced("bytes_in_per_gb", 1e9, "bytes_in"),
+            "price_out": priced("bytes_out_per_gb", 1e9, "bytes_out"),
+            "price_requests": priced("per_million_requests", 1e6, "requests"),
+            "price_handler": priced("handler_per_hour", 3.6e6, "handler_ms"),
+            "price_fixed": priced("fixed_per_period", 1.0, ""),
+        }
+        figures = {
+            "period": F.lit(period),
+            "peak_in_bps": F.coalesce("peak_in_bps", F.lit(0.0)),
+            "peak_out_bps": F.coalesce("peak_out_bps", F.lit(0.0)),
+            "cluster_share": F.when(
+                F.col("cluster_bytes") > 0, bytes_ / F.col("cluster_bytes")
+            ).otherwise(0.0),
+            "price": sum(map(F.col, prices_of), F.lit(0.0)),
+            "currency": F.lit(price.currency),
+        }
         frame: DataFrame = schema.CHARGEBACK.select(
-            figures.withColumn("price", total).withColumn("currency", F.lit(price.currency))
+            joined.withColumns(prices_of).withColumns(figures)
         )
         return frame
 

@@ -24,6 +24,7 @@ from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replay.packed_format import PackOptions
+from headgate.pipeline.table import largest
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.precedence import Resolver
@@ -74,12 +75,7 @@ def observe(advice: Advice) -> Callable[[DataFrame], DataFrame]:
                 F.least(F.lit(1.0), F.sum("waits") / span).alias("held"),
             )
         )
-        busiest = of_broker.groupBy(*_TAGS).agg(
-            F.max("percentile").alias("percentile"),
-            F.max("peak").alias("peak"),
-            F.max("quota").alias("quota"),
-            F.max("held").alias("held"),
-        )
+        busiest = of_broker.groupBy(*_TAGS).agg(*largest("percentile", "peak", "quota", "held"))
         daily = mine.groupBy(*_TAGS, F.floor(F.col("second_ms") / DAY_MS).alias("day")).agg(
             F.sum("used").alias("used")
         )

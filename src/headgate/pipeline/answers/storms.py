@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.pipeline import schema
+from headgate.pipeline.table import sums
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -153,8 +154,7 @@ def _runs(high: DataFrame, limit: Thresholds) -> DataFrame:
     return numbered.groupBy(*_SOURCE, "number").agg(
         F.min("second_ms").alias("start_ms"),
         (F.max("second_ms") + 1000).alias("end_ms"),
-        F.sum("count").alias("count"),
-        F.sum("ns").alias("ns"),
+        *sums("count", "ns"),
         F.max("count").cast("double").alias("peak_per_s"),
         F.first("usual").alias("usual_per_s"),
         F.first("threshold").alias("threshold"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import make_table
+from headgate.pipeline.table import largest, make_table, sums
 from headgate.pipeline.workers.resolve import Resolve
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ RESOLVED_ACTIVITY: Final = make_table(
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )
+PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
 USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
 TIME_ONLY: Final[dict[str, Any]] = {
     "requests": 0,
@@ -80,22 +81,16 @@ def usage(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
         time_only = charged.where(~is_request & (F.col("request_ns") > 0)).withColumns(fixed)
         rows = ACTIVITY.select(charged).unionByName(ACTIVITY.select(time_only))
         resolved = rows.transform(resolve(quotas))
-        sums = resolved.groupBy(*USAGE_KEYS, "second_ms").agg(
-            F.sum("requests").alias("requests"),
-            F.sum("bytes").alias("bytes"),
-            F.sum("bytes_estimated").alias("bytes_estimated"),
+        added = resolved.groupBy(*USAGE_KEYS, "second_ms").agg(
+            *sums("requests", "bytes", "bytes_estimated", "throttle_time_ms", "throttled_requests"),
             # Percent x seconds of one thread: 1e7 ns are one.
             F.when(is_request, F.sum("request_ns") / 1e7)
             .otherwise(F.sum("amount"))
             .alias("amount"),
             (F.sum("handler_ns") / 1e6).alias("handler_ms"),
-            F.sum("throttle_time_ms").alias("throttle_time_ms"),
-            F.sum("throttled_requests").alias("throttled_requests"),
-            F.max("max_throttle_time_ms").alias("max_throttle_time_ms"),
-            F.max("quota").alias("quota"),
-            F.max("quota_source").alias("quota_source"),
+            *largest("max_throttle_time_ms", "quota", "quota_source"),
         )
-        frame: DataFrame = schema.USAGE.select(sums)
+        frame: DataFrame = schema.USAGE.select(added)
         return frame
 
     return transform
@@ -126,27 +121,19 @@ def rollup(period_ms: int) -> Callable[[DataFrame], DataFrame]:
     """
     from pyspark.sql import functions as F
 
-    def percentile(p: float) -> Column:
-        return F.percentile("amount", F.lit(p))
-
     def transform(frame: DataFrame) -> DataFrame:
         period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
-        sums = frame.groupBy(*USAGE_KEYS, period).agg(
-            F.sum("requests").alias("requests"),
-            F.sum("bytes").alias("bytes"),
+        added = frame.groupBy(*USAGE_KEYS, period).agg(
+            *sums("requests", "bytes", "throttle_time_ms", "throttled_requests"),
             exact_sum("amount", 1e7).alias("amount"),
             exact_sum("handler_ms", 1e6).alias("handler_ms"),
-            F.sum("throttle_time_ms").alias("throttle_time_ms"),
-            F.sum("throttled_requests").alias("throttled_requests"),
             F.count(F.lit(1)).alias("active_seconds"),
             F.max("amount").alias("peak_per_s"),
-            percentile(0.5).alias("p50_per_s"),
-            percentile(0.95).alias("p95_per_s"),
-            percentile(0.99).alias("p99_per_s"),
-            F.max("quota").alias("quota"),
+            *(F.percentile("amount", F.lit(p)).alias(name) for name, p in PERCENTILES),
+            *largest("quota"),
         )
         table = schema.USAGE_HOUR if period_ms == HOUR_MS else schema.USAGE_DAY
-        result: DataFrame = table.select(sums)
+        result: DataFrame = table.select(added)
         return result
 
     return transform

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, TIME_ONLY, USAGE_KEYS
+from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, PERCENTILES, TIME_ONLY, USAGE_KEYS
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import Table
@@ -27,6 +27,16 @@ from headgate.pipeline.workers.resolve import resolved
 
 TOP: Final = 20
 """Quota-ids in the closing table."""
+BUSIEST: Final = {
+    "requests": ("requests", "sum"),
+    "bytes": ("bytes", "sum"),
+    "peak": ("amount", "max"),
+    "throttled": ("throttled_requests", "sum"),
+    "throttle_ms": ("throttle_time_ms", "sum"),
+    "quota": ("quota", "max"),
+    "source": ("quota_source", "max"),
+}
+"""The closing table's columns: each one's column of ``usage``, and how it is added up."""
 # Rows gathered before they're added up and handed over, about 100 bytes each.
 _MOST_ROWS: Final = 1_000_000
 _NAMES: Final = (*USAGE_KEYS, "second_ms")
@@ -41,7 +51,6 @@ _ADDED: Final = (
     "throttled_requests",
 )
 _LARGEST: Final = ("max_throttle_time_ms", "quota", "quota_source")
-PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
 
 
 @dataclass(frozen=True)
@@ -254,19 +263,9 @@ def _percentiles(amounts: Any) -> dict[str, Any]:
 
 def busiest(used: Any) -> list[dict[str, Any]]:
     """Return a part's busiest quota-ids for the closing table: at most TOP rows."""
-    sums = used.group_by(["quota_type", "quota_id"], use_threads=False).aggregate(
-        [
-            ("requests", "sum"),
-            ("bytes", "sum"),
-            ("amount", "max"),
-            ("throttled_requests", "sum"),
-            ("throttle_time_ms", "sum"),
-            ("quota", "max"),
-            ("quota_source", "max"),
-        ]
-    )
-    names = ("requests", "bytes", "peak", "throttled", "throttle_ms", "quota", "source")
-    rows = sums.rename_columns(["quota_type", "quota_id", *names])
+    asked = list(BUSIEST.values())
+    sums = used.group_by(["quota_type", "quota_id"], use_threads=False).aggregate(asked)
+    rows = sums.rename_columns(["quota_type", "quota_id", *BUSIEST])
     return first_of(rows.filter(rows["requests"].to_numpy() > 0).to_pylist())
 
 

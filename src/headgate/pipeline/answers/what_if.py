@@ -21,6 +21,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.replay.packed_format import PackOptions
 from headgate.pipeline.replay.replay import pack_requests, replay_packed
+from headgate.pipeline.table import largest, sums
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 
@@ -167,21 +168,15 @@ def what_if_packed(
     from pyspark.sql import functions as F
 
     def transform(packed: DataFrame) -> DataFrame:
-        sums = packed.transform(replay_packed(options))
+        replayed = packed.transform(replay_packed(options))
         keys = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
         # A sensor is replayed in one task; its workers (journals) and moments come together here.
-        joined = sums.groupBy(*keys, "principal", "client_id").agg(
+        joined = replayed.groupBy(*keys, "principal", "client_id").agg(
             F.max_by("quota", "last_ms").alias("quota"),
-            F.sum("requests").alias("requests"),
-            F.sum("bytes").alias("bytes"),
-            F.sum("throttled_requests").alias("throttled_requests"),
-            F.sum("throttle_time_ms").alias("throttle_time_ms"),
-            F.max("max_throttle_time_ms").alias("max_throttle_time_ms"),
-            F.sum("delayed").alias("delayed"),
+            *sums("requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"),
+            *sums("withheld", "withheld_ms"),
+            *largest("max_throttle_time_ms", "last_ms"),
             F.min("first_ms").alias("first_ms"),
-            F.max("last_ms").alias("last_ms"),
-            F.sum("withheld").alias("withheld"),
-            F.sum("withheld_ms").alias("withheld_ms"),
         )
         # A client without a weight only takes from what is shared.
         infinite = F.col("quota") >= UNLIMITED

@@ -37,6 +37,17 @@ def varint_bytes(n: int) -> int:
     return 4 if n < 268435456 else 5
 
 
+def _compact(length: int | None) -> int:
+    """Return the size of a compact string or bytes, with its own length before it (KIP-482)."""
+    return 1 if length is None else varint_bytes(length + 1) + length
+
+
+def _topic_frame(name: str | None, has_id: bool, partitions: int) -> int:
+    """Return the bytes of a topic in a flexible version, beside those of its partitions."""
+    named = 16 if name is None or has_id else _compact(utf8_bytes(name))
+    return named + varint_bytes(partitions + 1) + 1
+
+
 def utf8_bytes(text: str) -> int:
     """Return the length of ``text`` in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -82,22 +93,13 @@ def produce_bytes(
                 total += 8 + (size or 0)
         return total
     total = header_bytes(client_id, True) + 7
-    if transactional_id is None:
-        total += 1
-    else:
-        length = utf8_bytes(transactional_id)
-        total += varint_bytes(length + 1) + length
+    total += _compact(None if transactional_id is None else utf8_bytes(transactional_id))
     n_topics = 0
     for name, sizes in topics:
         n_topics += 1
-        if name is None or version >= 13:
-            total += 16
-        else:
-            length = utf8_bytes(name)
-            total += varint_bytes(length + 1) + length
-        total += varint_bytes(len(sizes) + 1) + 1
+        total += _topic_frame(name, version >= 13, len(sizes))
         for size in sizes:
-            total += 6 if size is None else 5 + varint_bytes(size + 1) + size
+            total += 5 + _compact(size)
     return total + varint_bytes(n_topics + 1)
 
 
@@ -140,16 +142,11 @@ def fetch_bytes(
     n_topics = 0
     for name, partitions in topics:
         n_topics += 1
-        if name is None or version >= 13:
-            total += 16
-        else:
-            length = utf8_bytes(name)
-            total += varint_bytes(length + 1) + length
-        total += varint_bytes(len(partitions) + 1) + 1
+        total += _topic_frame(name, version >= 13, len(partitions))
         for size, aborted, tags in partitions:
             total += 34 + tags
             total += 1 if aborted is None else varint_bytes(aborted + 1) + 17 * aborted
-            total += 1 if size is None else varint_bytes(size + 1) + size
+            total += _compact(size)
     return total + varint_bytes(n_topics + 1)
 
 
@@ -189,5 +186,5 @@ def share_fetch_bytes(version: int, topics: Iterable[Sequence[tuple[int | None, 
         for size, acquired in partitions:
             # index, two errors with messages, the leader's struct, tags
             total += 4 + 2 + 1 + 2 + 1 + 9 + 1 + varint_bytes(acquired + 1) + 19 * acquired
-            total += 1 if size is None else varint_bytes(size + 1) + size
+            total += _compact(size)
     return total + varint_bytes(n_topics + 1)

@@ -142,7 +142,7 @@ class WriteReplayed:
         left, part = Left(), Part(schema.REPLAY, self.out)
         for batch in ReplayPacked(self.options).of(row for _, row in records):
             part.add(batch)
-            left.found += compared(batch)
+            left.found += compared(batch).to_pylist()
         left.close(part, schema.REPLAY)
         left.found = added_up(left.found)
         return left
@@ -227,13 +227,19 @@ def replay(
     )
 
 
-def compared(batch: Any) -> list[dict[str, Any]]:
-    """Return what ``agreement`` does, of one Arrow batch of REPLAY, in any order."""
+_COMPARED: Final = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
+_AGREEMENT: Final = (
+    "quota_type string, requests long, equal_decisions long, both_throttled long, exact long, "
+    "within_1_ms long, logged_ms long, replayed_ms long"
+)
+
+
+def compared(batch: Any) -> Any:
+    """Return what ``agreement`` does, of one Arrow batch of REPLAY: a table in any order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = ("quota_type", "logged_throttle_time_ms", "replayed_throttle_time_ms")
-    rows = pa.Table.from_batches([batch.filter(batch["replayable"]).select(names)])
+    rows = pa.Table.from_batches([batch.filter(batch["replayable"]).select(_COMPARED)])
     kind, logged, ours = rows.columns
     logged_did, ours_did = pc.greater(logged, 0), pc.greater(ours, 0)
     both = pc.and_(logged_did, ours_did)
@@ -249,7 +255,7 @@ def compared(batch: Any) -> list[dict[str, Any]]:
     }
     table = pa.table({"quota_type": kind} | {n: pc.cast(c, pa.int64()) for n, c in counted.items()})
     sums = table.group_by("quota_type", use_threads=False).aggregate([(n, "sum") for n in counted])
-    return sums.rename_columns(["quota_type", *counted]).to_pylist()
+    return sums.rename_columns(["quota_type", *counted])
 
 
 def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -266,7 +272,7 @@ def added_up(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [sums[name] for name in sorted(sums)]
 
 
-def agreement(replayed: DataFrame) -> DataFrame:
+def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
     """
     Compare replayed with logged throttle times, per quota type: REPLAY -> one row per type.
 
@@ -274,26 +280,10 @@ def agreement(replayed: DataFrame) -> DataFrame:
         quota_type, replayable requests, equal_decisions (both throttled, or both not),
         both_throttled, exact and within_1_ms (of those), logged_ms, replayed_ms (throttled).
     """
-    from pyspark.sql import functions as F
+    rows = replayed.select("replayable", *_COMPARED).mapInArrow(_compare, _AGREEMENT)
+    return added_up(row.asDict() for row in rows.collect())
 
-    logged, ours = F.col("logged_throttle_time_ms"), F.col("replayed_throttle_time_ms")
-    both = (logged > 0) & (ours > 0)
 
-    def count(condition: Any) -> Any:
-        return F.count(F.when(condition, 1))
-
-    frame: DataFrame = (
-        replayed.where(F.col("replayable"))
-        .groupBy("quota_type")
-        .agg(
-            F.count(F.lit(1)).alias("requests"),
-            count((logged > 0) == (ours > 0)).alias("equal_decisions"),
-            count(both).alias("both_throttled"),
-            count(both & (logged == ours)).alias("exact"),
-            count(both & (F.abs(logged - ours) <= 1)).alias("within_1_ms"),
-            F.sum(logged).alias("logged_ms"),
-            F.sum(ours).alias("replayed_ms"),
-        )
-        .orderBy("quota_type")
-    )
-    return frame
+def _compare(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield from compared(batch).to_batches()

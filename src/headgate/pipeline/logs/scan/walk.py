@@ -10,6 +10,7 @@ twice.
 from __future__ import annotations
 
 from headgate.kernel.compiled import compiled
+from headgate.pipeline.logs.charged_bytes import varint_bytes
 from headgate.pipeline.logs.scan.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -152,16 +153,7 @@ def read_size(base, at):
     return (at, size) if 0 <= size <= 2147483647 else (-1, 0)
 
 
-@compiled
-def varint(n):
-    """Return how many bytes an unsigned varint takes (``charged_bytes.varint_bytes``)."""
-    if n < 128:
-        return 1
-    if n < 16384:
-        return 2
-    if n < 2097152:
-        return 3
-    return 4 if n < 268435456 else 5
+varint = compiled(varint_bytes)
 
 
 @compiled
