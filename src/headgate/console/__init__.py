@@ -16,7 +16,10 @@ the content policy can forbid it. In the order in which a request meets them:
 - ``rendering``: templates and static files.
 - ``parts``: what pages are given.
 - ``home``: quotas, their history, and what goes on now.
+- ``proposal``: a change, shown before it is made.
 - ``preview``: who is affected by a change.
 - ``what_if``: what other quotas would have done to the last hour's requests.
+- ``raises``: tenants' asks for a raise, and the answers.
+- ``uploads``: quotas files that were uploaded, and the last one applied.
 - ``database``: the console's own state: users, sessions, asks for a raise.
 """

@@ -36,6 +36,7 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._lock = threading.Lock()
+        self._migrated: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -72,7 +73,7 @@ class Database:
 
     def migrate(self, part: str, migrations: Sequence[str]) -> None:
         """
-        Bring one part's tables up to date.
+        Bring one part's tables up to date; at most once for each open file.
 
         Args:
             part: its name.
@@ -81,6 +82,8 @@ class Database:
         Raises:
             ConfigError: the file was written by a later version.
         """
+        if part in self._migrated:
+            return
         with self.transaction() as connection:
             row = connection.execute(
                 "SELECT version FROM versions WHERE part=?", (part,)
@@ -98,6 +101,7 @@ class Database:
                 "SET version=excluded.version",
                 (part, len(migrations)),
             )
+        self._migrated.add(part)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -25,8 +25,10 @@ from starlette.responses import HTMLResponse, Response
 from headgate import words
 from headgate.console.access.csrf import FIELD, csrf_token
 from headgate.console.access.viewer import Viewer
+from headgate.quota.entity import Default, QuotaEntity
+from headgate.quota.human import human
 from headgate.quota.key import format_value
-from headgate.quota.precedence import PRECEDENCE
+from headgate.quota.precedence import PRECEDENCE, Source
 
 STATIC: Final = "/static"
 LONGEST_NAME: Final = 80
@@ -47,9 +49,11 @@ def templates() -> Environment:
         amount=words.amount, count=words.count, share=words.share, duration=words.duration,
         moment=words.moment, exactly=format_value, name=name,
         what=words.what_of, unit=words.unit_of, short=short, clock=clock,
-        figures=words.figures,
+        figures=words.figures, entity=entity, source=source,
     )  # fmt: skip
-    environment.globals.update(static=static, url=url, dash=words.NONE, levels=PRECEDENCE)
+    environment.globals.update(
+        static=static, url=url, human=human, dash=words.NONE, levels=PRECEDENCE
+    )
     return environment
 
 
@@ -105,6 +109,23 @@ def short(text: str) -> Markup:
 def clock(ms: int) -> str:
     """Return a moment of these days without its date: ``14:34:29 UTC``."""
     return words.moment(ms).partition(" ")[2]
+
+
+def entity(entity: QuotaEntity) -> Markup:
+    """Return what a quota is set for: ``user alice, any other client-id``."""
+    return Markup(", ").join(
+        Markup("any other {}").format(kind)
+        if isinstance(called, Default)
+        else Markup("{} {}").format(kind, name(called))
+        for kind, called in entity
+    )
+
+
+def source(given: Source | None) -> Markup:
+    """Return where an effective quota comes from."""
+    if given is None:
+        return Markup("no quota")
+    return entity(given) if isinstance(given, QuotaEntity) else Markup.escape(str(given))
 
 
 def url(path: str, **query: str | int | None) -> str:

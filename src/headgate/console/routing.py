@@ -60,9 +60,13 @@ def _guarded(page: Page) -> Endpoint:
                 return _to_sign_in(request)
             if viewer.role not in page.roles:
                 raise HTTPException(403)
-        if request.method not in SAFE:
+        if request.method in SAFE:
+            return await page.endpoint(request)
+        try:
             await check_csrf(request)
-        return await page.endpoint(request)
+            return await page.endpoint(request)
+        finally:
+            await request.close()  # uploaded files
 
     return guarded
 

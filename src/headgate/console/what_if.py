@@ -95,6 +95,12 @@ class WhatIf(NamedTuple):
     more: int
     notes: tuple[str, ...]
 
+    @property
+    def longest_ms(self) -> int:
+        """The longest bar: the most that any client waited in all."""
+        sides = ((row.told, row.before, row.after) for row in self.rows)
+        return max((side.ms for row in sides for side in row), default=0)
+
 
 def what_if(
     journal: Path,

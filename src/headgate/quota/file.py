@@ -16,6 +16,7 @@ Also read: Kafka's words ``client`` for ``client-id``, and values under ``config
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -130,6 +131,11 @@ def as_yaml(text: str) -> str:
         return " " if match[0] == "\t" else f"\\U{ord(match[0]):08x}"
 
     return _NOT_PLAIN.sub(escaped, _JSON_ESCAPE.sub(joined, text))
+
+
+def digest_of(table: QuotaTable) -> str:
+    """Return what tells one state of the quotas from another."""
+    return hashlib.sha256(dump_quotas(table).encode()).hexdigest()
 
 
 def dump_quotas(table: QuotaTable, note: object = None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -27,46 +25,12 @@ from headgate.quota.key import PRODUCER, PRODUCER_SHARES, QuotaType
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.usage.files import WRITE_OPTIONS, file_name
-from headgate.usage.format import SCHEMA, Event, Origin
-from headgate.usage.rows import batch_of
+from kit.journals import Sent, traffic, write_journal
 
 NOW = 1_800_000_000_000
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
 EVERYONE = QuotaEntity.of(user=DEFAULT)
 CURRENT = QuotaTable({EVERYONE: {PRODUCER: 9_000.0}, ALICE: {PRODUCER: 30_000.0}})
-Sent = tuple[int, str, str, int]
-
-
-def traffic(kind: str = "record", count: int = 3_000) -> tuple[list[Sent], list[Event]]:
-    rng, at = random.Random(7), NOW - 600_000
-    sent: list[Sent] = []
-    for _ in range(count):
-        at += rng.choice([0, 5, 90, 300])
-        who = rng.choice(["alice", "bob", "carol"])
-        sent.append((at, who, rng.choice("xy"), rng.randrange(100, 9_000)))
-    origins = {
-        (who, client): Origin(
-            kind, "producer_byte_rate", 1, "L", who, "", None, who, client, "10.0.0.9", "c", 0, 11,
-            11, 1000,
-        )
-        for _, who, client, _ in sent
-    }  # fmt: skip
-    return sent, [
-        Event(origins[who, client], float(t), float(size), 9_000.0, 3, 3, 0, size)
-        for t, who, client, size in sent
-    ]
-
-
-def write(folder: Path, events: list[Event], first: int = 1) -> None:
-    path = folder / file_name("w-1", first, ".arrow")
-    with (
-        pa.OSFile(str(path), "wb") as sink,
-        pa.ipc.new_file(sink, SCHEMA, options=WRITE_OPTIONS) as writer,
-    ):
-        for at in range(0, len(events), 500):
-            writer.write_batch(batch_of(events[at : at + 500], "w-1", first + at))
-    os.utime(path, (events[-1].t_ms / 1000,) * 2)
 
 
 def plan(*changes: tuple[QuotaEntity, float | None], table: QuotaTable = CURRENT) -> Plan:
@@ -96,8 +60,8 @@ def decided(table: QuotaTable, sent: list[Sent]) -> Counter[tuple[str, str]]:
 def test_waits_are_those_that_a_broker_would_have_told(
     tmp_path: Path, tried: Plan, who: set[str]
 ) -> None:
-    sent, events = traffic()
-    write(tmp_path, events)
+    sent, events = traffic(NOW)
+    write_journal(tmp_path, events)
     found = what_if(tmp_path, tried, NOW)
     before, after = decided(tried.current, sent), decided(tried.desired, sent)
     assert {row.principal for row in found.rows} == who
@@ -112,8 +76,8 @@ def test_waits_are_those_that_a_broker_would_have_told(
 
 
 def test_the_pipeline_says_the_same(tmp_path: Path) -> None:
-    _, events = traffic()
-    write(tmp_path, events)
+    _, events = traffic(NOW)
+    write_journal(tmp_path, events)
     tried = plan((EVERYONE, 3_000.0))
     options = options_of([Quotas.of(tried.current, "before"), Quotas.of(tried.desired, "after")])
     pieces = tuple(pieces_of(find_files([str(tmp_path)])))
@@ -133,8 +97,8 @@ def test_the_pipeline_says_the_same(tmp_path: Path) -> None:
 
 
 def test_a_first_quota_is_tried_on_requests_that_had_none(tmp_path: Path) -> None:
-    sent, events = traffic("norecord")
-    write(tmp_path, events)
+    sent, events = traffic(NOW, "norecord")
+    write_journal(tmp_path, events)
     tried = plan((BOB, 4_000.0), table=QuotaTable())
     rows = what_if(tmp_path, tried, NOW).rows
     after = decided(tried.desired, sent)
@@ -144,15 +108,15 @@ def test_a_first_quota_is_tried_on_requests_that_had_none(tmp_path: Path) -> Non
 
 
 def test_a_tenant_reads_its_own_requests_alone(tmp_path: Path) -> None:
-    write(tmp_path, traffic()[1])
+    write_journal(tmp_path, traffic(NOW)[1])
     found = what_if(tmp_path, plan((EVERYONE, 100.0)), NOW, principals={"bob"})
     assert {row.principal for row in found.rows} == {"bob"}
 
 
 def test_what_is_too_old_or_too_much_is_left_out_and_said(tmp_path: Path) -> None:
-    sent, events = traffic()
-    write(tmp_path, events[:1500])
-    write(tmp_path, events[1500:], 1501)
+    sent, events = traffic(NOW)
+    write_journal(tmp_path, events[:1500])
+    write_journal(tmp_path, events[1500:], 1501)
     shares = Change(BOB, PRODUCER_SHARES, None, 5.0)
     tried = plan_of(CURRENT, [*plan((EVERYONE, 100.0)).changes, shares])
     found = what_if(tmp_path, tried, NOW, most_events=1000)
@@ -171,8 +135,8 @@ def test_an_empty_journal_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_spark_is_not_loaded(tmp_path: Path) -> None:
-    _, events = traffic(count=50)
-    write(tmp_path, events)
+    _, events = traffic(NOW, count=50)
+    write_journal(tmp_path, events)
     code = (
         "import sys, pathlib, time\n"
         "from headgate.console.what_if import what_if\n"

@@ -7,7 +7,6 @@ applies it, and refuses if the quotas have changed since the plan was made.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.file import dump_quotas
+from headgate.quota.file import digest_of
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
@@ -67,11 +66,6 @@ class PlanFile(NamedTuple):
                 f"{place} has moved on since the plan was made{at}{those}; plan again"
             )
         return plan_of(table, self.changes)
-
-
-def digest_of(table: QuotaTable) -> str:
-    """Return what tells one state of the quotas from another."""
-    return hashlib.sha256(dump_quotas(table).encode()).hexdigest()
 
 
 def write_plan(path: Path, plan: Plan, identity: StoreIdentity | None, message: str) -> None:

@@ -4,19 +4,257 @@ Edit a quota, after a preview of who is affected; undo.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from headgate.admin.undoing import undoing
 from headgate.console.access.viewer import OPERATORS
-from headgate.console.rendering import render
-from headgate.console.routing import Page
+from headgate.console.parts import parts, viewer
+from headgate.console.proposal import LONGEST_REASON, Making, history, make, propose
+from headgate.console.rendering import render, url
+from headgate.console.routing import Page, missing
+from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, entity_from_path
+from headgate.quota.human import has_unit, read_value
+from headgate.quota.key import KEYS, QuotaKey, format_value
+from headgate.quota.plan import plan_of
+from headgate.quota.table import Change
+from headgate.store.base import HistoryEntry
+
+_SHOWN_CHANGES: Final = 20
+_READ_ENTRIES: Final = 500
+ANY: Final = "any"
+"""What a form says for the default entity, beside "named" and ""."""
+
+
+class PastChange(NamedTuple):
+    """What one call changed."""
+
+    name: str
+    first: HistoryEntry
+    entries: tuple[HistoryEntry, ...]
+
+
+class Wanted(NamedTuple):
+    """One quota as it is to be; None: removed."""
+
+    entity: QuotaEntity
+    key: QuotaKey
+    value: float | None
+
+    @classmethod
+    def of(cls, form: Mapping[str, Any]) -> Wanted:
+        """
+        Read a form: an entity by its parts or its path, a key, and a value that people wrote.
+
+        Raises:
+            ValueError: what can't be understood, and the way out.
+        """
+        entity = read_entity(form)
+        key = QuotaKey.parse(str(form.get("key", "")))
+        if key not in KEYS:
+            raise ValueError(f"{key} isn't a quota that can be set")
+        if form.get("remove"):
+            return cls(entity, key, None)
+        return cls(entity, key, quota_of(str(form.get("value", "")), key))
+
+    @property
+    def making(self) -> Making:
+        """What makes the plan."""
+        return lambda table: plan_of(
+            table,
+            [Change(self.entity, self.key, old, self.value)]
+            if (old := table.get(self.entity, self.key)) != self.value
+            else [],
+        )
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The same as a form's hidden fields."""
+        value = {"remove": "yes"} if self.value is None else {"value": format_value(self.value)}
+        return {"entity": self.entity.path, "key": self.key.name, **value}
+
+
+def quota_of(text: str, key: QuotaKey) -> float:
+    """
+    Return a value that people wrote, with its unit or as a plain number.
+
+    Raises:
+        ValueError: it isn't one; says what may be written.
+    """
+    try:
+        return read_value(text, key) if not text or has_unit(text) else float(text)
+    except ValueError:
+        return read_value(f"{text} ", key)  # says what may be written
+
+
+def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
+    """
+    Return the entity that a form means.
+
+    Raises:
+        ValueError: it means none.
+    """
+    if form.get("entity"):
+        return entity_from_path(str(form["entity"]))
+    names: dict[str, EntityName] = {}
+    for kind in ("user", "client-id", "ip"):
+        how, name = form.get(f"{kind}-is", ""), str(form.get(kind, ""))
+        if how == ANY:
+            names[kind] = DEFAULT
+        elif how or name:
+            if not name:
+                raise ValueError(f"name the {kind}, or choose any other {kind}")
+            names[kind] = name
+    if not names:
+        raise ValueError("choose a user, a client-id, both, or an address")
+    if "ip" in names and len(names) > 1:
+        raise ValueError("a quota of an address has no user or client-id beside it")
+    return QuotaEntity(names)
 
 
 async def show(request: Request) -> Response:
-    """Return the page."""
-    return render(request, "change.html.j2")
+    """Return the form, and what was changed last."""
+    return await _form(request, dict(request.query_params))
 
 
-ROUTES: Final = (Page("/change", show, OPERATORS, nav="Change"),)
+async def _form(
+    request: Request, given: Mapping[str, Any], problem: str = "", status: int = 200
+) -> Response:
+    entity, current = None, None
+    if given.get("entity"):
+        try:
+            entity = entity_from_path(str(given["entity"]))
+        except InvalidQuota:
+            raise missing() from None
+        current = (await parts(request).home.table()).entities.get(entity, {})
+    return render(
+        request, "change.html.j2", status, given=given, problem=problem, entity=entity,
+        current=current, keys=list(KEYS), changes=await _changes(request),
+        done=request.query_params.get("done", ""),
+    )  # fmt: skip
+
+
+async def _changes(request: Request) -> list[PastChange]:
+    """Return the latest changes, the newest first."""
+    entries = await history(parts(request), _READ_ENTRIES)
+    found = [
+        PastChange(name, made[0], tuple(made))
+        for name, each in groupby(entries, key=lambda entry: entry.change)
+        if (made := list(each))
+    ]
+    # The oldest one read may have begun before.
+    return found[::-1][:_SHOWN_CHANGES]
+
+
+async def preview(request: Request) -> Response:
+    """Say what a change would do."""
+    form = await request.form()
+    try:
+        wanted = Wanted.of(form)
+    except ValueError as error:
+        return await _form(request, form, str(error), 422)
+    return await _proposed(request, wanted)
+
+
+async def _proposed(
+    request: Request, wanted: Wanted, problem: str = "", reason: str = "", status: int = 200
+) -> Response:
+    proposal = await propose(parts(request), wanted.making)
+    return render(
+        request, "proposal.html.j2", status, title="Change", proposal=proposal, problem=problem,
+        action="/change/apply", fields=wanted.fields, reason=reason, button="Make this change",
+        back=url("/change", entity=wanted.entity.path), prune_guard=0,
+    )  # fmt: skip
+
+
+async def apply(request: Request) -> Response:
+    """Make a change that was shown."""
+    form = await request.form()
+    wanted, reason = Wanted.of(form), str(form.get("reason", "")).strip()
+    problem = reason_problem(reason)
+    if problem:
+        return await _proposed(request, wanted, problem, reason, 422)
+    try:
+        refused, name = await make(
+            parts(request), wanted.making, str(form.get("state", "")),
+            who=viewer(request).name, message=reason,
+        )  # fmt: skip
+    except StoreMovedOn as error:
+        return await _proposed(request, wanted, moved_on(error), reason, 409)
+    if refused:
+        return await _proposed(request, wanted, "It was refused.", reason, 409)
+    return RedirectResponse(url("/change", done=name or "made"), 303)
+
+
+def reason_problem(reason: str) -> str:
+    """Return what is wrong with a reason; "": nothing."""
+    if not reason:
+        return "Give a reason: the history keeps it."
+    if len(reason.encode("utf-8", "replace")) > LONGEST_REASON:
+        return f"The reason is longer than {LONGEST_REASON} bytes."
+    return ""
+
+
+def moved_on(error: StoreMovedOn) -> str:
+    """Return what to say when what was shown holds no longer."""
+    return f"Nothing was changed: {error}. This is what it would do now."
+
+
+async def undo(request: Request) -> Response:
+    """Say what taking a change back would do."""
+    return await _undone(request, request.query_params.get("change", ""))
+
+
+async def _undone(
+    request: Request, name: str, problem: str = "", reason: str = "", status: int = 200
+) -> Response:
+    making = await _undoing(request, name)
+    try:
+        proposal = await propose(parts(request), making)
+    except StoreMovedOn as error:  # by a later change of the same
+        return await _form(request, {}, f"That can't be taken back: {error}", 409)
+    return render(
+        request, "proposal.html.j2", status, title="Undo", proposal=proposal, problem=problem,
+        action="/change/undo", fields={"change": name}, reason=reason or f"undo of {name}",
+        button="Take it back", back="/change", prune_guard=0,
+    )  # fmt: skip
+
+
+async def _undoing(request: Request, name: str) -> Making:
+    chosen = [e for e in await history(parts(request)) if name and e.change == name]
+    if not chosen:
+        raise missing()
+    return lambda table: undoing(table, chosen)
+
+
+async def undo_now(request: Request) -> Response:
+    """Take a change back, as it was shown."""
+    form = await request.form()
+    name, reason = str(form.get("change", "")), str(form.get("reason", "")).strip()
+    problem = reason_problem(reason)
+    if problem:
+        return await _undone(request, name, problem, reason, 422)
+    try:
+        refused, made = await make(
+            parts(request), await _undoing(request, name), str(form.get("state", "")),
+            who=viewer(request).name, message=reason,
+        )  # fmt: skip
+    except StoreMovedOn as error:
+        return await _undone(request, name, moved_on(error), reason, 409)
+    if refused:
+        return await _undone(request, name, "It was refused.", reason, 409)
+    return RedirectResponse(url("/change", done=made or "made"), 303)
+
+
+ROUTES: Final = (
+    Page("/change", show, OPERATORS, nav="Change"),
+    Page("/change/preview", preview, OPERATORS, ("POST",)),
+    Page("/change/apply", apply, OPERATORS, ("POST",)),
+    Page("/change/undo", undo, OPERATORS),
+    Page("/change/undo", undo_now, OPERATORS, ("POST",)),
+)

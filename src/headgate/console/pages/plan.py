@@ -1,22 +1,124 @@
 """
-Upload a quotas file, see what it would change, apply it.
+Upload a quotas file, see what it would change, apply it; what has changed since the last one.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from anyio import to_thread
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from headgate.console.access.viewer import OPERATORS
-from headgate.console.rendering import render
-from headgate.console.routing import Page
+from headgate.console.pages.change import moved_on, reason_problem
+from headgate.console.parts import parts, viewer
+from headgate.console.proposal import MOST_PLANNED, Making, make, propose
+from headgate.console.rendering import render, url
+from headgate.console.routing import Page, missing
+from headgate.console.uploads import Upload, Uploads
+from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.quota.file import QuotasFile, parse_quotas
+from headgate.quota.plan import Plan, diff
+
+_MOST_PROBLEMS: Final = 30
 
 
 async def show(request: Request) -> Response:
-    """Return the page."""
-    return render(request, "plan.html.j2")
+    """Return the form, and the drift since the last file was applied."""
+    return await _form(request)
 
 
-ROUTES: Final = (Page("/plan", show, OPERATORS, nav="Plan"),)
+async def _form(request: Request, problems: list[str] | None = None, status: int = 200) -> Response:
+    last = (await _uploads(request)).applied()
+    drift: Plan | None = None
+    if last is not None:
+        table = await parts(request).home.table()
+        # Pruned, so that what the file doesn't mention is among what has changed.
+        drift = diff(table, parse_quotas(last.text, last.name), prune=True)
+    return render(
+        request, "plan.html.j2", status, problems=(problems or [])[:_MOST_PROBLEMS],
+        more=max(0, len(problems or []) - _MOST_PROBLEMS), last=last, drift=drift,
+        most=MOST_PLANNED, done=request.query_params.get("done", ""),
+    )  # fmt: skip
+
+
+async def _uploads(request: Request) -> Uploads:
+    database = parts(request).database
+    if database is None:
+        raise missing()
+    return await to_thread.run_sync(Uploads, database)
+
+
+async def upload(request: Request) -> Response:
+    """Take a file, and say what it would change."""
+    form = await request.form()
+    file = form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        return await _form(request, ["Choose a quotas file."], 422)
+    try:
+        text = (await file.read()).decode()
+        await to_thread.run_sync(parse_quotas, text, file.filename)
+    except UnicodeDecodeError:
+        return await _form(request, [f"{file.filename}: not text in UTF-8"], 422)
+    except InvalidQuota as error:
+        return await _form(request, str(error).splitlines(), 422)
+    kept = Upload(
+        viewer(request).name, parts(request).clock_ms(), file.filename, text,
+        bool(form.get("prune")),
+    )  # fmt: skip
+    (await _uploads(request)).keep(kept)
+    return await _proposed(request, kept)
+
+
+def _making(kept: Upload) -> Making:
+    file: QuotasFile = parse_quotas(kept.text, kept.name)
+    return lambda table: diff(table, file, prune=kept.prune)
+
+
+async def _proposed(
+    request: Request, kept: Upload, problem: str = "", reason: str = "", status: int = 200
+) -> Response:
+    proposal = await propose(parts(request), await to_thread.run_sync(_making, kept))
+    guard = proposal.plan.removals if proposal.plan.removes_most else 0
+    return render(
+        request, "proposal.html.j2", status, title="Plan", proposal=proposal, problem=problem,
+        action="/plan/apply", fields={"uploaded": kept.mark}, reason=reason,
+        button="Apply this file", back="/plan", prune_guard=guard,
+    )  # fmt: skip
+
+
+async def apply(request: Request) -> Response:
+    """Apply a file as it was shown."""
+    form = await request.form()
+    uploads = await _uploads(request)
+    kept = uploads.of(viewer(request).name)
+    if kept is None or kept.mark != form.get("uploaded"):
+        return await _form(request, ["Upload the file again: another one was uploaded since."], 409)
+    reason = str(form.get("reason", "")).strip()
+    making = await to_thread.run_sync(_making, kept)
+    plan = making(await parts(request).home.table())
+    problem = reason_problem(reason)
+    if plan.removes_most and form.get("removals") != str(plan.removals):
+        problem = f"Most quotas would go: say how many, {plan.removals}, if that is meant."
+    if problem:
+        return await _proposed(request, kept, problem, reason, 422)
+    try:
+        refused, name = await make(
+            parts(request), making, str(form.get("state", "")),
+            who=viewer(request).name, message=reason,
+        )  # fmt: skip
+    except StoreMovedOn as error:
+        return await _proposed(request, kept, moved_on(error), reason, 409)
+    if refused:
+        return await _proposed(request, kept, "Some of it was refused.", reason, 409)
+    uploads.applied(kept._replace(t_ms=parts(request).clock_ms()))
+    return RedirectResponse(url("/plan", done=name or "made"), 303)
+
+
+ROUTES: Final = (
+    Page("/plan", show, OPERATORS, nav="Plan"),
+    Page("/plan", upload, OPERATORS, ("POST",)),
+    Page("/plan/apply", apply, OPERATORS, ("POST",)),
+)

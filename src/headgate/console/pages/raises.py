@@ -1,22 +1,230 @@
 """
 Tenants ask for more; operators approve, change or refuse.
+
+A tenant asks for its own principals alone: what is shared with others, or a default, is an
+operator's to change. The evidence is what the tenant itself may see.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from anyio import Lock, to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from headgate.console.access.viewer import EVERYBODY
-from headgate.console.rendering import render
-from headgate.console.routing import Page
+from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
+from headgate.console.pages.change import Wanted, moved_on, quota_of, reason_problem
+from headgate.console.parts import parts, viewer
+from headgate.console.proposal import audit, make, propose, try_out
+from headgate.console.raises import MOST_OPEN, Raise, Raises, State, TooManyOpen, evidence_of
+from headgate.console.rendering import render, url
+from headgate.console.routing import Page, missing
+from headgate.errors import HeadgateError, StoreMovedOn
+from headgate.live.seen import as_seen_by
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import KEYS, QuotaKey, format_value
+from headgate.store.base import AuditEvent
+
+_KEYS: Final = [key for key, spec in KEYS.items() if "user" in spec.shapes]
+_TOOL: Final = "headgate console"
+_ANSWERING: Final = Lock()
+"""Answers are given one after another, so that no ask is granted and refused."""
+
+
+async def _raises(request: Request) -> Raises:
+    database = parts(request).database
+    if database is None:
+        raise missing()
+    return await to_thread.run_sync(Raises, database)
 
 
 async def show(request: Request) -> Response:
-    """Return the page."""
-    return render(request, "raises.html.j2")
+    """Return the asks that the viewer may see; a tenant's form."""
+    return await _list(request, dict(request.query_params))
 
 
-ROUTES: Final = (Page("/raises", show, EVERYBODY, nav="Raises"),)
+async def _list(
+    request: Request, given: dict[str, Any], problem: str = "", status: int = 200
+) -> Response:
+    who = viewer(request)
+    listed: list[Raise] = []
+    if parts(request).database is not None:
+        raises = await _raises(request)
+        listed = raises.listed(None if who.sees_all else who.tenant)
+    return render(
+        request, "raises.html.j2", status, raises=listed, given=given, problem=problem,
+        keys=_KEYS, principals=sorted(who.principals) if not who.sees_all else [], most=MOST_OPEN,
+    )  # fmt: skip
+
+
+async def ask(request: Request) -> Response:
+    """Take an ask, with the evidence of this moment."""
+    form, who = await request.form(), viewer(request)
+    user, client_id = str(form.get("user", "")), str(form.get("client-id", "")).strip()
+    reason = str(form.get("reason", "")).strip()
+    if user not in who.principals:
+        raise missing()
+    entity = QuotaEntity.of(user=user, **({"client_id": client_id} if client_id else {}))
+    try:
+        key = QuotaKey.parse(str(form.get("key", "")))
+        if key not in _KEYS or entity.shape not in KEYS[key].shapes:
+            raise ValueError(f"{key} isn't a quota of {entity.shape}")
+        value = quota_of(str(form.get("value", "")), key)
+        problem = reason_problem(reason)
+        if not 0 < value < float("inf"):
+            problem = "Ask for more than 0, and for a number."
+    except ValueError as error:
+        problem = str(error)
+    if problem:
+        return await _list(request, dict(form), problem, 422)
+    wanted = Wanted(entity, key, value)
+    made = Raise(
+        0, who.tenant, who.name, parts(request).clock_ms(), entity, key, value, reason,
+        await _evidence(request, wanted),
+    )  # fmt: skip
+    try:
+        number = (await _raises(request)).add(made)
+    except TooManyOpen:
+        return await _list(
+            request, dict(form), f"{MOST_OPEN} asks are open: wait for an answer.", 422
+        )
+    await _audit(request, made._replace(id=number), "asked", reason)
+    return RedirectResponse(url("/raises/one", id=number), 303)
+
+
+async def _evidence(request: Request, wanted: Wanted) -> Any:
+    """Gather what speaks for it, of what the tenant may see."""
+    here, who = parts(request), viewer(request)
+    user, picture, notes = str(wanted.entity.user), None, []
+    try:
+        picture = as_seen_by(await here.home.picture(user), who.principals)
+    except (HeadgateError, OSError):
+        notes.append("The use of that moment isn't known.")
+    plan = await to_thread.run_sync(wanted.making, await here.home.table())
+    found, why = await try_out(here, plan, who.principals)
+    if why:
+        notes.append("What it would have done to the last hour's requests isn't known.")
+    return evidence_of(picture, wanted.entity, wanted.key, found, tuple(notes))
+
+
+async def _audit(request: Request, asked: Raise, what: str, detail: str) -> None:
+    await audit(
+        parts(request),
+        AuditEvent(
+            viewer(request).name, _TOOL, f"raise_{what}", "done",
+            f"raise {asked.id}: {asked.entity.path} {asked.key.name}",
+            f"{format_value(asked.granted or asked.value)}: {detail}",
+            parts(request).clock_ms(),
+        ),
+    )  # fmt: skip
+
+
+async def _one(request: Request, number: Any) -> Raise:
+    who = viewer(request)
+    found = None
+    if str(number).isdecimal() and len(str(number)) < 16:
+        found = (await _raises(request)).get(int(number))
+    if found is None or not (who.sees_all or found.tenant == who.tenant):
+        raise missing()
+    return found
+
+
+async def one(request: Request) -> Response:
+    """Return one ask with its evidence."""
+    asked = await _one(request, request.query_params.get("id", ""))
+    return render(
+        request, "raise.html.j2", asked=asked, given=format_value(asked.value), problem=""
+    )
+
+
+async def preview(request: Request) -> Response:
+    """Say what granting an ask would do, as it was asked or with another value."""
+    form = await request.form()
+    asked = await _one(request, form.get("id", ""))
+    try:
+        value = quota_of(str(form.get("value", "")), asked.key)
+    except ValueError as error:
+        given = str(form.get("value", ""))
+        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=str(error))
+    return await _proposed(request, asked, value)
+
+
+async def _proposed(
+    request: Request, asked: Raise, value: float, problem: str = "", word: str = "",
+    status: int = 200,
+) -> Response:  # fmt: skip
+    proposal = await propose(parts(request), Wanted(asked.entity, asked.key, value).making)
+    return render(
+        request, "proposal.html.j2", status, title=f"Raise {asked.id}", proposal=proposal,
+        problem=problem, action="/raises/grant",
+        fields={"id": str(asked.id), "value": format_value(value)}, reason=word,
+        button="Grant it", back=url("/raises/one", id=asked.id), prune_guard=0,
+    )  # fmt: skip
+
+
+async def grant(request: Request) -> Response:
+    """Set what was asked for, or another value, as it was shown."""
+    form, here, who = await request.form(), parts(request), viewer(request)
+    asked, word = await _one(request, form.get("id", "")), str(form.get("reason", "")).strip()
+    value = quota_of(str(form.get("value", "")), asked.key)
+    problem = reason_problem(word)
+    if problem:
+        return await _proposed(request, asked, value, problem, word, 422)
+    answered = asked._replace(
+        state=State.GRANTED, answered_by=who.name, answered_ms=here.clock_ms(), granted=value,
+        word=word,
+    )  # fmt: skip
+    async with _ANSWERING:
+        problem = _may_not_answer(request, await _one(request, asked.id))
+        if not problem:
+            try:
+                refused, _ = await make(
+                    here, Wanted(asked.entity, asked.key, value).making, str(form.get("state", "")),
+                    who=who.name, message=f"raise {asked.id} of {asked.tenant}: {word}",
+                )  # fmt: skip
+                problem = "It was refused." if refused else ""
+            except StoreMovedOn as error:
+                problem = moved_on(error)
+        if not problem:
+            # After the change: a crash between leaves an ask open, and its number in the history.
+            (await _raises(request)).answer(answered)
+    if problem:
+        return await _proposed(request, asked, value, problem, word, 409)
+    await _audit(request, answered, "granted" if value == asked.value else "changed", word)
+    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+
+
+def _may_not_answer(request: Request, asked: Raise) -> str:
+    if asked.who == viewer(request).name:
+        return "Who asked can't answer."
+    return "" if asked.state == State.OPEN else "It was answered before."
+
+
+async def refuse(request: Request) -> Response:
+    """Refuse an ask, with a word."""
+    form, here, who = await request.form(), parts(request), viewer(request)
+    asked, word = await _one(request, form.get("id", "")), str(form.get("reason", "")).strip()
+    answered = asked._replace(
+        state=State.REFUSED, answered_by=who.name, answered_ms=here.clock_ms(), word=word
+    )
+    problem = reason_problem(word)
+    async with _ANSWERING:
+        problem = problem or _may_not_answer(request, await _one(request, asked.id))
+        if not problem:
+            (await _raises(request)).answer(answered)
+    if problem:
+        given = format_value(asked.value)
+        return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
+    await _audit(request, answered, "refused", word)
+    return RedirectResponse(url("/raises/one", id=asked.id), 303)
+
+
+ROUTES: Final = (
+    Page("/raises", show, EVERYBODY, nav="Raises"),
+    Page("/raises", ask, TENANTS, ("POST",)),
+    Page("/raises/one", one, EVERYBODY),
+    Page("/raises/preview", preview, OPERATORS, ("POST",)),
+    Page("/raises/grant", grant, OPERATORS, ("POST",)),
+    Page("/raises/refuse", refuse, OPERATORS, ("POST",)),
+)

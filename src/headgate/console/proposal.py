@@ -1,0 +1,170 @@
+"""
+A change of quotas: shown before it is made, and made only as it was shown.
+
+What was shown carries the state of the quotas that it was computed from. It is made only if they
+are the same still; else it is computed and shown again. Pages *Change*, *Plan* and *Raises* do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from anyio import CapacityLimiter, to_thread
+
+from headgate.admin.home import Refused
+from headgate.console.parts import ConsoleParts
+from headgate.console.preview import Preview, preview
+from headgate.console.what_if import WhatIf, what_if
+from headgate.errors import HeadgateError, StoreError, StoreMovedOn
+from headgate.live.picture import Picture
+from headgate.quota.file import digest_of
+from headgate.quota.plan import Plan
+from headgate.quota.table import QuotaTable
+from headgate.store.base import AuditEvent, HistoryEntry
+from headgate.store.identity import StoreIdentity
+
+Making = Callable[[QuotaTable], Plan]
+"""What makes a plan of the quotas that there are."""
+
+MOST_PLANNED: Final = 200
+"""Changes of a plan that are shown; the rest is counted."""
+LONGEST_REASON: Final = 1_000
+"""Bytes. A reason stands in every entry of its change, which stores keep in memory."""
+_TRYING: Final = CapacityLimiter(1)
+"""A what-if takes all of a core for a second: they wait for each other, and no page for them."""
+
+
+class Proposal(NamedTuple):
+    """
+    A change as it is shown.
+
+    Args:
+        plan: what would be changed.
+        state: of the quotas it was computed from.
+        preview: who is affected.
+        refused: what the store or cluster would refuse.
+        tried: what it would have done to the last hour's requests; None: see the notes.
+        notes: what isn't known, and why.
+    """
+
+    plan: Plan
+    state: str
+    preview: Preview
+    refused: Refused
+    tried: WhatIf | None
+    notes: tuple[str, ...]
+
+    @property
+    def can_be_made(self) -> bool:
+        """Whether there is something to do, and nothing against it."""
+        return not self.plan.is_empty and not self.refused
+
+
+async def propose(parts: ConsoleParts, making: Making) -> Proposal:
+    """
+    Compute a change, check it with the store or cluster, and say what it means.
+
+    Raises:
+        StoreError: quotas can't be read.
+    """
+    state, _, plan = await _planned(parts, making)
+    notes = []
+    refused: Refused = []
+    if not plan.is_empty:
+        refused = await parts.home.alter(plan.alterations(), who="", validate_only=True)
+    picture: Picture | None = None
+    try:
+        picture = await parts.home.picture()
+    except (HeadgateError, OSError) as error:
+        notes.append(f"It isn't known which clients are connected: {error}")
+    shown = await to_thread.run_sync(preview, plan, picture)
+    tried, why = await try_out(parts, plan)
+    return Proposal(plan, state, shown, refused, tried, (*notes, *filter(None, (why,))))
+
+
+async def try_out(
+    parts: ConsoleParts, plan: Plan, principals: Collection[str] | None = None
+) -> tuple[WhatIf | None, str]:
+    """
+    Replay the last hour's requests under a plan.
+
+    Args:
+        parts: which journal, and the clock.
+        plan: the quotas of now and the others.
+        principals: only their requests; None: everybody's.
+
+    Returns:
+        What came of it, or why it isn't known.
+    """
+    journal = parts.journal
+    if journal is None:
+        return None, "The last hour's requests can't be tried: the console reads no usage journal."
+    if plan.is_empty:
+        return None, ""
+
+    def replay() -> WhatIf:
+        return what_if(journal, plan, parts.clock_ms(), principals=principals)
+
+    try:
+        return await to_thread.run_sync(replay, limiter=_TRYING), ""
+    except (OSError, ImportError) as error:
+        return None, f"The last hour's requests can't be tried: {error}"
+
+
+async def make(
+    parts: ConsoleParts, making: Making, state: str, *, who: str, message: str
+) -> tuple[Refused, str]:
+    """
+    Make a change that was shown.
+
+    Args:
+        parts: where.
+        making: as it was shown.
+        state: of the quotas then.
+        who: for the history.
+        message: why, for the history.
+
+    Returns:
+        What was refused, and the change's name in the history; "" where there is no history.
+
+    Raises:
+        StoreMovedOn: the quotas are others now; nothing was changed.
+        StoreError: the store can't be reached.
+    """
+    now, identity, plan = await _planned(parts, making)
+    if now != state:
+        raise StoreMovedOn("the quotas have changed since this was shown")
+    refused = await parts.home.alter(
+        plan.alterations(),
+        who=who,
+        message=message,
+        at_revision=None if identity is None else identity.revision,
+    )
+    latest = await history(parts, limit=len(plan.changes))
+    named = [entry.change for entry in latest if (entry.who, entry.message) == (who, message)]
+    return refused, named[-1] if named else ""
+
+
+async def history(parts: ConsoleParts, limit: int | None = None) -> list[HistoryEntry]:
+    """Return the latest changes, oldest first; none where no history is kept."""
+    try:
+        return await parts.home.history(limit=limit)
+    except StoreError:
+        return []
+
+
+async def audit(parts: ConsoleParts, event: AuditEvent) -> None:
+    """Keep a line in the audit, where there is one."""
+    try:
+        await parts.home.audit(event)
+    except StoreError:
+        return
+
+
+async def _planned(parts: ConsoleParts, making: Making) -> tuple[str, StoreIdentity | None, Plan]:
+    """Return the quotas' state, the store's identity, and the plan for them."""
+    identity = await parts.home.identity()  # before the quotas: what comes after makes it old
+    table = await parts.home.table()
+    state = digest_of(table) if identity is None else f"{identity.id}.{identity.revision}"
+    return state, identity, await to_thread.run_sync(making, table)

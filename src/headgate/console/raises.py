@@ -1,0 +1,221 @@
+"""
+Asks for a raise: a tenant's, with the evidence of that moment, and what an operator answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from headgate.console.database import Database
+from headgate.console.what_if import Throttled, WhatIf
+from headgate.live.picture import Picture
+from headgate.quota.entity import QuotaEntity, entity_from_path
+from headgate.quota.key import QuotaKey
+
+MOST_OPEN: Final = 10
+"""Asks of one tenant that wait for an answer: what operators can read through."""
+MOST_LISTED: Final = 200
+_COLUMNS: Final = (
+    "tenant, who, t_ms, entity, quota_key, value, reason, evidence, state, answered_by, "
+    "answered_ms, granted, word"
+)
+_MIGRATIONS: Final = (
+    f"""
+    CREATE TABLE raises (id INTEGER PRIMARY KEY AUTOINCREMENT, {_COLUMNS});
+    CREATE INDEX raises_by_tenant ON raises (tenant, state)
+    """,
+)
+
+
+class State(StrEnum):
+    """What became of an ask."""
+
+    OPEN = "open"
+    GRANTED = "granted"
+    REFUSED = "refused"
+
+
+class Use(NamedTuple):
+    """The use of the principal's own quota-ids of the kind asked for, at one broker."""
+
+    broker_id: int
+    client_id: str
+    rate: float
+    limit: float | None
+    held: int
+    throttled: int
+    throttled_ms: int
+
+
+class Evidence(NamedTuple):
+    """
+    What was so when a raise was asked for.
+
+    Args:
+        uses: of the principal's own quota-ids.
+        told: how its requests of the last hour were throttled; None: nobody knows.
+        tried: how they would have been under the value asked for.
+        requests: of the last hour.
+        notes: what isn't known, and why.
+    """
+
+    uses: tuple[Use, ...]
+    told: Throttled | None
+    tried: Throttled | None
+    requests: int
+    notes: tuple[str, ...]
+
+
+class Raise(NamedTuple):
+    """
+    One ask.
+
+    Args:
+        id: its number.
+        tenant: asked.
+        who: of the tenant.
+        t_ms: when, epoch ms.
+        entity: what the quota is for: a principal of the tenant's, or its pair with a client-id.
+        key: of the quota.
+        value: asked for.
+        reason: why.
+        evidence: of that moment.
+        state: what became of it.
+        answered_by: an operator; "" while it is open.
+        answered_ms: when; 0 while it is open.
+        granted: the value that was set; None: none.
+        word: of the operator.
+    """
+
+    id: int
+    tenant: str
+    who: str
+    t_ms: int
+    entity: QuotaEntity
+    key: QuotaKey
+    value: float
+    reason: str
+    evidence: Evidence
+    state: State = State.OPEN
+    answered_by: str = ""
+    answered_ms: int = 0
+    granted: float | None = None
+    word: str = ""
+
+
+def evidence_of(
+    picture: Picture | None, entity: QuotaEntity, key: QuotaKey, found: WhatIf | None,
+    notes: tuple[str, ...],
+) -> Evidence:  # fmt: skip
+    """
+    Return what speaks for a raise.
+
+    Args:
+        picture: of the principal, as its tenant may see it; None: nobody knows.
+        entity: what the quota is for.
+        key: of the quota.
+        found: what the value asked for would have done to its own requests.
+        notes: what isn't known.
+    """
+    uses = [
+        Use(broker.broker_id, use.client_id, use.rate, use.limit, use.held, use.throttled,
+            use.throttled_ms)
+        for broker in (picture.brokers if picture is not None else ())
+        for use in broker.quotas
+        if QuotaKey.parse(use.key) == key and use.user == entity.user
+    ]  # fmt: skip
+    if found is None:
+        return Evidence(tuple(uses), None, None, 0, notes)
+    rows = [r for r in found.rows if r.key == key]
+    told, tried = (_together([getattr(r, side) for r in rows]) for side in ("told", "after"))
+    if found.more:
+        notes = (*notes, f"{found.more} more clients aren't in the sums.")
+    notes = (*notes, *(f"{note}." for note in found.notes))
+    return Evidence(tuple(uses), told, tried, sum(r.requests for r in rows), notes)
+
+
+def _together(parts: Collection[Throttled]) -> Throttled:
+    return Throttled(
+        sum(p.requests for p in parts), sum(p.ms for p in parts),
+        max((p.longest_ms for p in parts), default=0),
+    )  # fmt: skip
+
+
+class TooManyOpen(Exception):
+    """A tenant has as many open asks as it may."""
+
+
+class Raises:
+    """
+    Keeps asks and answers.
+
+    Args:
+        database: the console's own state.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        database.migrate("raises", _MIGRATIONS)
+
+    def add(self, asked: Raise) -> int:
+        """
+        Keep a new ask; return its number.
+
+        Raises:
+            TooManyOpen: the tenant has as many as it may.
+        """
+        with self._database.transaction() as connection:
+            (count,) = connection.execute(
+                "SELECT count(*) FROM raises WHERE tenant = ? AND state = ?",
+                (asked.tenant, State.OPEN),
+            ).fetchone()
+            if count >= MOST_OPEN:
+                raise TooManyOpen
+            made = connection.execute(
+                f"INSERT INTO raises ({_COLUMNS}) VALUES ({', '.join('?' * 13)})",
+                (
+                    asked.tenant, asked.who, asked.t_ms, asked.entity.path, asked.key.name,
+                    asked.value, asked.reason, msgspec.json.encode(asked.evidence), *asked[9:],
+                ),
+            )  # fmt: skip
+            return int(made.lastrowid or 0)
+
+    def get(self, number: int) -> Raise | None:
+        """Return one ask."""
+        found = self._read("WHERE id = ?", (number,))
+        return found[0] if found else None
+
+    def listed(self, tenant: str | None = None) -> list[Raise]:
+        """Return the open asks, oldest first, then the latest answers; of one tenant or of all."""
+        where = "WHERE tenant = ?" if tenant is not None else ""
+        order = "ORDER BY state != 'open', CASE state WHEN 'open' THEN id ELSE -id END LIMIT ?"
+        values = (MOST_LISTED,) if tenant is None else (tenant, MOST_LISTED)
+        return self._read(f"{where} {order}", values)
+
+    def answer(self, answered: Raise) -> None:
+        """Keep an answer."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE raises SET state=?, answered_by=?, answered_ms=?, granted=?, word=? "
+                "WHERE id=?",
+                (*answered[9:], answered.id),
+            )
+
+    def _read(self, where: str, values: tuple[Any, ...]) -> list[Raise]:
+        rows = self._database.rows(f"SELECT id, {_COLUMNS} FROM raises {where}", values)
+        return [_raise_of(*row) for row in rows]
+
+
+def _raise_of(*row: Any) -> Raise:
+    entity, key, value, reason, evidence = row[4:9]
+    found = msgspec.json.decode(evidence, type=Evidence)
+    return Raise._make(
+        (
+            *row[:4], entity_from_path(entity), QuotaKey.parse(key), value, reason, found,
+            State(row[9]), *row[10:],
+        )
+    )  # fmt: skip
