@@ -129,7 +129,7 @@ def core(env: Environment, folder: Path) -> None:
     env("kafka-configs", "--store", store, "--alter", "--add-config", QUOTA, *alice)
     (folder / "quotas.yaml").write_text(env("headgate", "export", "--store", store))
     expect(env("headgate", "plan", "--store", store, folder / "quotas.yaml"), "No changes")
-    expect(env("python", "-m", "headgate.metrics.monitoring", folder), "headgate-rules.yml")
+    expect(env("headgate", "monitoring", folder), "headgate-rules.yml")
     said = env("headgate", "report", "--tables", folder, status=1)
     expect(said, f"pip install '{DISTRIBUTION}[pipeline]'")
     if len(said.splitlines()) != 1:

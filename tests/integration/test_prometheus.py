@@ -17,8 +17,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from headgate.cli.main import main
 from headgate.gateway import GatewayThread
-from headgate.metrics.monitoring.__main__ import main
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from kit.prometheus import program
@@ -59,7 +59,7 @@ def ask(
     gateway = make_gateway(headgate__http__listener="127.0.0.1:0", quota__window__num="2")
     http = gateway.gateway.http
     assert http is not None
-    assert main([str(tmp_path / "monitoring")]) == 0
+    assert main(["monitoring", str(tmp_path / "monitoring")]) == 0
     rules = tmp_path / "monitoring" / "headgate-rules.yml"
     # A quarter of an hour is long for a test: seconds in place of minutes.
     quick = re.sub(r"for: \d+m", "for: 1s", rules.read_text("utf-8")).replace("[5m]", "[20s]")

@@ -12,6 +12,7 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``connecting``: from flags and a file of properties to an admin client.
 - ``console``: the web page.
 - ``why``: why a client waits, or waited.
+- ``monitoring``: dashboards and alerts.
 - ``quotas``: a room: `kafka-quotas`, and quotas as code.
 - ``kafka_configs``: a room: Kafka's own tool.
 - ``serve``: a room: the gateway as a process.

@@ -45,6 +45,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         "splits": Command(
             f"{_PIPELINE}.splits:main_splits", "stream cluster-wide quotas' splits to the gateways"
         ),
+        "monitoring": Command(
+            "headgate.cli.monitoring:main", "write dashboards for Grafana, alerts for Prometheus"
+        ),
         "doctor": Command(
             "headgate.cli.doctor.doctor:main", "look for what is wrong with quotas or a set-up"
         ),

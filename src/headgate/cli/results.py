@@ -383,6 +383,12 @@ class Drawn(Result):
     bad_lines: int
 
 
+class Written(Result):
+    """Files that were written."""
+
+    files: list[str]
+
+
 class Served(Result):
     """A console that was ended; where it was."""
 
@@ -405,6 +411,7 @@ class Explained(Result, kw_only=True):
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "serve": (Checked,),
     "console": (Served,),
+    "monitoring": (Written,),
     "export": (Exported,),
     "plan": (Planned,),
     "apply": (Applied,),

@@ -80,6 +80,9 @@ ROWS = [
     Row("why --bootstrap-server 127.0.0.1:1 --user alice", FAILED),
     Row("why --bootstrap-server 127.0.0.1:1 --user alice --key bytes", USAGE),
     Row("why --user alice", USAGE),
+    Row("monitoring OUT", DONE, "files"),
+    Row("monitoring SAME", FAILED),
+    Row("monitoring", USAGE),
     Row("kafka-quotas --store STORE --list", DONE, "entities"),
     Row("kafka-quotas --store STORE --describe --names user=alice", DONE, "quotas"),
     Row(

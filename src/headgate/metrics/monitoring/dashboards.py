@@ -1,16 +1,19 @@
 """
-Draw up Grafana's JSON from the table of panels.
+Draw up Grafana's JSON from the table of panels, and the files that users get.
 
 Source: Grafana's documentation of the dashboard JSON model, schema version 39 (Grafana 11).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from headgate.metrics.monitoring.panels import STAT, TABLE, TIMES, Dashboard, Panel
+from headgate.metrics.monitoring.panels import DASHBOARDS, STAT, TABLE, TIMES, Dashboard, Panel
 
+RULES: Final = Path(__file__).parent / "rules.yml"
 SCHEMA_VERSION: Final = 39
 _COLUMNS: Final = 24
 _SIZES: Final = {STAT: (4, 4), TABLE: (12, 9), TIMES: (12, 8)}
@@ -28,6 +31,15 @@ _DRAWN: Final[dict[str, dict[str, Any]]] = {
     TABLE: {"align": "auto", "filterable": True},
     TIMES: {"lineWidth": 1, "fillOpacity": 8, "showPoints": "never", "spanNulls": False},
 }
+
+
+def files() -> dict[str, str]:
+    """Return the text of each dashboard and of the rules, by file name."""
+    texts = {
+        f"{dashboard.name}.json": json.dumps(dashboard_json(dashboard), indent=2) + "\n"
+        for dashboard in DASHBOARDS
+    }
+    return {**texts, "headgate-rules.yml": RULES.read_text(encoding="utf-8")}
 
 
 def dashboard_json(dashboard: Dashboard) -> dict[str, Any]:
