@@ -11,7 +11,7 @@ from headgate.admin.api import unsupported
 from headgate.client.connection import Connection, raise_error
 from headgate.client.nodes import Nodes
 from headgate.config.listeners import HostPort
-from headgate.errors import HeadgateError, RemoteProtocolError, StoreError
+from headgate.errors import ApiError, HeadgateError, RemoteProtocolError, StoreError
 from headgate.live.picture import Picture, decode, joined
 from headgate.wire.messages.live import LiveRequest, decode_response, encode_request
 
@@ -35,10 +35,13 @@ async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
     async def ask(broker_id: int, where: HostPort) -> Picture | HeadgateError:
         try:
             return await ask_one(await nodes.at(broker_id, where), request)
-        except StoreError as error:
-            return error
+        except HeadgateError as error:
+            return error  # the others are waited for: nobody closes their connections meanwhile
 
     answers = await asyncio.gather(*(ask(*broker) for broker in sorted(brokers.items())))
+    for answer in answers:
+        if isinstance(answer, ApiError):
+            raise answer
     pictures = tuple(answer for answer in answers if isinstance(answer, Picture))
     troubles = [str(answer) for answer in answers if isinstance(answer, HeadgateError)]
     if not pictures:

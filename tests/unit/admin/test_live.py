@@ -1,0 +1,73 @@
+"""What the brokers of a cluster answer about now, joined."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.admin.live import ask_brokers
+from headgate.config.listeners import HostPort
+from headgate.errors import ApiError, KafkaError, StoreError
+from headgate.live.picture import BrokerPicture, Picture, encode
+from headgate.wire.messages.live import LiveRequest, LiveResponse, encode_response
+
+ASKED = LiveRequest(None, None, 10)
+
+
+class Gateway:
+    """A connection to a gateway that answers after a while, or hangs up."""
+
+    client_id = "test"
+
+    def __init__(self, number: int, error: KafkaError | None = None, *, gone: bool = False) -> None:
+        self.address = f"gateway-{number}:1"
+        self.answered = False
+        self._number, self._error, self._gone = number, error, gone
+
+    async def swap(self, make_frame: Any) -> bytes:
+        assert make_frame(7)
+        if self._error is not None:
+            return encode_response(7, LiveResponse(int(self._error), "no", None))
+        await asyncio.sleep(0.01)
+        self.answered = True
+        if self._gone:
+            raise StoreError("it closed the connection")
+        picture = Picture(10 - self._number, brokers=(BrokerPicture(self._number),))
+        return encode_response(7, LiveResponse(0, None, encode(picture)))
+
+
+class Cluster:
+    def __init__(self, *gateways: Gateway) -> None:
+        self.gateways = dict(enumerate(gateways, 1))
+
+    async def brokers(self) -> dict[int, HostPort]:
+        return {number: HostPort("gateway", number) for number in self.gateways}
+
+    async def at(self, number: int, where: HostPort) -> Gateway:
+        return self.gateways[where.port]
+
+
+def ask(*gateways: Gateway) -> Picture:
+    nodes: Any = Cluster(*gateways)
+    return asyncio.run(ask_brokers(nodes, ASKED))
+
+
+def test_all_are_joined_and_one_that_cannot_be_asked_is_named() -> None:
+    found = ask(Gateway(1), Gateway(2), Gateway(3, gone=True))
+    assert ([broker.broker_id for broker in found.brokers], found.at_ms) == ([1, 2], 8)
+    assert found.note.startswith("Some brokers couldn't be asked: gateway-3:1 is no Headgate")
+
+
+def test_none_that_answers_is_an_error_that_names_each() -> None:
+    with pytest.raises(StoreError, match=r"gateway-1:1 is no.*\n.*gateway-2:1 is no"):
+        ask(Gateway(1, gone=True), Gateway(2, gone=True))
+
+
+def test_a_refusal_waits_for_the_others_so_that_connections_may_be_closed() -> None:
+    slow = Gateway(2)
+    with pytest.raises(ApiError, match="no") as told:
+        ask(Gateway(1, KafkaError.CLUSTER_AUTHORIZATION_FAILED), slow)
+    assert told.value.code == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    assert slow.answered
