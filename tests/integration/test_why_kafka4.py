@@ -93,7 +93,7 @@ def test_why_says_who_is_held_by_what_and_tells_a_tenant_of_nobody_else(
             assert "because users/alice allows 30 kB/s and it produces" in why["sentence"]
             assert why["because"].endswith("it overrides users/<default> (50 MB/s).")
             assert [rung[1] for rung in found["levels"] if rung[3]] == ["users/alice"]
-            assert "would have let it pass" in why["free"]
+            assert "what it sent needs a quota of" in why["free"]
         status, out, _ = ask("alice", "--user", "alice", "--client-id", "etl")
         assert status == 0 and "3 users/alice 30 kB/s applies" in " ".join(out.split())
 

@@ -359,7 +359,7 @@ def _free(quota: QuotaWhy, state: State) -> str:
     parts = [f"It goes on in {_time(quota.wait_ms)}"] if quota.wait_ms else []
     parts.append(stays if parts else f"{stays[0].upper()}{stays[1:]}")
     if use.rate > limit and not use.coarse:
-        parts.append(f"a quota of {_rate(quota, use.rate)} would have let it pass")
+        parts.append(f"what it sent needs a quota of {_rate(quota, use.rate)}")
     return "; ".join(parts) + "."
 
 
