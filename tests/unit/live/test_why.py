@@ -62,8 +62,8 @@ def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_f
     assert found.others == "The quota-id is shared with alice/app (1 connected, 1 held)."
     assert found.since.startswith("The quota-id is throttled since 2023-11-14 22:12:15 UTC, for 1 ")
     assert found.free == (
-        "It goes on in 1.2 s; it stays free at 1 MB/s or less; a quota of 2.1 MB/s would have let "
-        "it pass."
+        "It goes on in 1.2 s; it stays free at 1 MB/s or less; what it sent needs a quota of 2.1 "
+        "MB/s."
     )
     rungs = [rung for rung in ladder(found.quotas[0], "alice", "etl") if rung.value is not None]
     assert [(r.number, r.value, r.applies) for r in rungs] == [
@@ -141,4 +141,4 @@ def test_a_tenant_is_told_of_a_shared_quota_how_full_it_is_by_quarters_and_no_na
     found = why(as_seen_by(picture(shared), frozenset({"alice"})), "alice", "etl")
     assert found.state == "held" and "bob" not in str(found)
     assert found.others == "Others may share the quota-id: how full it is, is told by quarters."
-    assert "up to 1.25 MB/s" in found.sentence and "would have let" not in found.free
+    assert "up to 1.25 MB/s" in found.sentence and "needs" not in found.free
