@@ -1,13 +1,14 @@
 """
 What a scrape of /metrics and a batch of changed quotas cost a lone client, at many quota-ids.
 
-One process has the gateway before a sink that answers at once; clients of many client ids, each
-a quota-id, have been charged there. A lone client then sends small produce requests one after
-another: left alone, with a scrape a second, and while the quotas of 5,000 of them change. By
-turns, in one run; printed are ratios to being left alone, and the scrape's size.
+One process has the gateway before a sink that answers at once. Requests of many client ids, each
+a quota-id, have passed it. A lone client then sends small produce requests one after another: left
+alone, with a scrape a second, and while the quotas of 5,000 of them change. By turns, in one run;
+printed are ratios to being left alone, the scrape's size, and the longest that the garbage
+collector worked.
 
-``python bench/gateway/scrape.py [--quota-ids 10000,50000] [--seconds N]``; run it alone on the
-machine.
+``python bench/gateway/scrape.py [--quota-ids 10000,50000] [--seconds N] [--beside scraped,changed]
+[--rounds N]``; run it alone on the machine.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from headgate.clock import now_ms
-
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from relay import free_port, start  # noqa: E402
@@ -36,6 +35,7 @@ CHANGED = 5_000
 
 def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     """The gateway, its quota table played from here."""
+    import gc
     import tempfile
 
     from headgate.config import HostPort, Settings
@@ -64,27 +64,26 @@ def serve(port: int, http: int, target: int, ids: int, pipe: Any) -> None:
     ).start()
     gateway = thread.gateway
 
-    def charge() -> None:
-        produce = gateway.brokers[1].rules.managers.produce
-        now = now_ms()
-        for n in range(ids):
-            produce.record("ANONYMOUS", f"other-{n:06}", 1_000, now)
-
-    thread.call(charge)
     thread.call(Memory().settle)
+    looks = [0, 0.0]  # when the collector began, how long it worked at most
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looks[0] = time.thread_time_ns()
+        else:
+            looks[1] = max(looks[1], (time.thread_time_ns() - looks[0]) / 1e6)
+
+    gc.callbacks.append(look)
     pipe.send("ready")
     value = 1e9
-    while (said := pipe.recv()) != "end":
-        if said == "charge":  # all of them are busy still
-            thread.call(charge)
-            continue
+    while pipe.recv() != "end":
         value += 1
         table, delta = table.apply(
             QuotaAlteration.of(QuotaEntity.of(client_id=f"other-{n:06}"), (Op(PRODUCER, value),))
             for n in range(CHANGED)
         )
         thread.call(lambda t=table, d=delta: gateway.quotas.changed(t, d))
-        pipe.send((gateway.work.watcher.longest_ms, gateway.work.watcher.slow))
+        pipe.send((gateway.work.watcher.longest_ms, gateway.work.watcher.slow, looks[1]))
     thread.stop(0)
 
 
@@ -109,7 +108,18 @@ class Lone:
         return took
 
 
-def measure(ids: int, seconds: float) -> dict[str, Any]:
+def everybody(port: int, ids: int) -> None:
+    """Send a request of each client id, fifty at a time."""
+    with socket.create_connection(("127.0.0.1", port), 20) as sock:
+        for first in range(0, ids, 50):
+            some = range(first, min(first + 50, ids))
+            sock.sendall(b"".join(produce_frame(300, n, b"other-%06d" % n) for n in some))
+            left = len(some) * (8 + len(PRODUCE_ANSWER))
+            while left:
+                left -= len(sock.recv(min(left, 1 << 16)))
+
+
+def measure(ids: int, seconds: float, modes: list[str], rounds: int) -> dict[str, Any]:
     """By turns: alone, scraped once a second, quotas changing once a second."""
     sink_port, port, http = (free_port() for _ in range(3))
     sink = start("sink", sink_port)
@@ -118,15 +128,15 @@ def measure(ids: int, seconds: float) -> dict[str, Any]:
         target=serve, args=(port, http, sink_port, ids, theirs)
     )
     gate.start()
-    took: dict[str, list[float]] = {"alone": [], "scraped": [], "changed": []}
-    size, longest = 0, (0.0, 0)
+    took: dict[str, list[float]] = {"alone": [], **{mode: [] for mode in modes}}
+    size, longest = 0, (0.0, 0, 0.0)
     try:
         ours.recv()
         lone = Lone(port)
         lone.ask(1)
-        for _ in range(3):
+        for _ in range(rounds):
             for what, times in took.items():
-                ours.send("charge")
+                everybody(port, ids)  # all of them are busy still
                 done = threading.Event()
 
                 def beside(what: str = what, done: threading.Event = done) -> None:
@@ -157,7 +167,7 @@ def measure(ids: int, seconds: float) -> dict[str, Any]:
             at = ordered[int(len(ordered) * place)]
             found[f"{what}_{name}_by_alone"] = round(at / alone[int(len(alone) * place)], 2)
         found[f"{what}_worst_ms"] = round(ordered[-1], 1)
-    found["loop_longest_ms"], found["loop_slow"] = longest
+    found["loop_longest_ms"], found["loop_slow"], found["collector_longest_ms"] = longest
     return found
 
 
@@ -166,9 +176,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quota-ids", default="10000,50000")
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--beside", default="scraped,changed")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     for ids in args.quota_ids.split(","):
-        print(json.dumps(measure(int(ids), args.seconds)), flush=True)
+        found = measure(int(ids), args.seconds, args.beside.split(","), args.rounds)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

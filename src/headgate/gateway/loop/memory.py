@@ -21,12 +21,12 @@ from headgate.gateway.log import get_logger
 
 log = get_logger("headgate.gateway")
 
-YOUNG: Final = 5_000
+YOUNG: Final = 2_000
 """New objects after which the collector looks at those alone. What is in flight, a tuple for each
 request, shouldn't make it look every 700 of them, which is Python's own bound."""
 TIMES: Final = 1
-"""After two such looks the next one takes in what they left, so it is at three times ``YOUNG``: two
-milliseconds. What is left then is old."""
+"""After two such looks the next one takes in what they left, so it is at three times ``YOUNG``: one
+millisecond. What is left then is old."""
 OLD: Final = 200
 """After 200 of those looks one is at all objects, where memory can't be measured."""
 _NEVER: Final = 1 << 30
