@@ -89,7 +89,6 @@ class Link:
         "_on_ask",
         "_on_closed",
         "_paused",
-        "_reached",
         "_refusals",
         "_starved",
         "_waits",
@@ -134,15 +133,13 @@ class Link:
         self._starved = False  # the pool has no room for more
         self._refusals = refusals
         self._waits = False  # it was refused, and isn't told yet
-        self._reached = False  # the broker's transport was up
-        self._left: str | None = None  # the client hung up before that, having said something
+        self._left: str | None = None  # the client hung up before its broker was reached
         self._hangup = hangup
         self._on_ask = on_ask
         self._on_closed = on_closed
 
     def upstream_ready(self) -> None:
         """The broker's transport is up."""
-        self._reached = True
         self.session.upstream_ready(now_ms())
         self.settle()
         if self._left is None or self.closed is not None:
@@ -357,7 +354,8 @@ class Link:
         session = self.session
         if self.closed is not None or session.state.gone:
             return
-        if not self._reached and not self._waits and self.task is not None and session.retained():
+        reached = session.requests.opened
+        if not reached and not self._waits and self.task is not None and session.retained():
             self._left = detail
             self._hangup.forget(self)
             return

@@ -83,14 +83,15 @@ class RequestReader:
 
     Attributes:
         held: bytes that wait for their turn.
+        opened: the upstream connection is up.
     """
 
-    __slots__ = ("_client_raw", "_head", "_open", "_plans", "_state", "held")
+    __slots__ = ("_client_raw", "_head", "_plans", "_state", "held", "opened")
 
     def __init__(self, state: SessionState, plans: Mapping[int, Plan]) -> None:
         self._state = state
         self._plans = plans
-        self._open = False  # the upstream connection is up
+        self.opened = False
         self._head = b""  # of a request whose header isn't complete
         self._client_raw: bytes | None = None  # the client id that the context was asked for
         self.held = HeldBytes(state.commands)
@@ -109,14 +110,14 @@ class RequestReader:
 
     def open(self, now_ms: int) -> None:
         """Begin: the upstream connection is up."""
-        self._open = True
+        self.opened = True
         self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> None:
         """Take held bytes if nothing keeps the client waiting any more."""
         state, held = self._state, self.held
         while state.closed is None:
-            if not self._open or state.question is not None or state.throttled_until_ms:
+            if not self.opened or state.question is not None or state.throttled_until_ms:
                 return
             if state.unanswered and (state.until_answered or state.mute.state is not NOT_MUTED):
                 return

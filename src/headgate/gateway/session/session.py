@@ -63,7 +63,7 @@ class Session:
         commands: what the shell has to do; likewise.
     """
 
-    __slots__ = ("_answers", "_requests", "commands", "state", "to_broker", "to_client")
+    __slots__ = ("_answers", "commands", "requests", "state", "to_broker", "to_client")
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class Session:
         self.to_broker: Final[list[Any]] = state.to_broker
         self.to_client: Final[list[Any]] = state.to_client
         self.commands: Final[list[Command]] = state.commands
-        self._requests = RequestReader(state, plans)
-        self._answers = AnswerReader(state, self._requests, cluster, pass_unknown=pass_unknown)
+        self.requests = RequestReader(state, plans)
+        self._answers = AnswerReader(state, self.requests, cluster, pass_unknown=pass_unknown)
 
     # --- what the shell reports -------------------------------------------------------------
 
     def upstream_ready(self, now_ms: int) -> None:
         """The upstream connection is up: take what the client has said meanwhile."""
-        self._requests.open(now_ms)
+        self.requests.open(now_ms)
         self._charge_if_closed(now_ms)
 
     def client_data(self, data: memoryview, now_ms: int) -> None:
@@ -114,7 +114,7 @@ class Session:
         state.last_ms = now_ms
         if state.closed is not None:
             return
-        requests = self._requests
+        requests = self.requests
         # The rest of a request that is half passed always goes on: its answer is waited for.
         if (state.blocked and state.begun is None) or requests.held.size:
             requests.held.add(data)
@@ -154,7 +154,7 @@ class Session:
         if state.closed is not None or not self._size_due:
             return False
         state.gone = True
-        self._requests.held.clear()
+        self.requests.held.clear()
         if self._answers.keeps:
             self._look_again(now_ms)
             self._charge_if_closed(now_ms)
@@ -184,13 +184,13 @@ class Session:
             else:
                 state.throttled_until_ms = 0
                 state.mute.apply(THROTTLE_ENDED)
-                self._requests.go_on(now_ms)
+                self.requests.go_on(now_ms)
         self._charge_if_closed(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a fetch that was held, or with its answer, if its turn has come."""
         if not self._answers.keeps:
-            self._requests.go_on(now_ms)
+            self.requests.go_on(now_ms)
             return
         try:
             if self._answers.release(now_ms):
@@ -204,7 +204,7 @@ class Session:
         """Answer a question; ``frame`` is the whole answer with its length prefix."""
         if self._asks(ask):
             throttle = questions.answer(self.state, ask, frame, now_ms)
-            self._requests.answered(throttle, now_ms)
+            self.requests.answered(throttle, now_ms)
             self._charge_if_closed(now_ms)
 
     def forward(
@@ -266,7 +266,7 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Bytes taken from the client that wait for their turn."""
-        return self._requests.held.size
+        return self.requests.held.size
 
     @property
     def collects_answer(self) -> bool:
@@ -276,7 +276,7 @@ class Session:
     def retained(self) -> int:
         """Return how many bytes are held or collected now; no matter how, these are copies."""
         state = self.state
-        size = self._requests.retained + self._answers.retained
+        size = self.requests.retained + self._answers.retained
         if state.question is not None:
             size += len(state.question.frame)
         if state.until_answered:
@@ -291,7 +291,7 @@ class Session:
         waits = state.throttled_until_ms or (state.hold is not None and state.hold.waiting)
         return (
             not state.in_flight
-            and self._requests.at_rest
+            and self.requests.at_rest
             and self._answers.at_rest
             and not (self.held_bytes and not waits)
         )
