@@ -389,13 +389,12 @@ class Link:
             if reason == "client-gone":
                 self.client.abort()
                 self.broker.close()  # the rest of what it said is on its way, and was charged
-            elif reason == "drained":
-                self.client.say_goodbye()
             else:
-                self.client.close()
-            # A half-sent request must not look like a whole one's end: just go.
-            if reason != "client-gone":
-                self.broker.abort()
+                if reason == "drained":
+                    self.client.say_goodbye()
+                else:
+                    self.client.close()
+                self.broker.abort()  # a half-sent request must not look like a whole one's end
         except Exception as error:
             log.debug("a transport couldn't be closed", error=repr(error))
         if self._left is not None and self.client.transport is None:
