@@ -10,6 +10,7 @@ Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +57,7 @@ UNCHARGED: Final = Throttle(0, "", "", UNLIMITED)
 """The decision while no quota of the type exists: nothing was recorded. Compare with ``is``."""
 
 
-class SensorRegistry:
+class SensorRegistry(ABC):
     """
     Quotas and sensors of one manager. Not thread-safe.
 
@@ -93,9 +94,9 @@ class SensorRegistry:
         self._next_tick_ms = start_ms + expiry_period_ms
         self._idle_before_ms = NEVER
 
+    @abstractmethod
     def _make_sensor(self, tags: Tags, bound: float, now_ms: int) -> Any:
         """Make the sensor of a quota-id that is charged for the first time."""
-        raise NotImplementedError
 
     # -- quotas
 

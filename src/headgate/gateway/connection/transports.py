@@ -112,10 +112,6 @@ class _Side(asyncio.BufferedProtocol):
         """Read into the loop's buffer."""
         return self.buffer.memory
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what is in the loop's buffer."""
-        raise NotImplementedError
-
     def send(self, pieces: list[Any]) -> None:
         """Write pieces and empty the list; the read buffer goes along if it has to wait."""
         transport = self.transport
