@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headgate.usage.writer import EventWriter
 
 _NO_PACKER: Final = SimpleNamespace(rows=SimpleNamespace(at=0, end=0))
+_NO_ANSWER: Final = (None,) * 5
+"""Told and upstream throttle, size, handler's time and producer ids, of what isn't a request."""
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
 
@@ -158,26 +160,13 @@ class UsageJournal(Journal):
         decision: Throttle,
     ) -> None:
         """See ``Journal``."""
-        _, user, client_id, bound = decision
+        user, client_id = decision.user_tag, decision.client_tag
         key = ("unchecked", quota_type, None, context, user, client_id)
         origin = client.origins.get(key)
         if origin is None:
             origin = self._make(client, context, None, "record", quota_type, user, client_id)
             client.origins[key] = origin
-        self._append(
-            (
-                origin,
-                t_ms,
-                amount,
-                bound if bound < UNLIMITED else inf,
-                None,
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
-        )
+        self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
 
     def unrecord(
         self,
@@ -190,22 +179,9 @@ class UsageJournal(Journal):
         decision: Throttle,
     ) -> None:
         """See ``Journal``."""
-        _, user, client_id, bound = decision
+        user, client_id = decision.user_tag, decision.client_tag
         origin = self._make(client, context, plan, "unrecord", quota_type, user, client_id)
-        self._append(
-            (
-                origin,
-                t_ms,
-                amount,
-                bound if bound < UNLIMITED else inf,
-                None,
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
-        )
+        self._append((origin, t_ms, amount, _limit(decision), None, *_NO_ANSWER))
 
     def mutation(
         self,
@@ -220,14 +196,13 @@ class UsageJournal(Journal):
         strict: bool,
     ) -> None:
         """See ``Journal``."""
-        ms, user, client_id, bound = decision
+        ms, user, client_id, _ = decision
         kind = "strict" if strict else "record"
         if decision is UNCHARGED:
             kind = "norecord"
         name = "controller_mutation_rate"
         origin = self._make(client, context, plan, kind, name, user, client_id)
-        limit = bound if bound < UNLIMITED else inf
-        self._append((origin, t_ms, partitions, limit, ms, None, None, size, None, None))
+        self._append((origin, t_ms, partitions, _limit(decision), ms, None, None, size, None, None))
 
     def told(
         self,
@@ -241,10 +216,9 @@ class UsageJournal(Journal):
         upstream_ms: int,
     ) -> None:
         """See ``Journal``."""
-        ms, user, client_id, bound = left
+        ms, user, client_id, _ = left
         origin = self._make(client, context, plan, "told", quota_type, user, client_id)
-        limit = bound if bound < UNLIMITED else inf
-        self._append((origin, t_ms, None, limit, ms, told_ms, upstream_ms, None, None, None))
+        self._append((origin, t_ms, None, _limit(left), ms, told_ms, upstream_ms, None, None, None))
 
     def bound(
         self, broker_id: int, key: QuotaKey, tags: tuple[str, str], value: float, t_ms: int
@@ -281,7 +255,7 @@ class UsageJournal(Journal):
         origin = self._origin(
             "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
         )
-        self._append((origin, t_ms, 1.0, None, throttle_ms, None, None, None, None, None))
+        self._append((origin, t_ms, 1.0, None, throttle_ms, *_NO_ANSWER))
 
     def producer_id(
         self,
@@ -301,7 +275,7 @@ class UsageJournal(Journal):
     ) -> None:
         """See ``Journal``."""
         origin = self._make(client, context, plan, "held", "consumer_byte_rate", "", "")
-        self._append((origin, t_ms, float(waited_ms), None, None, None, None, None, None, None))
+        self._append((origin, t_ms, float(waited_ms), None, None, *_NO_ANSWER))
 
     def _make(
         self,
@@ -332,7 +306,7 @@ class UsageJournal(Journal):
 
     @staticmethod
     def _event(origin: Any, t_ms: int) -> tuple[Any, ...]:
-        return (origin, t_ms) + (None,) * 8
+        return (origin, t_ms, None, None, None, *_NO_ANSWER)
 
     @property
     def events(self) -> tuple[int, int]:
@@ -342,6 +316,11 @@ class UsageJournal(Journal):
     def close(self) -> None:
         """See ``Journal``."""
         self._writer.close()
+
+
+def _limit(decision: Throttle) -> float:
+    """Return the bound of a decision as the journal has it: infinite where there is none."""
+    return decision.bound if decision.bound < UNLIMITED else inf
 
 
 def open_journal(settings: Settings, worker_id: str) -> Journal:
