@@ -20,6 +20,7 @@ In the order bytes meet them:
 - ``shown``: a gateway's health and metrics.
 - ``http``: where they are served.
 - ``server``: the gateway itself; it makes these objects and gives each what it uses.
+- ``worker``: a gateway that answers its supervisor.
 - ``thread``: a gateway on a loop and thread of its own.
 - ``log``: how all of them write to the log.
 """

@@ -100,7 +100,7 @@ async def live(line: Line, splits: SupervisedSplits, rounds: int) -> None:
 
 def fleet(*wants: float) -> tuple[Line, SupervisedSplits]:
     line = Line({n: Worker(len(wants), want) for n, want in enumerate(wants, 1)})
-    return line, SupervisedSplits(line, PERIOD_MS, lambda: line.now_ms)  # type: ignore[arg-type]
+    return line, SupervisedSplits(line.ask, PERIOD_MS, lambda: line.now_ms)
 
 
 async def test_splits_follow_demand_over_processes() -> None:

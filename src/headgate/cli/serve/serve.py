@@ -28,8 +28,8 @@ from headgate.errors import HeadgateError, StoreError
 if TYPE_CHECKING:
     from headgate.config import HostPort
     from headgate.config.settings import Settings
-    from headgate.gateway.fleet.worker import WorkerEnd
     from headgate.gateway.server import Gateway
+    from headgate.gateway.worker import WorkerEnd
     from headgate.store.base import QuotaStore
 
 _SWITCH_S = 0.0005
@@ -348,7 +348,7 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
         loop.add_signal_handler(number, end)
     line: WorkerEnd | None = None
     if supervisor_fd is not None:
-        from headgate.gateway.fleet.worker import WorkerEnd
+        from headgate.gateway.worker import WorkerEnd
 
         line = WorkerEnd(gateway, end)
         line.start(supervisor_fd)

@@ -27,8 +27,8 @@ from headgate.errors import ConfigError
 from headgate.gateway.cluster.discovery import GatewayError
 from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import socket_pair
+from headgate.gateway.fleet.questions import Status
 from headgate.gateway.fleet.watchdog import HUNG
-from headgate.gateway.fleet.worker import Status
 from headgate.gateway.http import HttpListener
 from headgate.gateway.log import get_logger
 from headgate.gateway.splits.supervised import SupervisedSplits
@@ -93,7 +93,7 @@ class Supervisor:
             self._front(broker)
         tasks = [loop.create_task(self._follow())]
         if self._settings.splits == "local":
-            splits = SupervisedSplits(self.fleet, self._settings.splits_period_ms, now_ms)
+            splits = SupervisedSplits(self.fleet.ask, self._settings.splits_period_ms, now_ms)
             tasks.append(loop.create_task(splits.run()))
         try:
             await self._stopping.wait()

@@ -4,7 +4,7 @@ Several workers of one gateway: who fronts which broker, and what a supervisor k
 - ``instance``: a worker's name, held by a lock while it lives.
 - ``leases``: each broker is fronted by one live worker; the others stand by.
 - ``pipe``: the line between a worker and its supervisor.
-- ``worker``: a worker's end of that line.
+- ``questions``: what a supervisor asks its workers.
 - ``watchdog``: tells a worker that hangs from one that is busy.
 - ``fleet``: all workers' health and metrics in one.
 """

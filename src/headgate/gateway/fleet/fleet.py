@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.gateway.fleet import worker
+from headgate.gateway.fleet import questions
 from headgate.gateway.fleet.pipe import LineLost, Pipe
 from headgate.gateway.fleet.watchdog import KILLS, until_hung, until_stuck
 from headgate.metrics.expose import Drawn, draw
@@ -56,9 +56,9 @@ class Fleet:
         """A worker was started, at the other end of a connected socket."""
 
         async def told(question: str, body: bytes) -> bytes:
-            if question == worker.HELLO and self._pipes.get(broker) is pipe:
+            if question == questions.HELLO and self._pipes.get(broker) is pipe:
                 self._away.pop(broker, None)
-            return worker.NOTHING
+            return questions.NOTHING
 
         pipe = Pipe(told)
         self._away[broker] = STARTING
@@ -131,7 +131,7 @@ class Fleet:
     async def metrics(self) -> list[Drawn]:
         """Return what every worker that answers has drawn, and which do."""
         found = await self.ask(
-            worker.METRICS, worker.METRICS_DECODER, answer_s=max(METRICS_S, self._answer_s)
+            questions.METRICS, questions.METRICS_DECODER, answer_s=max(METRICS_S, self._answer_s)
         )
         samples: list[Sample] = []
         for broker in self.brokers:
@@ -147,10 +147,10 @@ class Fleet:
                 samples.append(Sample("headgate_worker_kills_total", labels, count))
         return [*found.values(), finish(draw(samples))]
 
-    async def statuses(self) -> dict[int, worker.Status | str]:
+    async def statuses(self) -> dict[int, questions.Status | str]:
         """Return how each broker's worker is, or why it can't be asked."""
         asked = self._pipes.keys() - self._away.keys()
-        found = await self.ask(worker.STATUS, worker.STATUS_DECODER)
+        found = await self.ask(questions.STATUS, questions.STATUS_DECODER)
         silent = dict.fromkeys(asked - found.keys(), "no answer")
         return {**silent, **found, **self._away}
 
@@ -165,7 +165,7 @@ class Fleet:
         Ask every worker at once.
 
         Args:
-            question: of ``headgate.gateway.fleet.worker``.
+            question: of ``headgate.gateway.fleet.questions``.
             decoder: of the answer.
             bodies: what goes with it, by broker; a broker left out isn't asked. None: nothing.
             answer_s: the longest wait, seconds; None: as for every question.
@@ -180,7 +180,7 @@ class Fleet:
         ]
         answers = await asyncio.gather(
             *(
-                self._ask(p, question, decoder, (bodies or {}).get(b, worker.NOTHING), answer_s)
+                self._ask(p, question, decoder, (bodies or {}).get(b, questions.NOTHING), answer_s)
                 for b, p in asked
             )
         )

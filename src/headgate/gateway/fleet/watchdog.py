@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headgate.gateway.fleet.pipe import LineLost, Pipe
-from headgate.gateway.fleet.worker import BEAT, NOTHING
+from headgate.gateway.fleet.questions import BEAT, NOTHING
 
 STEPS: Final = 10
 """Beats that must go unheard, one after the other."""

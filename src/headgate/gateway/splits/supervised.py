@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from math import fsum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -31,7 +31,6 @@ from headgate.throttle.pacing import Observation
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers
-    from headgate.gateway.fleet.fleet import Fleet
 
 log = get_logger("headgate.supervisor")
 
@@ -89,6 +88,7 @@ class Assigned(msgspec.Struct):
     valid_ms: int
 
 
+T = TypeVar("T")
 _OBSERVED: Final = msgspec.msgpack.Decoder(Observed)
 _NOTHING: Final = msgspec.msgpack.Decoder(None)
 _ASSIGNED: Final = msgspec.msgpack.Decoder(Assigned)
@@ -158,18 +158,32 @@ class FleetSplitter:
         return max(quota - kept, LEAST * equal * (brokers - len(missing)))
 
 
+class AskAll(Protocol):
+    """Asks all workers at once; returns the answers by broker."""
+
+    async def __call__(
+        self,
+        question: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        bodies: Mapping[int, bytes] | None = None,
+        /,
+    ) -> dict[int, T]:
+        """See ``Fleet.ask``."""
+        ...
+
+
 class SupervisedSplits:
     """
     The supervisor's rounds.
 
     Args:
-        fleet: whose workers are asked.
+        ask: asks all workers a question, each with a body of its own (``Fleet.ask``).
         period_ms: ``headgate.splits.period.ms``.
         clock_ms: epoch ms.
     """
 
-    def __init__(self, fleet: Fleet, period_ms: int, clock_ms: Callable[[], int]) -> None:
-        self._fleet = fleet
+    def __init__(self, ask: AskAll, period_ms: int, clock_ms: Callable[[], int]) -> None:
+        self._ask = ask
         self._period_s = period_ms / 1000
         self._clock_ms = clock_ms
         self._splitter = FleetSplitter(period_ms)
@@ -185,10 +199,10 @@ class SupervisedSplits:
 
     async def round(self) -> None:
         """Ask, divide, tell."""
-        observed = await self._fleet.ask(OBSERVE, _OBSERVED)
+        observed = await self._ask(OBSERVE, _OBSERVED)
         assigned = self._splitter.round(observed, self._clock_ms())
         bodies = {broker: msgspec.msgpack.encode(its) for broker, its in assigned.items()}
-        await self._fleet.ask(ASSIGN, _NOTHING, bodies)
+        await self._ask(ASSIGN, _NOTHING, bodies)
 
 
 class WorkersPart:

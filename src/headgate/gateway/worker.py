@@ -1,5 +1,5 @@
 """
-A worker's end of the line to its supervisor: what it shows, and what it is told.
+A gateway as a worker: its end of the line to its supervisor.
 """
 
 from __future__ import annotations
@@ -13,38 +13,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headgate.gateway.fleet.pipe import LineLost, Pipe
+from headgate.gateway.fleet.questions import BEAT, HELLO, METRICS, NOTHING, Status
 from headgate.gateway.splits.supervised import ASSIGN, OBSERVE
 
 if TYPE_CHECKING:
     from headgate.gateway.server import Gateway
 
-HELLO: Final = "hello"
-"""Asked by the worker: it can be asked from now on."""
-BEAT: Final = "beat"
-"""Asked again and again: a worker that answers has an event loop that runs."""
-STATUS: Final = "status"
-METRICS: Final = "metrics"
-NOTHING: Final = msgspec.msgpack.encode(None)
 _HELLO_S: Final = 60.0
-
-
-class Status(msgspec.Struct):
-    """
-    How a worker is.
-
-    Args:
-        not_ready: why it doesn't serve; None: it does.
-        brokers: those of the cluster that have a port here, whichever worker fronts them.
-        note: what it serves without; None: nothing is missing.
-    """
-
-    not_ready: str | None
-    brokers: list[int]
-    note: str | None = None
-
-
-METRICS_DECODER: Final = msgspec.msgpack.Decoder(dict[str, bytes])
-STATUS_DECODER: Final = msgspec.msgpack.Decoder(Status)
 
 
 class WorkerEnd:
