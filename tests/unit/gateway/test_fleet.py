@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway.fleet import worker
+from headgate.gateway.fleet import questions
 from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import LineLost, Pipe, socket_pair
 from headgate.metrics.expose import draw, page
@@ -50,14 +50,14 @@ async def test_both_sides_ask_and_each_gets_its_own_answers() -> None:
 
 async def test_silence_and_a_lost_line_are_errors_not_waits() -> None:
     one, two = await pair(echo, silence)
-    asked = asyncio.ensure_future(one.ask("x", worker.NOTHING, 60))
+    asked = asyncio.ensure_future(one.ask("x", questions.NOTHING, 60))
     with pytest.raises(LineLost, match="no answer within"):
-        await one.ask("y", worker.NOTHING, 0.01)
+        await one.ask("y", questions.NOTHING, 0.01)
     two.close()
     with pytest.raises(LineLost, match="gone"):
         await asked
     with pytest.raises(LineLost, match="gone"):
-        await one.ask("z", worker.NOTHING, 60)
+        await one.ask("z", questions.NOTHING, 60)
 
 
 async def test_a_question_that_cant_be_answered_ends_nothing(
@@ -70,8 +70,8 @@ async def test_a_question_that_cant_be_answered_ends_nothing(
 
     one, two = await pair(echo, fails)
     with pytest.raises(LineLost, match="no answer within"):
-        await one.ask("bad", worker.NOTHING, 0.2)
-    assert await one.ask("good", worker.NOTHING, 60) == worker.NOTHING
+        await one.ask("bad", questions.NOTHING, 0.2)
+    assert await one.ask("good", questions.NOTHING, 60) == questions.NOTHING
     assert "couldn't be answered  question=bad" in caplog.text
     one.close()
     two.close()
@@ -101,15 +101,15 @@ class Worker:
             await asyncio.Event().wait()
         if self.garbled:
             return msgspec.msgpack.encode(["what", "is", "this"])
-        if question == worker.METRICS:
+        if question == questions.METRICS:
             at = (("broker", str(self.broker)),)
             samples = [Sample("headgate_store_up", at, 1.0), Sample("headgate_info", at, 1.0)]
             return msgspec.msgpack.encode(finish(draw(samples)))
-        return msgspec.msgpack.encode(worker.Status(self.not_ready, [1, 2]))
+        return msgspec.msgpack.encode(questions.Status(self.not_ready, [1, 2]))
 
     async def join(self, sock: socket.socket) -> None:
         await self.pipe.open(sock)
-        await self.pipe.ask(worker.HELLO, worker.NOTHING, 30)
+        await self.pipe.ask(questions.HELLO, questions.NOTHING, 30)
 
 
 async def shown(fleet: Fleet, name: str = "") -> list[Sample]:

@@ -7,7 +7,7 @@ import queue
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.gateway.fleet import worker
+from headgate.gateway.fleet import questions
 from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import Pipe, socket_pair
 from headgate.gateway.fleet.watchdog import (
@@ -43,7 +43,7 @@ class Worker:
         self.pipe = Pipe(self.answer)
 
     async def answer(self, question: str, body: bytes) -> bytes:
-        assert question == worker.BEAT
+        assert question == questions.BEAT
         self.beats += 1
         mine = self.beats
         async with self._next:
@@ -51,7 +51,7 @@ class Worker:
             await self._next.wait_for(
                 lambda: self.late is not None and self.beats >= mine + self.late
             )
-        return worker.NOTHING
+        return questions.NOTHING
 
     async def heard(self, beats: int) -> None:
         async with self._next:

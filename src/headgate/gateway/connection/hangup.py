@@ -11,27 +11,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from headgate.gateway.connection.link import Link
+
+class Unread(Protocol):
+    """A link that isn't read."""
+
+    def client_gone(self, detail: str) -> None:
+        """Its client has hung up."""
 
 
 class HangupWatch:
-    """Watch the sockets of paused links; close a link whose client has gone."""
+    """Watch the sockets of paused links; tell a link whose client has gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._links: dict[int, Link] = {}
-        self._fds: dict[Link, int] = {}
+        self._links: dict[int, Unread] = {}
+        self._fds: dict[Unread, int] = {}
         self._epoll: Any = None
         if hasattr(select, "epoll"):
             self._epoll = select.epoll()
             loop.add_reader(self._epoll.fileno(), self._ready)
 
-    def watch(self, link: Link) -> None:
-        """Look after a link that isn't read from now on."""
-        sock = link.client.transport.get_extra_info("socket")
+    def watch(self, link: Unread, transport: asyncio.BaseTransport) -> None:
+        """Look after a link that isn't read from now on, by its client's transport."""
+        sock = transport.get_extra_info("socket")
         if self._epoll is None or sock is None:
             return
         fd = sock.fileno()
@@ -42,7 +46,7 @@ class HangupWatch:
             self._links[fd] = link
             self._fds[link] = fd
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: Unread) -> None:
         """The link is read again, or closed."""
         fd = self._fds.pop(link, None)
         if fd is None:

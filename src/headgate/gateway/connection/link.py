@@ -147,7 +147,7 @@ class Link:
         if self.client.transport is None:
             self.client_gone(self._left)
         elif self._paused:  # what it said last isn't read yet; its end is seen once more
-            self._hangup.watch(self)
+            self._hangup.watch(self, self.client.transport)
 
     def settle(self) -> None:
         """Write what the session has to say and do what it commands, until it has nothing left."""
@@ -177,7 +177,7 @@ class Link:
                     self._paused = True
                     self.client_reading()
                     if self.client.transport is not None:
-                        self._hangup.watch(self)
+                        self._hangup.watch(self, self.client.transport)
                 elif kind is ResumeClient:
                     self._paused = False
                     self._hangup.forget(self)
@@ -221,7 +221,7 @@ class Link:
             self.broker_reading(not self.client.full)
         if self._starved:
             if self.client.transport is not None:
-                self._hangup.watch(self)
+                self._hangup.watch(self, self.client.transport)
         elif not self._paused:
             self._hangup.forget(self)
 

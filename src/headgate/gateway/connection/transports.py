@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.gateway.connection.gathering import MANY_UNANSWERED, Gathering
 from headgate.gateway.connection.pool import MINIMUM_BYTES, Kind, Pool
 
 if TYPE_CHECKING:
-    from headgate.gateway.connection.link import Link
+    from headgate.gateway.session.session import Session
 
 READ_BUFFER_BYTES: Final = 262_144
 """As libuv reads: larger gains nothing, smaller costs more calls at 1 MB frames."""
@@ -72,6 +72,35 @@ class ReadBuffer:
         lent.clear()
 
 
+class Joined(Protocol):
+    """What a side asks of the link that joins it to the other one."""
+
+    session: Session
+    client: ClientSide
+    broker: BrokerSide
+    bytes_in: int
+    bytes_out: int
+    closed: str | None
+
+    def settle(self) -> None:
+        """Write what the session has to say and do what it commands."""
+
+    def weigh(self) -> None:
+        """Tell the pool what is held here."""
+
+    def client_reading(self) -> None:
+        """Read from the client unless something keeps it from that."""
+
+    def broker_reading(self, on: bool) -> None:
+        """Read from the broker, or don't."""
+
+    def stalled(self, on: bool) -> None:
+        """The client's side is full, or was."""
+
+    def lost(self, side: object, exc: Exception | None) -> None:
+        """A side's connection has gone."""
+
+
 class _Side(asyncio.BufferedProtocol):
     """
     What both sides have in common: a buffered protocol that reads into the loop's one buffer.
@@ -89,7 +118,7 @@ class _Side(asyncio.BufferedProtocol):
         "transport",
     )
 
-    def __init__(self, link: Link, buffer: ReadBuffer) -> None:
+    def __init__(self, link: Joined, buffer: ReadBuffer) -> None:
         self.link = link
         self.buffer = buffer
         self.transport: Any = None
