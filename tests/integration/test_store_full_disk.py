@@ -115,7 +115,7 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_disk_without_room(tmp_path: Path) -> None:
-    """On a small file system of its own. The system has to let anybody mount one for himself."""
+    """On a small file system of its own. The system has to let any user mount one."""
     mount = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"']
     found = fill(tmp_path, "disk", *mount, str(tmp_path))
     check(found)
