@@ -6,22 +6,26 @@ No Kafka is needed.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from headgate.admin import AdminClient
+from headgate.cli.main import main
 from headgate.client.connection import Connection
 from headgate.client.security import Security
 from headgate.clock import now_ms
 from headgate.config.listeners import HostPort
 from headgate.errors import InvalidQuota, KafkaError, StoreError
 from headgate.gateway import GatewayThread
+from headgate.live.past import Past
 from headgate.live.picture import EffectiveQuotaOf, Picture, decode
 from headgate.live.why import why
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.store.base import AuditEvent
+from headgate.usage.reader import read_until
 from headgate.wire.messages import live
 
 from .scripted_upstream import SLOW, Start, Upstream, connect, produce, read_answer, start, upstream
@@ -179,3 +183,47 @@ def test_a_broker_without_a_gateway_is_told_so(upstream: Upstream) -> None:
         pytest.raises(InvalidQuota, match="give the address of a gateway"),
     ):
         client.describe_live()
+
+
+def test_the_journal_tells_later_what_the_gateway_told_then(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = tmp_path / "journal"
+    quotas = SLOW | {QuotaEntity.of(user=DEFAULT): {PRODUCER: 7.0}}
+    gateway = start(quotas, **ADMIN, headgate__usage=f"files:{journal}")
+    with connect(gateway) as sock:
+        sock.sendall(produce(60_000))
+        read_answer(sock)
+        told = picture(port(gateway), "ANONYMOUS", "app")
+    gateway.stop(0)
+
+    def past(at_ms: int) -> Picture:
+        found = Past(at_ms, "ANONYMOUS", "app")
+        for batch in read_until(journal, at_ms + 10_000):
+            found.take(batch)
+        return found.picture()
+
+    then = past(told.at_ms)
+    one, other = told.brokers[0].quotas[0], then.brokers[0].quotas[0]
+    for name in ("key", "user", "client_id", "quota", "held", "held_until_ms", "held_since_ms",
+                 "throttled", "throttled_ms"):  # fmt: skip
+        assert getattr(one, name) == getattr(other, name), name
+    assert other.rate == pytest.approx(one.rate, rel=0.05)
+    assert then.effective == told.effective
+    assert why(then, "ANONYMOUS", "app").because == why(told, "ANONYMOUS", "app").because
+    assert past(one.held_until_ms).brokers[0].quotas[0].held == 0
+
+    when = str(told.at_ms)
+    words = ["why", "--requests", str(journal), "--user", "ANONYMOUS", "--client-id", "app"]
+    assert main([*words, "--at", when]) == 0
+    said = capsys.readouterr().out
+    assert "ANONYMOUS/app waits " in said and "because users/ANONYMOUS allows 1 kB/s" in said
+    assert main([*words, "--json"]) == 0  # the end
+    assert '"state": "held"' in capsys.readouterr().out
+    assert main([*words, "--at", "2001-01-01"]) == 1
+    assert "there are no events before" in capsys.readouterr().err
+    log = tmp_path / "request.log"
+    log.write_text("x")
+    assert main(["why", "--requests", str(log), "--user", "a"]) == 1
+    assert "isn't a journal file" in capsys.readouterr().err
+    assert main(["why", "--bootstrap-server", "x:1", "--user", "a", "--at", "1"]) == 2

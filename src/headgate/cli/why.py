@@ -6,16 +6,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import printable, say
-from headgate.cli.quotas.flags import add_connection
+from headgate.cli.quotas.flags import add_connection, moment
+from headgate.cli.quotas.history import when
+from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import Explained
+from headgate.errors import ConfigError
 from headgate.live.picture import Picture
 from headgate.live.why import QuotaWhy, Why, ladder, why
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.file import read_quotas_file
 from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey
+from headgate.quota.table import QuotaTable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,10 +40,26 @@ def parser() -> Parser:
         "principal's own.",
         example="headgate why --bootstrap-server localhost:19092 --user alice --client-id etl",
     )
-    made.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT", required=True, help="a gateway's listener"
+    place = made.add_mutually_exclusive_group(required=True)
+    place.add_argument("--bootstrap-server", metavar="HOST:PORT", help="a gateway's listener")
+    place.add_argument(
+        "--requests",
+        nargs="+",
+        metavar="PATH",
+        help="usage journals of gateways, files or directories: what was so at a time that is over",
     )
     add_connection(made)
+    made.add_argument(
+        "--at", metavar="TIME", help="with --requests: 2026-11-22T10:00:00Z; default: the end"
+    )
+    limits = made.add_mutually_exclusive_group()
+    limits.add_argument(
+        "--quotas",
+        metavar="FILE",
+        help="with --requests: the quotas then, a quotas file or an export of `headgate history`; "
+        "by default those that the journal tells",
+    )
+    limits.add_argument("--store", metavar="URL", help="the same from a store and its history")
     made.add_argument("--user", metavar="NAME", required=True, help="the principal, without User:")
     made.add_argument("--client-id", metavar="NAME", help="its client-id; by default all of them")
     made.add_argument("--key", metavar="KEY", help="only this quota, such as consumer_byte_rate")
@@ -49,6 +72,8 @@ def _why(arguments: argparse.Namespace) -> Explained:
         names = ", ".join(known.name for known in KEYS)
         raise BadUsage(f"--key {key}: the keys are {names}")
     found = why(_picture(arguments), user, client_id, key and QuotaKey.parse(key).name)
+    if arguments.requests:
+        say(f"At {when(found.at_ms)}:")
     for line in lines(found):
         say(printable(line))
     rungs = ladder(found.quotas[0], user, client_id) if found.quotas else ()
@@ -56,6 +81,11 @@ def _why(arguments: argparse.Namespace) -> Explained:
 
 
 def _picture(arguments: argparse.Namespace) -> Picture:
+    if arguments.requests:
+        return _past(arguments)
+    for flag in ("at", "quotas", "store"):
+        if getattr(arguments, flag) is not None:
+            raise BadUsage(f"--{flag} goes with --requests; a gateway is asked about now")
     with open_client(
         servers=arguments.bootstrap_server,
         store=None,
@@ -63,6 +93,56 @@ def _picture(arguments: argparse.Namespace) -> Picture:
         tool="headgate why",
     ) as client:
         return client.describe_live(arguments.user, arguments.client_id)
+
+
+def _past(arguments: argparse.Namespace) -> Picture:
+    """
+    Read what was so at a time from usage journals.
+
+    Raises:
+        ConfigError: they aren't journals, or tell nothing of that time.
+    """
+    from headgate.live.past import LOOK_BACK_MS, Past
+    from headgate.usage import reader
+
+    paths: list[str] = arguments.requests
+    at_ms = None if arguments.at is None else moment(arguments.at, "--at")
+    try:
+        if at_ms is None:
+            last_ms = reader.last_ms(paths)
+            if last_ms is None:
+                raise ConfigError(f"--requests: there are no events in {', '.join(paths)}")
+            at_ms = round(last_ms)
+        past = Past(at_ms, arguments.user, arguments.client_id)
+        for batch in reader.read_until(paths, at_ms + LOOK_BACK_MS):
+            past.take(batch)
+    except ValueError as error:
+        raise ConfigError(
+            f"--requests: {error}. Request logs hold no decisions of a quota: `headgate replay` "
+            "computes them"
+        ) from error
+    if past.first_ms is None or past.last_ms is None or not past.first_ms <= at_ms:
+        begins = "" if past.first_ms is None else f"; the first is of {when(round(past.first_ms))}"
+        raise ConfigError(f"--at {when(at_ms)}: there are no events before{begins}")
+    return past.picture(_quotas_at(arguments, at_ms))
+
+
+def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
+    """Return the quotas at a time, from a file or a store; None: neither was given."""
+    if arguments.quotas is not None:
+        file = read_quotas_file(arguments.quotas)
+        changes = [
+            QuotaAlteration(event.entity, (Op(event.key, event.value),))
+            for event in file.history
+            if event.t_ms <= at_ms
+        ]
+        return file.table.apply(changes)[0]
+    if arguments.store is None:
+        return None
+    with closing(open_quota_store(arguments.store, arguments.command_config)) as store:
+        later = [entry for entry in store.history() if entry.t_ms > at_ms]
+        undo = [QuotaAlteration(e.entity, (Op(e.key, e.before),)) for e in reversed(later)]
+        return store.snapshot().apply(undo)[0]
 
 
 def lines(found: Why) -> Iterator[str]:

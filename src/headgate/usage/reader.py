@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.usage import files
@@ -78,6 +79,38 @@ def read_batches(paths: Paths) -> Iterator[pa.RecordBatch]:
             yield from files.read_batches(file)
         except FileNotFoundError:
             continue  # removed since it was listed, for the journal was too large
+
+
+def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
+    """
+    Read events as ``read_batches`` does, without batches that begin after a time.
+
+    Args:
+        paths: journal files or directories of them.
+        until_ms: epoch ms.
+    """
+    over: set[str] = set()
+    for file in list_files(paths):
+        if file.worker_id in over:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            for batch in files.read_batches(file):
+                if batch.num_rows and batch.column("t_ms")[0].as_py() > until_ms:
+                    over.add(file.worker_id)
+                    break
+                yield batch
+
+
+def last_ms(paths: Paths) -> float | None:
+    """Return when the last event was, epoch ms; None: there are none."""
+    latest = {file.worker_id: file for file in list_files(paths) if file.path.stat().st_size}
+    times = (
+        pc.max(batch.column("t_ms")).as_py()
+        for file in latest.values()
+        for batch in files.read_batches(file)
+        if batch.num_rows
+    )
+    return max(times, default=None)
 
 
 def read_events(paths: Paths) -> pa.Table:

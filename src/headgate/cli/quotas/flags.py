@@ -111,9 +111,13 @@ def read_entity_flag(text: str | None) -> QuotaEntity | None:
         raise BadUsage(f"--entity {text}: {exc}") from exc
 
 
-def moment(text: str) -> int:
+def moment(text: str, flag: str = "--since") -> int:
     """
     Return a time as epoch milliseconds; without a zone it is UTC.
+
+    Args:
+        text: as it was given.
+        flag: where, for messages.
 
     Raises:
         BadUsage: it can't be read.
@@ -124,7 +128,7 @@ def moment(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise BadUsage(
-            f"--since {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
+            f"{flag} {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
         ) from None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
