@@ -8,16 +8,26 @@ is signed in.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from starlette.requests import Request
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from headgate.admin.home import OpenHome
 from headgate.clock import now_ms
 from headgate.console.access.csrf import FIELD, csrf_token
-from headgate.console.access.viewer import Role, Viewer
+from headgate.console.access.failures import Failures
+from headgate.console.access.proxy import Proxies
+from headgate.console.access.roles import Roles
+from headgate.console.access.sessions import LOCAL, Sessions
+from headgate.console.access.sign_in import SignIn, cookie_name
+from headgate.console.access.users import Users
+from headgate.console.access.viewer import Role
 from headgate.console.app import make_app
 from headgate.console.database import Database
 from headgate.console.home import MOST_QUOTAS, Home
@@ -176,26 +186,79 @@ class CannedLive:
         )  # fmt: skip
 
 
-class FixedAccess:
-    """Takes the header ``x-test-viewer`` for the viewer; without it nobody is signed in."""
+class Answer(NamedTuple):
+    """The beginning of an answer."""
 
-    origins = frozenset({ORIGIN})
-    hosts = frozenset({"testserver"})
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
 
-    async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
-        """Return who the header says."""
-        role, _, tenant = request.headers.get("x-test-viewer", "").partition(":")
-        if not role:
-            return None, "nobody"
-        name = tenant or role
-        own = TENANTS.get(tenant, frozenset())
-        return Viewer(name, Role(role), tenant, own, name), name
+
+def ask(
+    app: ASGIApp,
+    path: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    chunks: Iterable[bytes] = (b"",),
+    most_bytes: int = 200_000,
+    wait_s: float = 2.0,
+) -> Answer:
+    """
+    Ask as the server does, and hang up after the first bytes: for bodies and answers without end.
+
+    Args:
+        app: the application.
+        path: with its query, percent-encoded.
+        method: the HTTP method.
+        headers: of the request; ``host`` is there.
+        chunks: of the request's body; read as the application asks for them.
+        most_bytes: of the answer, before hanging up.
+        wait_s: for the end of the answer, before hanging up.
+    """
+    where, _, query = path.partition("?")
+    given = {"host": "testserver", **(headers or {})}
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method, "scheme": "http",
+        "path": unquote(where), "raw_path": where.encode(), "query_string": query.encode(),
+        "root_path": "", "client": ("127.0.0.1", 50_000), "server": ("testserver", 80),
+        "headers": [(k.encode(), v.encode()) for k, v in given.items()],
+    }  # fmt: skip
+    status, heads, body = 0, [], b""
+
+    async def main() -> None:
+        left = iter(chunks)
+        gone = asyncio.Event()
+
+        async def receive() -> Any:
+            for chunk in left:
+                return {"type": "http.request", "body": chunk, "more_body": chunk != b""}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            nonlocal status, heads, body
+            if message["type"] == "http.response.start":
+                status, heads = message["status"], message["headers"]
+            else:
+                body += message.get("body", b"")
+                if len(body) >= most_bytes:
+                    gone.set()
+
+        serving = asyncio.create_task(app(scope, receive, send))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(serving), wait_s)
+        gone.set()
+        await asyncio.wait_for(serving, 10)
+
+    asyncio.run(main())
+    return Answer(status, heads, body)
 
 
 class Browser(TestClient):
     """A browser of one viewer; sends the CSRF token with every form."""
 
-    viewer_key = "nobody"
+    viewer_key = "visit:"
 
     def send_form(self, path: str, data: dict[str, str] | None = None, **more: Any) -> Any:
         """Post a form as our own page would."""
@@ -219,8 +282,21 @@ class Console:
         self.live = CannedLive(picture(count, client_ids))
         self.database = Database(folder / "console")
         self.home = Home(OpenHome("kit", "headgate console", store=self.store), self.live)
-        self.parts = ConsoleParts(self.home, self.database, TENANTS, now_ms)
-        self.app = make_app(self.parts, FixedAccess())
+        self.parts = ConsoleParts(self.home, self.database, TENANTS, lambda: self.now_ms)
+        self.access = SignIn(
+            origins=frozenset({ORIGIN}),
+            hosts=frozenset({"testserver"}),
+            secure=False,
+            users=Users(self.database),
+            sessions=Sessions(self.database, lambda: self.now_ms, 3_600_000, 43_200_000),
+            proxies=Proxies((), None, None),
+            roles=Roles({}),
+            tenants=TENANTS,
+            oidc=None,
+            failures=Failures(),
+        )
+        self.now_ms = now_ms()
+        self.app = make_app(self.parts, self.access)
 
     def client(self, role: str = "", tenant: str = "") -> Browser:
         """
@@ -232,8 +308,18 @@ class Console:
         """
         made = Browser(self.app, ORIGIN, follow_redirects=False)
         if role:
-            made.headers["x-test-viewer"] = f"{role}:{tenant}" if tenant else role
-            made.viewer_key = tenant or role
+            name = tenant or role
+            with self.database.transaction() as connection:
+                connection.execute(
+                    "INSERT OR IGNORE INTO users VALUES (?, ?, ?, 'none')", (name, role, tenant)
+                )
+            token = self.access.sessions.start(LOCAL, name, Role(role), tenant)
+            made.cookies.set(
+                cookie_name("headgate-session", secure=False), token, domain="testserver.local"
+            )
+            session = self.access.sessions.find(token)
+            assert session is not None
+            made.viewer_key = f"session:{session.key}"
         return made
 
     def close(self) -> None:

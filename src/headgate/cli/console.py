@@ -1,30 +1,40 @@
 """
-`headgate console`: serve the web page that says who is held now, and why.
+`headgate console`: serve the web page that says who is held now, and why; keep its local users.
 """
 
 from __future__ import annotations
 
 import argparse
+import getpass
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser, command
-from headgate.cli.output import complain
+from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.quota_home import open_quota_store
-from headgate.cli.results import Served
+from headgate.cli.results import ConsoleUser, ConsoleUsers, Served
+from headgate.config.listeners import HostPort
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from headgate.config.console import ConsoleSettings
+    from headgate.config.settings import Settings
     from headgate.console.home import Home
 
-_LISTEN: Final = "127.0.0.1:8088"
+_LISTEN: Final = HostPort("127.0.0.1", 8088)
 _TOOL: Final = "headgate console"
+_ROLES: Final = ("viewer", "tenant", "operator")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate console`."""
+    if argv and argv[0] == "user":
+        return command(user_parser(), argv[1:], _user)
     return command(parser(), argv, _serve)
 
 
@@ -34,72 +44,174 @@ def parser() -> Parser:
         _TOOL,
         "Serve a web page that says who is held now, by which quota, how much room others have, "
         "and why. Quotas come from the store, or from the servers if no store is given; what goes "
-        "on now comes from a gateway.",
+        "on now comes from a gateway. Without --data nobody signs in, and the page is read-only "
+        "and on loopback only. `headgate console user --help` tells about users.",
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
     add_place_flags(made)
     add_connection(made)
-    made.add_argument("--listen", metavar="HOST:PORT", default=_LISTEN, help=f"default: {_LISTEN}")
+    made.add_argument(
+        "--config", metavar="FILE", help="properties with headgate.console.* and headgate.store"
+    )
+    made.add_argument("--listen", metavar="HOST:PORT", help=f"default: {_LISTEN}")
     made.add_argument(
         "--url", metavar="URL", help="what browsers open, where a proxy or name stands before it"
     )
+    made.add_argument(
+        "--data", metavar="DIR", help="for users, sessions and asks for a raise; people sign in"
+    )
+    made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
     return made
 
 
-def open_home(arguments: argparse.Namespace) -> Home:
+def user_parser() -> Parser:
+    """Return the parser of `headgate console user`."""
+    made = Parser(
+        f"{_TOOL} user",
+        "List, add and remove the console's local users. Passwords are asked for on the terminal, "
+        "or read from stdin, one line.",
+        example=f"{_TOOL} user add ada --role operator --data console",
+    )
+    made.add_argument("action", choices=("list", "add", "password", "remove"))
+    made.add_argument("name", metavar="NAME", nargs="?", help="of the user")
+    made.add_argument("--data", metavar="DIR", required=True, help="the console's folder")
+    made.add_argument("--role", choices=_ROLES, help="of a user that is added")
+    made.add_argument("--tenant", metavar="T", default="", help="for the role tenant")
+    return made
+
+
+def _user(arguments: argparse.Namespace) -> ConsoleUsers:
+    from headgate.console.access.users import Users
+    from headgate.console.access.viewer import Role
+    from headgate.console.database import Database
+
+    name, action = arguments.name, arguments.action
+    if (name is None) != (action == "list"):
+        raise BadUsage(f"{action} takes {'no' if action == 'list' else 'a'} NAME")
+    if (arguments.role is None) != (action != "add"):
+        raise BadUsage("add takes --role, and nothing else does")
+    database = Database(Path(arguments.data))
+    try:
+        users = Users(database)
+        if action == "add":
+            users.add(name, Role(arguments.role), arguments.tenant, _password())
+        elif action == "password":
+            users.set_password(name, _password())
+        elif action == "remove":
+            users.remove(name)
+        found = users.listed()
+    finally:
+        database.close()
+    for user in found:
+        say(printable("  ".join(filter(None, (user.name, user.role, user.tenant)))))
+    return ConsoleUsers(users=[ConsoleUser(u.name, u.role, u.tenant) for u in found])
+
+
+def _password() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    first = getpass.getpass("Password: ")
+    if getpass.getpass("Again: ") != first:
+        raise ConfigError("the two passwords differ")
+    return first
+
+
+def open_home(
+    *, store: str | None, servers: str | None, config_file: str | None, settings: Settings | None
+) -> Home:
     """
     Open the store, and a client for the gateway.
 
+    Args:
+        store: its URL.
+        servers: the gateway's.
+        config_file: for connecting to the servers, or to a store without servers.
+        settings: for connecting to the store; None: none were given.
+
     Raises:
-        ConfigError: neither was given, or settings make no sense.
+        ConfigError: settings make no sense.
         StoreError: the store can't be reached.
     """
     from headgate.admin.home import OpenHome
     from headgate.console.home import Home
+    from headgate.store import QuotaStore, open_store
 
-    store, servers = arguments.store, arguments.bootstrap_server
-    if not store and not servers:
-        raise BadUsage("give --bootstrap-server of a gateway, --store, or both")
-    file = arguments.command_config
     client = None
     if servers:
-        client = open_client(servers=servers, store=None, config_file=file, tool=_TOOL)
+        client = open_client(servers=servers, store=None, config_file=config_file, tool=_TOOL)
+    opened: QuotaStore | None = None
+    if store and settings is not None:
+        opened = open_store(store, settings, create=False)
+    elif store:
+        opened = open_quota_store(store, None if servers else config_file)
     quotas = OpenHome(
-        store or servers,
+        store or str(servers),
         _TOOL,
-        store=open_quota_store(store, None if servers else file) if store else None,
+        store=opened,
         client=client,
         servers=servers or "",
-        open_store=lambda url: open_quota_store(url, file),
+        open_store=lambda url: open_quota_store(url, config_file),
     )
     return Home(quotas, client if hasattr(client, "describe_live") else None)
 
 
-def _serve(arguments: argparse.Namespace) -> Served:
-    from headgate.clock import now_ms
-    from headgate.config.listeners import HostPort
-    from headgate.console.access.tenants import NO_TENANTS
-    from headgate.console.access.unsigned import Unsigned
-    from headgate.console.app import make_app
-    from headgate.console.parts import ConsoleParts
-    from headgate.console.serve import is_loopback, listen, names_of, serve
+def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:
+    """Return the console's settings, flags before the file, and all of the file if there is one."""
+    from headgate.config import Settings, load_settings
 
+    whole = load_settings(arguments.config) if arguments.config else None
+    console = (whole or Settings.from_properties({})).console
     try:
-        wanted = HostPort.parse(arguments.listen)
+        listener = HostPort.parse(arguments.listen) if arguments.listen else console.listener
     except ValueError as error:
         raise BadUsage(f"--listen: {error}") from None
-    if not is_loopback(wanted.host):
-        raise BadUsage(
-            f"--listen {wanted}: others could reach it, and nobody has to sign in; listen on "
-            "127.0.0.1"
-        )
-    home = open_home(arguments)
-    sock = listen(wanted)
-    here = replace(wanted, port=sock.getsockname()[1])
-    origins, hosts = names_of(here, arguments.url, tls=False)
-    app = make_app(ConsoleParts(home, None, NO_TENANTS, now_ms), Unsigned(origins, hosts))
+    console = replace(
+        console,
+        listener=listener or _LISTEN,
+        url=arguments.url or console.url,
+        data_dir=arguments.data or console.data_dir,
+        tenants_file=arguments.tenants or console.tenants_file,
+        command_config=arguments.command_config or console.command_config,
+    )
+    return console, whole
+
+
+def _serve(arguments: argparse.Namespace) -> Served:
+    from headgate.clock import now_ms
+    from headgate.console.access.opening import check_reach, open_access, tenants_of
+    from headgate.console.app import make_app
+    from headgate.console.database import Database
+    from headgate.console.parts import ConsoleParts
+    from headgate.console.serve import Tls, listen, serve
+
+    settings, whole = _settings(arguments)
+    assert settings.listener is not None
+    store, from_file = arguments.store, None
+    if store is None and whole is not None and "headgate.store" in whole.given:
+        store, from_file = whole.store, whole
+    if not store and not arguments.bootstrap_server:
+        raise BadUsage("give --bootstrap-server of a gateway, --store, or both")
+    check_reach(settings, settings.listener)
+    tenants = tenants_of(settings)
+    home = open_home(
+        store=store,
+        servers=arguments.bootstrap_server,
+        config_file=settings.command_config,
+        settings=from_file,
+    )
+    database = Database(Path(settings.data_dir)) if settings.data_dir else None
     try:
-        serve(app, sock, None, lambda: complain(f"Console: http://{here}/ (Ctrl-C ends it)"))
+        sock = listen(settings.listener)
+        here = replace(settings.listener, port=sock.getsockname()[1])
+        access = open_access(settings, here, tenants, database, now_ms)
+        app = make_app(ConsoleParts(home, database, tenants, now_ms), access)
+        tls = None
+        if settings.certificate and settings.key:
+            tls = Tls(Path(settings.certificate), Path(settings.key))
+        url = settings.url or f"http{'s' if tls else ''}://{here}"
+        serve(app, sock, tls, lambda: complain(f"Console: {url}/ (Ctrl-C ends it)"))
     finally:
         home.close()
-    return Served(url=f"http://{here}/")
+        if database is not None:
+            database.close()
+    return Served(url=f"{url}/")

@@ -408,9 +408,23 @@ class Explained(Result, kw_only=True):
     levels: list[Rung]
 
 
+class ConsoleUser(msgspec.Struct):
+    """A local user of the console; the tenant is for the role tenant."""
+
+    name: str
+    role: str
+    tenant: str
+
+
+class ConsoleUsers(Result):
+    """All local users of the console, after a change if there was one."""
+
+    users: list[ConsoleUser]
+
+
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "serve": (Checked,),
-    "console": (Served,),
+    "console": (Served, ConsoleUsers),
     "monitoring": (Written,),
     "export": (Exported,),
     "plan": (Planned,),

@@ -7,6 +7,7 @@ One settings file, `headgate.properties`, read into frozen `Settings`.
 - ``listeners``: what a listener is; addresses and security protocols.
 - ``setting``: how a dataclass of settings is a table, a row for each field.
 - ``security``: the rows of TLS and of credentials, which several parts have alike.
+- ``console``: the rows of the console.
 - ``load``: reads a file by the table; every mistake at once, with its line.
 - ``ports``: plans which broker is found at which port.
 - ``settings``: every setting with its row; `Settings`, which everything else is given.

@@ -330,6 +330,8 @@ class _Reading:
             yield "headgate.admin.listener", values["headgate.admin.listener"].address
         if values["headgate.http.listener"]:
             yield "headgate.http.listener", values["headgate.http.listener"]
+        if values["headgate.console.listener"]:
+            yield "headgate.console.listener", values["headgate.console.listener"]
 
     # -- what only makes sense together ----------------------------------------------------------
 

@@ -62,6 +62,8 @@ _HEADINGS: Final[Mapping[str, tuple[str, str]]] = {
         "The gateway's log. Connection closes are logged ten a minute for each reason, refusals for each principal and API; another line says how many weren't logged, and metrics count all."),
     "usage": ("Usage journal",
         "Every charge, for the pipeline."),
+    "console": ("Console",
+        "The web page that says who is held now, and why: [set it up](../howto/console.md). `headgate console --config FILE` reads these settings too."),
 }  # fmt: skip
 """Title and introduction of each group of the reference, by the field that it begins with."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.config import kinds as k
+from headgate.config.console import ConsoleSettings
 from headgate.config.kinds import UsageTarget
 from headgate.config.listeners import Endpoint, HostPort, Listener, SecurityProtocol
 from headgate.config.load import Loaded, read_file, read_properties
@@ -251,6 +252,8 @@ class Settings:
         "A file is closed at this size.")
     usage_retention_bytes: int = row("headgate.usage.retention.bytes", k.long(0), 10737418240,
         "Oldest files go when all together are larger; 0 keeps everything.")
+    # Console
+    console: ConsoleSettings = part(ConsoleSettings, "headgate.console.", source="Headgate")
     # fmt: on
     # Made from the rest
     listener_list: tuple[Listener, ...] = ()

@@ -147,6 +147,7 @@ def make_app(parts: ConsoleParts, access: Access, pages: tuple[Page, ...] = PAGE
         },
     )
     app.state.parts = parts
+    app.state.access = access
     app.state.nav = [page for page in pages if page.nav]
     return _Gate(app, access)
 

@@ -38,7 +38,6 @@ class Viewer:
         role: what they may.
         tenant: the tenant's name for the role ``TENANT``; "" for others.
         principals: the tenant's principals, raw; without meaning for other roles.
-        key: what CSRF tokens are bound to: the session's, or the name from a proxy.
         can_sign_out: whether there is a session to end.
     """
 
@@ -46,7 +45,6 @@ class Viewer:
     role: Role
     tenant: str = ""
     principals: frozenset[str] = frozenset()
-    key: str = ""
     can_sign_out: bool = False
 
     @property

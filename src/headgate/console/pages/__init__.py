@@ -11,13 +11,14 @@ what it needs. A name that isn't the viewer's and one that nobody knows are answ
 - ``change``: edit a quota, after a preview; undo.
 - ``plan``: a quotas file's difference, and applying it.
 - ``raises``: tenants ask for more, operators answer.
+- ``sign_in``: signing in and out.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from headgate.console.pages import change, now, plan, raises, tenant, why
+from headgate.console.pages import change, now, plan, raises, sign_in, tenant, why
 from headgate.console.routing import Page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -27,5 +28,6 @@ PAGES: Final[tuple[Page, ...]] = (
     *change.ROUTES,
     *plan.ROUTES,
     *raises.ROUTES,
+    *sign_in.ROUTES,
 )
 """The table of routes: whatever isn't in it isn't served."""

@@ -1,0 +1,125 @@
+"""
+Who somebody is: by a session's cookie, or by a proxy's header.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.console.access.failures import Failures
+from headgate.console.access.oidc import Oidc
+from headgate.console.access.proxy import Proxies
+from headgate.console.access.roles import Roles
+from headgate.console.access.sessions import LOCAL, Session, Sessions
+from headgate.console.access.tenants import Tenants
+from headgate.console.access.users import Users
+from headgate.console.access.viewer import Role, Viewer
+
+_PRE: Final = "headgate-visit"
+_SESSION: Final = "headgate-session"
+OIDC_COOKIE: Final = "headgate-oidc"
+
+
+def cookie_name(name: str, *, secure: bool) -> str:
+    """Return a cookie's name; under TLS one that browsers take from this host alone."""
+    return f"__Host-{name}" if secure else name
+
+
+@dataclass(slots=True)
+class SignIn:
+    """
+    Who may come in, and who somebody is.
+
+    Args:
+        origins: where our own pages come from.
+        hosts: what a browser may call us.
+        secure: browsers speak TLS.
+        users: local ones.
+        sessions: of users and of people who came by OIDC.
+        proxies: that sign people in, or tell where requests come from.
+        roles: of people who come by OIDC or a proxy.
+        tenants: the principals of each tenant.
+        oidc: a provider, or None.
+        failures: what was tried in vain lately.
+    """
+
+    origins: frozenset[str]
+    hosts: frozenset[str]
+    secure: bool
+    users: Users
+    sessions: Sessions
+    proxies: Proxies
+    roles: Roles
+    tenants: Tenants
+    oidc: Oidc | None
+    failures: Failures
+
+    async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
+        """Return the viewer, and what CSRF tokens are bound to."""
+        named, request.state.address = self.proxies.read(request.scope)
+        if named is not None:
+            found = self.roles.of("proxy", named.user, named.groups)
+            if found is not None:
+                return self._viewer(f"proxy:{named.user}", *found), f"proxy:{named.user}"
+        token = request.cookies.get(cookie_name(_SESSION, secure=self.secure), "")
+        session = await run_in_threadpool(self.sessions.find, token) if token else None
+        if session is None:
+            visit = request.cookies.get(cookie_name(_PRE, secure=self.secure), "")
+            return None, f"visit:{visit}"
+        viewer = self._viewer(_shown(session), session.role, session.tenant, signed_in=True)
+        return viewer, f"session:{session.key}"
+
+    def _viewer(self, name: str, role: Role, tenant: str, *, signed_in: bool = False) -> Viewer:
+        own = self.tenants.get(tenant, frozenset()) if role is Role.TENANT else frozenset()
+        return Viewer(name, role, tenant, own, signed_in)
+
+    def visit(self, request: Request, response: Response) -> None:
+        """Give a browser that has no session what the sign-in form's token is bound to."""
+        self._set(response, _PRE, request.state.csrf_key.removeprefix("visit:"))
+
+    def prepare_visit(self, request: Request) -> None:
+        """Have the sign-in form's token bound to this browser."""
+        if request.state.csrf_key == "visit:":
+            request.state.csrf_key = f"visit:{secrets.token_urlsafe(24)}"
+
+    async def start(
+        self, request: Request, response: Response, source: str, name: str, role: Role, tenant: str
+    ) -> None:
+        """Begin a session; the browser's former one, if it has any, is over."""
+        await self._end_current(request)
+        token = await run_in_threadpool(self.sessions.start, source, name, role, tenant)
+        self._set(response, _SESSION, token)
+        self._delete(response, _PRE)
+
+    async def end(self, request: Request, response: Response) -> None:
+        """End the browser's session."""
+        await self._end_current(request)
+        self._delete(response, _SESSION)
+
+    async def _end_current(self, request: Request) -> None:
+        token = request.cookies.get(cookie_name(_SESSION, secure=self.secure))
+        if token:
+            await run_in_threadpool(self.sessions.end, token)
+
+    def _set(self, response: Response, name: str, value: str) -> None:
+        response.set_cookie(
+            cookie_name(name, secure=self.secure), value, path="/", secure=self.secure,
+            httponly=True, samesite="lax",
+        )  # fmt: skip
+
+    def _delete(self, response: Response, name: str) -> None:
+        response.delete_cookie(
+            cookie_name(name, secure=self.secure), path="/", secure=self.secure, httponly=True,
+            samesite="lax",
+        )  # fmt: skip
+
+
+def _shown(session: Session) -> str:
+    """Return what the history calls a session's owner: a subject isn't a local user's name."""
+    return session.name if session.source == LOCAL else f"{session.source}:{session.name}"

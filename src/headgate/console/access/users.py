@@ -1,0 +1,168 @@
+"""
+Local users: names, roles, and passwords hashed with argon2.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from functools import cache
+from typing import Final, NamedTuple
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from headgate.console.access.viewer import Role
+from headgate.console.database import Database
+from headgate.errors import ConfigError
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE users (
+        name TEXT PRIMARY KEY,
+        role TEXT NOT NULL,
+        tenant TEXT NOT NULL DEFAULT '',
+        password TEXT NOT NULL
+    );
+    CREATE TABLE sessions (
+        hash BLOB PRIMARY KEY,
+        source TEXT NOT NULL,
+        name TEXT NOT NULL,
+        role TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        made_ms INTEGER NOT NULL,
+        seen_ms INTEGER NOT NULL
+    );
+    CREATE INDEX sessions_of ON sessions (source, name);
+    """,
+)
+PART: Final = "access"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+LEAST_PASSWORD: Final = 12
+MOST_PASSWORD: Final = 1_000
+_AT_ONCE: Final = 2
+"""Passwords hashed at the same time; each takes 64 MiB."""
+
+
+class User(NamedTuple):
+    """A local user."""
+
+    name: str
+    role: Role
+    tenant: str
+
+
+class Users:
+    """
+    The local users in the console's database.
+
+    Args:
+        database: the console's own state.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._hasher = PasswordHasher()
+        self._few = threading.BoundedSemaphore(_AT_ONCE)
+        database.migrate(PART, MIGRATIONS)
+        self._nobodys = _nobodys_hash()
+
+    def add(self, name: str, role: Role, tenant: str, password: str) -> None:
+        """
+        Add a user.
+
+        Args:
+            name: as the history will call the user.
+            role: what the user may.
+            tenant: for the role tenant.
+            password: 12 characters or more.
+
+        Raises:
+            ConfigError: there is such a user, or the name, tenant or password won't do.
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} is no user name: letters, digits, . _ @ - and no more than 100 of them"
+            )
+        if bool(tenant) != (role is Role.TENANT):
+            raise ConfigError("the role tenant, and no other, goes with --tenant NAME")
+        _check(password)
+        hashed = self._hasher.hash(password)
+        with self._database.transaction() as connection:
+            if connection.execute("SELECT 1 FROM users WHERE name=?", (name,)).fetchone():
+                raise ConfigError(f"there is a user {name} already")
+            connection.execute(
+                "INSERT INTO users VALUES (?, ?, ?, ?)", (name, role.value, tenant, hashed)
+            )
+
+    def set_password(self, name: str, password: str) -> None:
+        """
+        Give a user another password, and end the sessions that there are.
+
+        Raises:
+            ConfigError: there is no such user, or the password won't do.
+        """
+        _check(password)
+        self._change("UPDATE users SET password=? WHERE name=?", self._hasher.hash(password), name)
+
+    def remove(self, name: str) -> None:
+        """
+        Remove a user and its sessions.
+
+        Raises:
+            ConfigError: there is no such user.
+        """
+        self._change("DELETE FROM users WHERE name=?", name)
+
+    def _change(self, statement: str, *values: str) -> None:
+        name = values[-1]
+        with self._database.transaction() as connection:
+            if not connection.execute(statement, values).rowcount:
+                raise ConfigError(f"there is no user {name}")
+            connection.execute("DELETE FROM sessions WHERE source='local' AND name=?", (name,))
+
+    def listed(self) -> list[User]:
+        """Return all users by name."""
+        rows = self._database.rows("SELECT name, role, tenant FROM users ORDER BY name")
+        return [User(row["name"], Role(row["role"]), row["tenant"]) for row in rows]
+
+    def verify(self, name: str, password: str) -> User | None:
+        """
+        Return the user with this name and password; None, after the same time, if there is none.
+
+        Args:
+            name: as given.
+            password: as given.
+        """
+        rows = self._database.rows("SELECT * FROM users WHERE name=?", (name,))
+        hashed = rows[0]["password"] if rows else self._nobodys
+        with self._few:
+            right = self._is_right(hashed, password[:MOST_PASSWORD])
+        if not rows or not right:
+            return None
+        user = User(name, Role(rows[0]["role"]), rows[0]["tenant"])
+        if self._hasher.check_needs_rehash(hashed):
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "UPDATE users SET password=? WHERE name=? AND password=?",
+                    (self._hasher.hash(password), name, hashed),
+                )
+        return user
+
+    def _is_right(self, hashed: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(hashed, password.encode("utf-8", "surrogatepass"))
+        except (VerificationError, InvalidHashError):
+            return False
+
+
+@cache
+def _nobodys_hash() -> str:
+    """Return the password of users that don't exist, so that checking theirs takes as long."""
+    return PasswordHasher().hash(secrets.token_urlsafe())
+
+
+def _check(password: str) -> None:
+    if not LEAST_PASSWORD <= len(password) <= MOST_PASSWORD:
+        raise ConfigError(f"a password has {LEAST_PASSWORD} to {MOST_PASSWORD:,} characters")
