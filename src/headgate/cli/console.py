@@ -45,8 +45,8 @@ def parser() -> Parser:
         "Serve a web page that says who is held now, by which quota, how much room others have, "
         "and why. Quotas come from the store, or from the servers if no store is given; what goes "
         "on now comes from a gateway. Without --data nobody signs in, and the page is read-only "
-        "and on loopback only. `headgate console user add NAME --role ROLE [--tenant T] --data DIR` "
-        "adds a user; `headgate console user --help` tells more.",
+        "and on loopback only. `headgate console user add NAME --role ROLE [--tenant T] --data "
+        "DIR` adds a user; `headgate console user --help` tells more.",
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
     add_place_flags(made)
