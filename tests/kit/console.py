@@ -311,7 +311,7 @@ class Console:
             name = tenant or role
             with self.database.transaction() as connection:
                 connection.execute(
-                    "INSERT OR IGNORE INTO users VALUES (?, ?, ?, 'none')", (name, role, tenant)
+                    "INSERT OR REPLACE INTO users VALUES (?, ?, ?, 'none')", (name, role, tenant)
                 )
             token = self.access.sessions.start(LOCAL, name, Role(role), tenant)
             made.cookies.set(

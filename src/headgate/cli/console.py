@@ -17,7 +17,7 @@ from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.quota_home import open_quota_store
-from headgate.cli.results import ConsoleUser, ConsoleUsers, Served
+from headgate.cli.results import Console
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
 
@@ -81,7 +81,7 @@ def user_parser() -> Parser:
     return made
 
 
-def _user(arguments: argparse.Namespace) -> ConsoleUsers:
+def _user(arguments: argparse.Namespace) -> Console:
     from headgate.console.access.users import Users
     from headgate.console.access.viewer import Role
     from headgate.console.database import Database
@@ -105,7 +105,7 @@ def _user(arguments: argparse.Namespace) -> ConsoleUsers:
         database.close()
     for user in found:
         say(printable("  ".join(filter(None, (user.name, user.role, user.tenant)))))
-    return ConsoleUsers(users=[ConsoleUser(u.name, u.role, u.tenant) for u in found])
+    return Console(users=[dict(u._asdict()) for u in found])
 
 
 def _password() -> str:
@@ -177,7 +177,7 @@ def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings 
     return console, whole
 
 
-def _serve(arguments: argparse.Namespace) -> Served:
+def _serve(arguments: argparse.Namespace) -> Console:
     from headgate.clock import now_ms
     from headgate.console.access.opening import check_reach, open_access, tenants_of
     from headgate.console.app import make_app
@@ -215,4 +215,4 @@ def _serve(arguments: argparse.Namespace) -> Served:
         home.close()
         if database is not None:
             database.close()
-    return Served(url=f"{url}/")
+    return Console(url=f"{url}/")

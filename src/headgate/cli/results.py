@@ -389,10 +389,11 @@ class Written(Result):
     files: list[str]
 
 
-class Served(Result):
-    """A console that was ended; where it was."""
+class Console(Result):
+    """A console that was ended, by its URL; or its local users with name, role and tenant."""
 
-    url: str
+    url: str | UnsetType = UNSET
+    users: list[dict[str, str]] | UnsetType = UNSET
 
 
 class Explained(Result, kw_only=True):
@@ -408,23 +409,9 @@ class Explained(Result, kw_only=True):
     levels: list[Rung]
 
 
-class ConsoleUser(msgspec.Struct):
-    """A local user of the console; the tenant is for the role tenant."""
-
-    name: str
-    role: str
-    tenant: str
-
-
-class ConsoleUsers(Result):
-    """All local users of the console, after a change if there was one."""
-
-    users: list[ConsoleUser]
-
-
 RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "serve": (Checked,),
-    "console": (Served, ConsoleUsers),
+    "console": (Console,),
     "monitoring": (Written,),
     "export": (Exported,),
     "plan": (Planned,),

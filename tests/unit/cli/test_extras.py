@@ -23,7 +23,7 @@ DISTRIBUTIONS = {
     for name, found in packages_distributions().items()
 }
 # What others bring: numba its compiler, jinja2 its escaped texts.
-BROUGHT = {"llvmlite": "numba", "markupsafe": "jinja2", "py4j": "pyspark"}
+BROUGHT = {"anyio": "starlette", "llvmlite": "numba", "markupsafe": "jinja2", "py4j": "pyspark"}
 # Runs a command where nothing but the base install can be imported.
 BARE = f"""
 import sys

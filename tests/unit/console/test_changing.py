@@ -15,7 +15,7 @@ from headgate.console.raises import MOST_OPEN, Raises, State
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
-from kit.console import HOSTILE, QUOTA, TENANTS, Browser, Console, FixedAccess
+from kit.console import HOSTILE, QUOTA, TENANTS, Browser, Console
 from kit.journals import traffic, write_journal
 
 ALICE = QuotaEntity.of(user="alice")
@@ -51,7 +51,7 @@ def journal(console: Console, tmp_path: Path) -> Path:
     _, events = traffic(now, users=("alice", "bob"), client_ids=("app-0", "app-1"))
     write_journal(folder, events)
     console.parts = replace(console.parts, journal=folder)
-    console.app = make_app(console.parts, FixedAccess())
+    console.app = make_app(console.parts, console.access)
     return folder
 
 

@@ -81,7 +81,7 @@ async def show(request: Request) -> Response:
     find = request.query_params.get("find", "")[:MOST_FIND].strip()
     if wants_events(request):
         return EventStream(
-            found, found.everybody, viewer(request).key, lambda moment: drawn.text(moment, find)
+            found, found.everybody, viewer(request).name, lambda moment: drawn.text(moment, find)
         )
     moment = await found.everybody.now()
     live = drawn.text(moment, find)

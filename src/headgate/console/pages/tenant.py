@@ -45,7 +45,7 @@ async def show(request: Request) -> Response:
     watch = found.of(*about)
     if wants_events(request):
         return EventStream(
-            found, watch, looks.key, lambda moment: _live(found, seen(moment, looks), about)
+            found, watch, looks.name, lambda moment: _live(found, seen(moment, looks), about)
         )
     moment = seen(await watch.now(), looks)
     picture = moment.picture or await configured(request, about)

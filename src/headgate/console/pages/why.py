@@ -35,7 +35,7 @@ async def show(request: Request) -> Response:
     watch = found.of(*about)
     if wants_events(request):
         return EventStream(
-            found, watch, looks.key, lambda moment: _live(seen(moment, looks), about)
+            found, watch, looks.name, lambda moment: _live(seen(moment, looks), about)
         )
     moment = seen(await watch.now(), looks)
     by_quotas = [] if moment.picture else ladders(await configured(request, about))
