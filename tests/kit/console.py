@@ -158,9 +158,16 @@ class CannedLive:
         brokers = []
         for broker in self.shown.brokers:
             uses = [use for use in broker.quotas if about(use)]
+            asked = {
+                (c.client_id, c.connections)
+                for use in uses
+                for c in use.clients
+                if c.principal == user and client_id in (None, c.client_id)
+            }
+            connections = broker.connections if user is None else sum(n for _, n in asked)
             brokers.append(
                 BrokerPicture(
-                    broker.broker_id, broker.gateway, connections=broker.connections,
+                    broker.broker_id, broker.gateway, connections=connections,
                     listeners=broker.listeners,
                     quotas=tuple(uses[:most]), other_quotas=len(uses[most:]),
                 )
@@ -175,6 +182,8 @@ class CannedLive:
                         ),
                         EffectiveQuotaEntry("users/<default>", QUOTA),
                     ),
+                    user,
+                    client_id or "",
                 ),
             )
             if user is not None

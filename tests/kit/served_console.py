@@ -37,9 +37,9 @@ class _Access:
 
 
 @contextlib.contextmanager
-def served(console: Console) -> Iterator[str]:
-    """Serve a console on a free port; yields its address."""
-    sock = listen(HostPort("127.0.0.1", 0))
+def served(console: Console, port: int = 0) -> Iterator[str]:
+    """Serve a console on this port, or a free one; yields its address."""
+    sock = listen(HostPort("127.0.0.1", port))
     port = sock.getsockname()[1]
     app = make_app(console.parts, _Access(port))
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)

@@ -4,13 +4,14 @@ What pages draw: rows of quota-ids with their bars, levels of precedence, use ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.console.recent import Point
 from headgate.live.picture import ClientUse, EffectiveQuotaOf, Picture, QuotaUse
 from headgate.live.why import QuotaWhy, Rung, ladder
+from headgate.quota.precedence import PRECEDENCE
 from headgate.words import figures, what_of
 
 LIMIT_AT: Final = 70.0
@@ -157,8 +158,16 @@ def ladders(picture: Picture) -> list[tuple[EffectiveQuotaOf, tuple[Rung, ...]]]
         # A quota-id without a limit: none of the entries applies.
         use = QuotaUse(quota.key) if quota.unlimited else None
         asked = QuotaWhy(quota.key, -1, quota.user, quota.client_id, quota.entries, use)
-        found.append((quota, ladder(asked, picture.user or "", picture.client_id)))
+        found.append((quota, levels(asked, picture.user or "", picture.client_id)))
     return found
+
+
+def levels(quota: QuotaWhy, user: str, client_id: str | None) -> tuple[Rung, ...]:
+    """Return all levels; those that name a client-id have no entity where none was asked about."""
+    rungs = {rung.number: rung for rung in ladder(quota, user, client_id)}
+    for number in range(1, len(PRECEDENCE) + 1):
+        rungs.setdefault(number, Rung(number, "", None, applies=False))
+    return tuple(rungs[number] for number in sorted(rungs))
 
 
 class Chart(NamedTuple):
@@ -169,7 +178,7 @@ class Chart(NamedTuple):
         line: the rate.
         area: what is below it.
         limit: the limit.
-        held: places and widths of the moments at which somebody was held.
+        held: places and widths of the times through which somebody was held.
         top: what the upper edge stands for.
         begin_ms, end_ms: the time at the left and at the right edge.
         peak: the highest rate.
@@ -223,9 +232,27 @@ def chart(points: Sequence[Point]) -> Chart | None:
             limit.append(f"M{left},{y(point.limit)}" if again else f"H{left}V{y(point.limit)}")
         last = point
     area.append(f"L{WIDTH},{HEIGHT}")
-    width = round(max(2.0, WIDTH / len(points)), 1)
-    held = [(min(x(p.at_ms), WIDTH - width), width) for p in points if p.held]
+    held, count = _held(points, x)
     return Chart(
         "".join(line), "".join(area), "".join(limit), held, top, begin, end,
-        max(p.rate for p in points), len(held) / len(points),
+        max(p.rate for p in points), count / len(points),
     )  # fmt: skip
+
+
+def _held(
+    points: Sequence[Point], x: Callable[[int], float]
+) -> tuple[list[tuple[float, float]], int]:
+    """Return from where to where somebody was held without a pause, and at how many points."""
+    found: list[tuple[float, float]] = []
+    count = 0
+    for before, point in zip((None, *points), points, strict=False):
+        if not point.held:
+            continue
+        count += 1
+        left = x(point.at_ms)
+        if before is not None and before.held and point.at_ms - before.at_ms <= _GAP_MS:
+            begin, _ = found.pop()
+            found.append((begin, round(left - begin, 1)))
+        else:
+            found.append((min(left, WIDTH - 2.0), 2.0))
+    return found, count

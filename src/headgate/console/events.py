@@ -216,7 +216,10 @@ class EventStream(StreamingResponse):
                 await send(message)
 
         with self._watches.place(self._viewer), contextlib.suppress(TimeoutError):
-            await super().__call__(scope, receive, hurried)
+            try:
+                await super().__call__(scope, receive, hurried)
+            except asyncio.CancelledError:  # the console ends
+                await hurried({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _events(watch: Watch, draw: Callable[[Moment], str]) -> AsyncIterator[str]:

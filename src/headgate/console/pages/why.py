@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from headgate.console.access.viewer import EVERYBODY
 from headgate.console.asking import Asked, asked, configured, seen
-from headgate.console.drawing import ladders, rows
+from headgate.console.drawing import ladders, levels, rows
 from headgate.console.events import EventStream, Moment, wants_events, watches
 from headgate.console.parts import viewer
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
-from headgate.live.why import ladder, why
+from headgate.live.why import why
 
 MOST_OTHERS: Final = 6
 """Quotas beside the one that decides."""
@@ -65,7 +65,7 @@ def _live(moment: Moment, about: Asked) -> Markup:
         answer=answer,
         first=first,
         row=quotas[0][1] if quotas else None,
-        rungs=ladder(first, *about) if first is not None and first.entries else (),
+        rungs=levels(first, *about) if first is not None and first.entries else (),
         others=quotas[1 : MOST_OTHERS + 1],
     )
 

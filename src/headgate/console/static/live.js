@@ -7,7 +7,7 @@
   const button = document.getElementById("mark-pause");
   const find = document.querySelector("[data-live-find]");
   const RETRY_MS = 3000, SILENT_MS = 15000;
-  let source = null, timer = 0, silence = 0, paused = false, at = "";
+  let source = null, timer = 0, silence = 0, trouble = 0, paused = false, at = "";
 
   const say = (live, text) => {
     mark.classList.toggle("on", live);
@@ -29,26 +29,28 @@
     if (next) next.focus({ preventScroll: true });
   };
 
-  const close = () => { clearTimeout(timer); clearTimeout(silence); if (source) source.close(); source = null; };
-  const again = () => { close(); timer = setTimeout(open, RETRY_MS); };
-  const lost = () => { say(false, "Not live"); again(); };
+  const close = () => { [timer, silence, trouble].forEach(clearTimeout); trouble = 0; if (source) source.close(); source = null; };
+  const lost = () => { say(false, "Not live"); close(); timer = setTimeout(open, RETRY_MS); };
+  const heard = () => { [silence, trouble].forEach(clearTimeout); trouble = 0; silence = setTimeout(lost, SILENT_MS); };
 
   function open() {
     close();
     if (paused || document.hidden) return;
     source = new EventSource(location.href.split("#")[0]);
     silence = setTimeout(lost, SILENT_MS);
+    source.addEventListener("beat", heard);
     source.onmessage = event => {
-      clearTimeout(silence);
-      silence = setTimeout(lost, SILENT_MS);
+      heard();
       const told = JSON.parse(event.data);
       put(told.html);
       if (told.at) { at = told.at; time().textContent = at; }
       say(!told.problem, told.problem ? "Not live" : "Live");
     };
-    source.addEventListener("beat", () => { clearTimeout(silence); silence = setTimeout(lost, SILENT_MS); });
-    // A stream that ended by itself is opened again at once; only what stays away is told.
-    source.onerror = () => { if (!source || source.readyState === EventSource.CLOSED) lost(); else { clearTimeout(silence); silence = setTimeout(lost, RETRY_MS); } };
+    // A stream that ended is opened again by the browser; only what stays away is told.
+    source.onerror = () => {
+      if (source.readyState === EventSource.CLOSED) lost();
+      else if (!trouble) trouble = setTimeout(lost, RETRY_MS);
+    };
   }
 
   const time = () => {
