@@ -20,8 +20,9 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -31,6 +32,11 @@ from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.table import QuotaTable
+from headgate.steps import finish, sorting
+
+_SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,999}").fullmatch
+_WORDS: Final = frozenset({"yes", "no", "true", "false", "on", "off", "null"})
+"""What YAML takes for something else than text."""
 
 
 class QuotaEvent(NamedTuple):
@@ -140,21 +146,40 @@ def digest_of(table: QuotaTable) -> str:
 
 def dump_quotas(table: QuotaTable, note: object = None) -> str:
     """Return a table as a quotas file; reading it back gives an equal table, and the note."""
-    quotas = []
-    for entity in sorted(table.entities):
-        row: dict[str, Any] = {
-            "entity": {t: None if isinstance(n, Default) else n for t, n in entity}
-        }
-        for key, value in sorted(table.entities[entity].items()):
-            row[key.name] = _plain(value)
-        quotas.append(row)
     document: dict[str, Any] = {} if note is None else {"note": note}
-    document["quotas"] = quotas
+    document["quotas"] = []
     if table.static_defaults:
         document["static_defaults"] = {
             key.name: _plain(value) for key, value in sorted(table.static_defaults.items())
         }
-    return yaml.dump(
+    before, quotas, after = ("\n" + _dump(document)).partition("\nquotas: []\n")
+    # In runs, since sorting all at once would hold the interpreter for long.
+    entities = finish(sorting(table.entities, lambda entity: entity.sort_key))
+    if entities:
+        quotas = "\nquotas:\n" + "".join(_row(e, table.entities[e]) for e in entities)
+    return (before + quotas + after).removeprefix("\n")
+
+
+def _row(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> str:
+    """Return an entity's quotas as YAML writes them; it takes five times longer."""
+    names = {t: None if isinstance(n, Default) else n for t, n in entity}
+    amounts = {key.name: _plain(value) for key, value in sorted(values.items())}
+    if all(_is_simple(name) for name in names.values()) and all(
+        isinstance(amount, int) for amount in amounts.values()
+    ):
+        whose = ", ".join(f"{t}: {'null' if name is None else name}" for t, name in names.items())
+        limits = "".join(f"  {key}: {amount}\n" for key, amount in amounts.items())
+        return f"- entity: {{{whose}}}\n{limits}"
+    return _dump([{"entity": names, **amounts}])
+
+
+def _is_simple(name: str | None) -> bool:
+    """Whether YAML writes a name as it is."""
+    return name is None or bool(_SIMPLE(name) and name.lower() not in _WORDS)
+
+
+def _dump(document: Any) -> str:
+    text: str = yaml.dump(
         document,
         Dumper=_Dumper,
         sort_keys=False,
@@ -162,6 +187,7 @@ def dump_quotas(table: QuotaTable, note: object = None) -> str:
         default_flow_style=None,
         width=4096,
     )
+    return text
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.errors import InvalidQuota
+from headgate.quota import file as quotas_file
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.file import dump_quotas, load_quotas, parse_quotas
-from headgate.quota.key import CONSUMER, CONSUMER_BPS, PRODUCER, REQUEST
+from headgate.quota.key import CONSUMER, CONSUMER_BPS, KEYS, PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
 
 TEXT = """
@@ -123,3 +126,37 @@ def test_history_reads_oldest_first() -> None:
     assert [(e.t_ms, e.value) for e in parse_quotas(text).history] == [(10, 5.0), (20, None)]
     with pytest.raises(InvalidQuota, match="lacks t_ms, entity"):
         parse_quotas("history: [{key: producer_byte_rate, value: 1}]")
+
+
+NAMES = [
+    "app-1", "a.b_c", "a-", "A.", "yes", "No", "NULL", "null", "~", "on", "oFF", "y", "1e5", "0x1f",
+    "12:30", "=", "<<", ".inf", "-", "-a", "a:b", "a: b", "a #b", "a\n", "é", "2001-01-01", "e1",
+    "x" * 999, "x" * 1_001, "x" * 5_000,
+]  # fmt: skip
+
+
+def test_rows_are_written_as_yaml_writes_them_and_ordinary_ones_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = [{key: 5.0} for key in KEYS] + [{PRODUCER: value} for value in (0.5, 1e16, 1e300)]
+    entities = {
+        QuotaEntity.of(user=user, client_id=client_id): values[number % len(values)]
+        for number, (user, client_id) in enumerate(product([*NAMES, DEFAULT, None], NAMES))
+    }
+    notes = (None, {"store": "a", "brokers": {"1": {"a": "b"}}}, {"text": "a\nquotas: []\nb"})
+    ordinary = QuotaTable({QuotaEntity.of(user=f"u{n}"): {PRODUCER: 7.0} for n in range(300)})
+    asked = []
+
+    def counted(document: Any) -> str:
+        asked.append(document)
+        return dump(document)
+
+    dump = quotas_file._dump
+    monkeypatch.setattr(quotas_file, "_dump", counted)
+    written = dump_quotas(ordinary)
+    assert len(asked) == 1
+    tables = [QuotaTable(entities), QuotaTable({}, 0, {PRODUCER: 5.0}), QuotaTable()]
+    ours = [dump_quotas(table, note) for table in tables for note in notes]
+    monkeypatch.setattr(quotas_file, "_is_simple", lambda _: False)
+    assert written == dump_quotas(ordinary)
+    assert ours == [dump_quotas(table, note) for table in tables for note in notes]
