@@ -5,8 +5,10 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``environment``: environment variables that stand for the flags that say where quotas are.
 - ``extras``: the line that a command says where the package of an extra is missing.
 - ``exit_codes``: what an exit status says.
-- ``results``: what `--json` prints, a class per kind of result, with its JSON Schema.
+- ``results``: what `--json` prints, a class per kind of result.
+- ``schemas``: the JSON Schema of what each command prints.
 - ``contract``: every command's parser, its one JSON object, its exit status.
+- ``completion``: what a shell completes, made from the commands' parsers.
 - ``output``: text made harmless for terminals; output that outlives its reader.
 - ``joptsimple``: reads a command line as Kafka's Java tools do.
 - ``connecting``: from flags and a file of properties to an admin client.

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET, UnsetType
+
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable, say
 from headgate.cli.quotas.flags import add_connection, add_place_flags
 from headgate.cli.quotas.quota_home import open_quota_store
-from headgate.cli.results import Console
+from headgate.cli.results import Result
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
 
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 _LISTEN: Final = HostPort("127.0.0.1", 8088)
 _TOOL: Final = "headgate console"
 _ROLES: Final = ("viewer", "tenant", "operator")
+
+
+class Console(Result):
+    """A console that was ended, by its URL; or its local users with name, role and tenant."""
+
+    url: str | UnsetType = UNSET
+    users: list[dict[str, str]] | UnsetType = UNSET
 
 
 def main(argv: Sequence[str]) -> int:

@@ -98,7 +98,11 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
             f"{_PIPELINE}.report:main", "draw the tables of a pipeline run as one page"
         ),
     },
-    "Other": {},
+    "Other": {
+        "completion": Command(
+            "headgate.cli.completion:main", "print the completion script of bash, zsh or fish"
+        ),
+    },
 }
 """Commands by the job that they are for."""
 COMMANDS: Final = {name: row for rows in JOBS.values() for name, row in rows.items()}
@@ -110,7 +114,6 @@ def usage() -> str:
     groups = (
         f"{job}:\n" + "\n".join(f"  {name:<{width}}  {row.help}" for name, row in rows.items())
         for job, rows in JOBS.items()
-        if rows
     )
     return "\n\n".join(
         (

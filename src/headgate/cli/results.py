@@ -1,5 +1,5 @@
 """
-What every command prints for ``--json``: one class per kind of result, and the schemas of them.
+What commands print for ``--json``: one class per kind of result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from headgate.cli import exit_codes
-from headgate.live.why import Rung, Why
 
 Entity = dict[str, str | None]
 """An entity's types and names as they are; null is the default."""
@@ -387,63 +386,3 @@ class Written(Result):
     """Files that were written."""
 
     files: list[str]
-
-
-class Console(Result):
-    """A console that was ended, by its URL; or its local users with name, role and tenant."""
-
-    url: str | UnsetType = UNSET
-    users: list[dict[str, str]] | UnsetType = UNSET
-
-
-class Explained(Result, kw_only=True):
-    """
-    `headgate why`: the answer in words and in parts.
-
-    Args:
-        why: the answer.
-        levels: of the precedence of its first quota.
-    """
-
-    why: Why
-    levels: list[Rung]
-
-
-RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
-    "serve": (Checked,),
-    "console": (Console,),
-    "monitoring": (Written,),
-    "export": (Exported,),
-    "plan": (Planned,),
-    "apply": (Applied,),
-    "history": (History,),
-    "undo": (Applied, Planned),
-    "why": (Explained,),
-    "store": (StoreShown, StoreAccepted, StoreCopied),
-    "doctor": (Examined,),
-    **dict.fromkeys(
-        ("usage", "effective", "replay", "what-if", "recommend", "chargeback"), (Tables,)
-    ),
-    "storms": (Storms,),
-    "splits": (Splits,),
-    "report": (Drawn,),
-    "kafka-quotas": (Listed, DescribedAll, Altered),
-}
-"""What a command's ``--json`` prints: one of these, or ``Failed``."""
-
-
-def schema_of(command: str) -> dict[str, Any]:
-    """
-    Return the JSON Schema of what a command's ``--json`` prints.
-
-    Raises:
-        KeyError: it prints none, or there is no such command.
-    """
-    kinds = (*RESULTS[command], Failed)
-    heads, parts = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": command if command.startswith("kafka-") else f"headgate {command}",
-        "anyOf": list(heads),
-        "$defs": parts,
-    }

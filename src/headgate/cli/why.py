@@ -14,15 +14,28 @@ from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_connection, moment
 from headgate.cli.quotas.history import when
 from headgate.cli.quotas.quota_home import open_quota_store
-from headgate.cli.results import Explained
+from headgate.cli.results import Result
 from headgate.errors import ConfigError
 from headgate.live.picture import Picture
-from headgate.live.why import QuotaWhy, Why, ladder, why
+from headgate.live.why import QuotaWhy, Rung, Why, ladder, why
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.file import read_quotas_file
 from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey
 from headgate.quota.table import QuotaTable
+
+
+class Explained(Result, kw_only=True):
+    """
+    `headgate why`: the answer in words and in parts.
+
+    Args:
+        why: the answer.
+        levels: of the precedence of its first quota.
+    """
+
+    why: Why
+    levels: list[Rung]
 
 
 def main(argv: Sequence[str]) -> int:

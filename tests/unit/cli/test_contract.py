@@ -18,7 +18,8 @@ import yaml
 from headgate.cli import exit_codes
 from headgate.cli.contract import BadUsage, error_of, run
 from headgate.cli.main import COMMANDS, main
-from headgate.cli.results import RESULTS, Result, schema_of
+from headgate.cli.results import Result
+from headgate.cli.schemas import RESULTS, schema_of
 from headgate.errors import ApiError, KafkaError, StoreMovedOn
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
@@ -48,6 +49,7 @@ ROWS = [
     Row("export --store STORE --out OUT", DONE, "out"),
     Row("export --store MISSING", FAILED),
     Row("export", USAGE),
+    Row("export --stor STORE", USAGE),
     Row("plan --store STORE SAME", DONE, "changes"),
     Row("plan --store STORE OTHER", FOUND, "changes"),
     Row("plan --store STORE OTHER --out OUT", FOUND, "out"),
@@ -109,6 +111,8 @@ ROWS = [
     ),
     Row("splits --journals NOTHING --quotas SAME --kafka-config bootstrap.servers=x:1", FAILED),
     Row("splits --topic usage", USAGE),
+    Row("completion bash", DONE, "script"),
+    Row("completion csh", USAGE),
     Row("report --tables NOTHING", FAILED),
     Row("report --tables NOTHING --window-seconds 0", USAGE),
 ]

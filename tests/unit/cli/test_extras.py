@@ -37,6 +37,8 @@ sys.meta_path.insert(0, Nothing())
 from headgate.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
+# Commands that the base install runs whole.
+BASE = {"completion", "monitoring", "why"}
 KAFKA = ["--store", "kafka://127.0.0.1:9"]
 LOG = ["--requests", "requests.log", "--out", "out"]
 RUNS = {
@@ -112,7 +114,7 @@ def test_every_package_that_is_imported_is_listed() -> None:
                 assert DISTRIBUTIONS[package] & listed, f"{path.name} imports {package}"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in BASE])
 def test_a_command_says_in_one_line_which_extra_it_misses(command: str, tmp_path: Path) -> None:
     (tmp_path / "quotas.yaml").write_text("quotas: []\n")
     (tmp_path / "prices.yaml").write_text("currency: EUR\n")
@@ -135,6 +137,17 @@ def test_a_command_says_in_one_line_which_extra_it_misses(command: str, tmp_path
     (line,) = done.stderr.splitlines()
     assert line.endswith(f"isn't installed: pip install '{DISTRIBUTION}[{extra}]'"), line
     assert not done.stdout
+
+
+def test_completion_needs_no_extra_and_names_all_commands() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, "completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (offered,) = re.findall(r"_headgate_subparsers=\((.*)\)", done.stdout)
+    assert {name.strip("'") for name in offered.split()} == COMMANDS.keys()
 
 
 def test_a_module_that_no_extra_brings_is_not_explained_away() -> None:

@@ -92,13 +92,13 @@ def test_a_plan_exits_3_names_what_changes_and_changes_nothing(
     assert printed.out.splitlines() == [
         f"Changes to {place.url}:",
         "  users/alice/clients/etl",
-        "    + producer_byte_rate:broker_bps: 4000000",
+        "    + producer_byte_rate:broker_bps: 4000000 (4 MB/s)",
         "For clients:",
         "  alice/etl: 10 MB/s → 4 MB/s, was users/alice, now users/alice/clients/etl "
         "(producer_byte_rate:broker_bps)",
         "1 to set, 0 to change, 0 to remove",
         "1 not in the file, left alone (--prune deletes them):",
-        "    users/alice producer_byte_rate:broker_bps: 10000000",
+        "    users/alice producer_byte_rate:broker_bps: 10000000 (10 MB/s)",
     ]
     assert set(place.table().entities) == {ALICE}
 

@@ -12,7 +12,7 @@ from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import _why_not_started, table_of_store
 from headgate.cli.pipeline.places import too_small, unwritable
-from headgate.cli.pipeline.print import _numeric, shortened
+from headgate.cli.pipeline.print import _numeric, shortened, sized
 from headgate.cli.pipeline.recommend import main_recommend
 from headgate.cli.pipeline.replay import main_replay
 from headgate.cli.pipeline.usage import main_usage
@@ -248,6 +248,7 @@ def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
         ("0.66", True),
         ("-", True),
         ("1.64 EUR", True),
+        ("1,234,567 (1.23 MB/s)", True),
         ("95% of the time", False),
         ("907 in 111 s", False),
         ("alice", False),
@@ -255,6 +256,15 @@ def test_a_failure_of_spark_is_a_line_and_a_file_with_the_rest(
 )
 def test_numbers_stand_to_the_right_sentences_dont(text: str, right: bool) -> None:
     assert _numeric(text) is right
+
+
+def test_bytes_stand_exact_and_as_people_say_them() -> None:
+    assert sized(1_234_567, "producer_byte_rate") == "1,234,567 (1.23 MB/s)"
+    assert sized(20_000, unit="B") == "20,000 (20 kB)"
+    assert sized(999, "consumer_byte_rate:broker_bps") == "999"
+    assert sized(2_000, "request_percentage") == "2,000"
+    assert sized(2_000, "producer_byte_rate:shares") == "2,000"
+    assert sized(None, "producer_byte_rate") == "unlimited"
 
 
 def test_files_in_which_nothing_is_are_refused_unless_told_otherwise(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
-from headgate.cli.pipeline.print import closing_table, number, share, utc
+from headgate.cli.pipeline.print import closing_table, number, share, sized, utc
 from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 from headgate.cli.results import Storms, Tables
@@ -73,8 +73,8 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
                 (
                     r["principal"],
                     utc(r["period_ms"]),
-                    number(r["bytes_in"]),
-                    number(r["bytes_out"]),
+                    sized(r["bytes_in"], unit="B"),
+                    sized(r["bytes_out"], unit="B"),
                     share(r["cluster_share"]),
                     share(_larger(r["peak_in_quota_share"], r["peak_out_quota_share"])),
                     number(r["throttle_time_ms"] / 1000),
@@ -220,10 +220,10 @@ def _effective(arguments: argparse.Namespace) -> Tables:
                     QuotaKey.parse(r["quota_key"]).name,
                     r["principal"] or "-",
                     r["client_id"] or "-",
-                    number(r["value"]),
+                    sized(r["value"], r["quota_key"]),
                     r["source"] or "-",
                     r["overridden"] or "-",
-                    number(r["bytes"]),
+                    sized(r["bytes"], unit="B"),
                 )
                 for r in shown[:60]
             ],

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from headgate.cli.output import printable
+from headgate.words import amount
 
 
 def progress_console(arguments: argparse.Namespace) -> Console:
@@ -47,7 +48,7 @@ def _numeric(text: Any) -> bool:
     return bool(_NUMBER.fullmatch(str(text))) or str(text) in ("", "-", "unlimited")
 
 
-_NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3})?")
+_NUMBER: Final = re.compile(r"-?[\d.,]+(e[+-]?\d+)?%?( [A-Za-z]{1,3}| \([\d.]+ [kMGT]?B(/s)?\))?")
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -56,6 +57,20 @@ def number(value: float | None, unit: str = "") -> str:
         return "unlimited"
     text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.3g}"
     return f"{text} {unit}".rstrip()
+
+
+def sized(value: float | None, key: str = "byte_rate", unit: str = "B/s") -> str:
+    """
+    Return a number and, if it is of bytes, what people say for it: ``1,234,567 (1.23 MB/s)``.
+
+    Args:
+        value: what is shown; None is unlimited.
+        key: the quota type or key that tells what it is of.
+        unit: of the bytes.
+    """
+    said = "" if value is None or value < 1000 or "byte_rate" not in key else amount(value, unit)
+    exact = number(value)
+    return f"{exact} ({said})" if said and not key.endswith("shares") else exact
 
 
 def share(value: float | None) -> str:

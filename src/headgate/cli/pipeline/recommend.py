@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
-from headgate.cli.pipeline.print import closing_table, number
+from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import pack, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
@@ -149,8 +149,8 @@ def _tell(on: Opened) -> None:
                 r["quota_type"],
                 r["entity"],
                 r["action"],
-                number(r["current"]),
-                "-" if r["recommended"] is None else number(r["recommended"]),
+                sized(r["current"], r["quota_type"]),
+                "-" if r["recommended"] is None else sized(r["recommended"], r["quota_type"]),
                 _seconds(r["throttle_time_ms_current"]),
                 _seconds(r["throttle_time_ms_recommended"], r["held_share"]),
                 r["reason"],

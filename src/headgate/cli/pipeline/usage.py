@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, parser
-from headgate.cli.pipeline.print import closing_table, number
+from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import exchange, finish, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
 from headgate.cli.results import Tables
@@ -106,11 +106,11 @@ def _tell(on: Opened) -> None:
             (
                 r["quota_type"],
                 r["quota_id"],
-                number(r["quota"]),
+                sized(r["quota"], r["quota_type"]),
                 r["source"] or "-",
                 number(r["requests"]),
-                number(r["bytes"]),
-                number(r["peak"]),
+                sized(r["bytes"], unit="B"),
+                sized(r["peak"], r["quota_type"]),
                 number(r["throttled"]),
                 number(r["throttle_ms"] / 1000),
             )

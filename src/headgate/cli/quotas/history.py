@@ -16,9 +16,9 @@ import msgspec
 from headgate.cli.contract import Parser, command
 from headgate.cli.output import printable, say
 from headgate.cli.quotas.flags import add_entity, quotas_parser, read_entity_flag
-from headgate.cli.quotas.plan_output import entity_path
+from headgate.cli.quotas.plan_output import entity_path, from_to
 from headgate.cli.quotas.quota_home import QuotaHome
-from headgate.cli.quotas.quota_output import entity_json, json_number, number, value_text
+from headgate.cli.quotas.quota_output import entity_json, json_number, number
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.file import dump_quotas
@@ -79,9 +79,8 @@ def _text(row: HistoryEntry | AuditEvent) -> str:
     head = f"{when(row.t_ms)}  {row.who or 'unknown'}  {row.tool or 'unknown'}"
     if isinstance(row, AuditEvent):
         return f"{head}  {row.outcome} {row.action}  {row.subject}  {row.detail}".rstrip()
-    before = "none" if row.before is None else value_text(row.before)
-    after = "none" if row.after is None else value_text(row.after)
-    text = f"{head}  {entity_path(row.entity)}  {row.key}: {before} → {after}"
+    change = from_to(row.key, row.before, row.after)
+    text = f"{head}  {entity_path(row.entity)}  {row.key}: {change}"
     return "  ".join(filter(None, (text, row.change, row.message)))
 
 

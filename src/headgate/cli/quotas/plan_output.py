@@ -24,6 +24,7 @@ from headgate.cli.quotas.quota_output import (
 from headgate.cli.results import EffectiveChange, Planned, Refusal
 from headgate.quota.entity import KNOWN_TYPES, QuotaEntity
 from headgate.quota.human import human
+from headgate.quota.key import QuotaKey, QuotaUnit
 from headgate.quota.plan import EffectiveLine, Plan, effective_changes
 from headgate.quota.precedence import Source
 from headgate.quota.sanitizer import sanitize
@@ -92,7 +93,8 @@ def plan_lines(plan: Plan, clients: Sequence[QuotaEntity], place: str) -> Iterat
             style="dim",
         )
         for change in plan.unmentioned:
-            text = f"    {entity_path(change.entity)} {change.key}: {_value(change.old)}"
+            value = exact_and_said(change.key, change.old)
+            text = f"    {entity_path(change.entity)} {change.key}: {value}"
             yield Text(printable(text), style="dim")
 
 
@@ -102,16 +104,24 @@ def entity_path(entity: QuotaEntity) -> str:
     return entity.path if known and len(entity) else str(entity)
 
 
-def _value(value: float | None) -> str:
-    return "none" if value is None else value_text(value)
+def exact_and_said(key: QuotaKey, value: float | None) -> str:
+    """Return a value as it is kept, and a rate of bytes as people say it: ``4000000 (4 MB/s)``."""
+    if value is None:
+        return "none"
+    exact = value_text(value)
+    bytes_per_s = key.units in (QuotaUnit.BPS, QuotaUnit.BROKER_BPS)
+    return f"{exact} ({human(key, value)})" if bytes_per_s and value >= 1000 else exact
+
+
+def from_to(key: QuotaKey, old: float | None, new: float | None) -> str:
+    """Return how a value changes."""
+    return f"{exact_and_said(key, old)} → {exact_and_said(key, new)}"
 
 
 def _from_to(change: Change) -> str:
     if change.old is None:
-        return _value(change.new)
-    if change.new is None:
-        return f"{_value(change.old)} → none"
-    return f"{_value(change.old)} → {_value(change.new)}"
+        return exact_and_said(change.key, change.new)
+    return from_to(change.key, change.old, change.new)
 
 
 def _totals(changes: Sequence[Change]) -> str:
