@@ -32,7 +32,6 @@ def small(gathered: int, ordered: int) -> Iterator[None]:
     """Let workers gather and put in order so few events that bundles are many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packer, "GATHER_EVENTS", gathered)
-        patch.setattr(packer, "GATHER_EVENTS_WITH_ROWS", gathered)
         patch.setattr(sensor_group, "ORDER_EVENTS", ordered)
         patch.setattr(sensor_group, "MANY_HEADS", 3)
         yield

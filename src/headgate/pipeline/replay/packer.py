@@ -28,9 +28,12 @@ from headgate.pipeline.workers.emit import EmitRequests, own_pieces
 from headgate.pipeline.workers.log_reader import ReadOptions
 
 # Events gathered before they're grouped, so that small groups of neighbouring pieces join: about
-# 40 bytes each, and some hundred more where the requests themselves are kept.
+# 40 bytes each; and bytes of the requests themselves, where these are kept. Each group costs as
+# much as some hundred events: who is charged there, by name.
 GATHER_EVENTS: Final = 3_000_000
-GATHER_EVENTS_WITH_ROWS: Final = 200_000
+GATHER_BYTES: Final = 64 << 20
+# So many rows of a table are gathered at a time where the requests are kept.
+_ROWS_AT_A_TIME: Final = 200_000
 # A parser's batches are small, and each one looked at costs 2 ms: this many rows go together.
 TOGETHER: Final = 30_000
 # Rows of one hand-over that can't be replayed.
@@ -124,7 +127,8 @@ class Packer:
         self._gathered: list[Gathered] = []
         self._count = 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
-        self._most = GATHER_EVENTS_WITH_ROWS if options.rows else GATHER_EVENTS
+        self._bytes = 0
+        self._step = min(_ROWS_AT_A_TIME, GATHER_EVENTS) if options.rows else GATHER_EVENTS
 
     def add(self, table: Any) -> Iterator[Any]:
         """Take a table of EMITTED_REQUESTS, or of REQUESTS' columns; yield what's complete."""
@@ -144,12 +148,12 @@ class Packer:
             table = table.filter(pa.array(can))
         if not table.num_rows:
             return
-        if self._count + table.num_rows > self._most:
+        if self._count + table.num_rows > GATHER_EVENTS:
             yield from self.flush()
         # A table larger than that (one row group, as somebody wrote it) goes part by part.
-        for at in range(0, table.num_rows, self._most):
-            self._gather(table.slice(at, self._most))
-            if self._count >= self._most:
+        for at in range(0, table.num_rows, self._step):
+            self._gather(table.slice(at, self._step))
+            if self._count >= GATHER_EVENTS or self._bytes >= GATHER_BYTES:
                 yield from self.flush()
 
     def _gather(self, table: Any) -> None:
@@ -178,13 +182,14 @@ class Packer:
         rows = table.select([n for n in SENT if n in names]) if self.options.rows else None
         self._gathered.append(Gathered(charge, t, amount, op, pos, files, rows))
         self._count += table.num_rows
+        self._bytes += rows.nbytes if rows is not None else 0
 
     def flush(self) -> Iterator[Any]:
         """Yield a row per bundle of what was gathered."""
         if not self._count:
             return
         gathered, sums, index = self._gathered, self._sums, self._index
-        self._gathered, self._count = [], 0
+        self._gathered, self._count, self._bytes = [], 0, 0
         self._sums = np.empty((0, len(LOGGED)), np.int64)
         yield packed_rows_of(index, gathered, sums, self.options)
         if len(index) > MAX_KNOWN:
