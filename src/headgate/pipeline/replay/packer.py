@@ -32,7 +32,7 @@ from headgate.pipeline.workers.log_reader import ReadOptions
 # much as some hundred events: who is charged there, by name.
 GATHER_EVENTS: Final = 3_000_000
 GATHER_BYTES: Final = 64 << 20
-# So many rows of a table are gathered at a time where the requests are kept.
+# Rows of a table that are gathered at a time where the requests are kept.
 _ROWS_AT_A_TIME: Final = 200_000
 # A parser's batches are small, and each one looked at costs 2 ms: this many rows go together.
 TOGETHER: Final = 30_000
