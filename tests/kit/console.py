@@ -203,15 +203,20 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def ask(
+def ask(app: ASGIApp, path: str, **more: Any) -> Answer:
+    """Ask as `asking` does, on a loop of its own."""
+    return asyncio.run(asking(app, path, **more))
+
+
+async def asking(
     app: ASGIApp,
     path: str,
     *,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     chunks: Iterable[bytes] = (b"",),
-    most_bytes: int = 200_000,
-    wait_s: float = 2.0,
+    most_bytes: int = 1_000_000,
+    wait_s: float = 5.0,
 ) -> Answer:
     """
     Ask as the server does, and hang up after the first bytes: for bodies and answers without end.
@@ -234,33 +239,28 @@ def ask(
         "headers": [(k.encode(), v.encode()) for k, v in given.items()],
     }  # fmt: skip
     status, heads, body = 0, [], b""
+    left, gone = iter(chunks), asyncio.Event()
 
-    async def main() -> None:
-        left = iter(chunks)
-        gone = asyncio.Event()
+    async def receive() -> Any:
+        for chunk in left:
+            return {"type": "http.request", "body": chunk, "more_body": chunk != b""}
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
-        async def receive() -> Any:
-            for chunk in left:
-                return {"type": "http.request", "body": chunk, "more_body": chunk != b""}
-            await gone.wait()
-            return {"type": "http.disconnect"}
+    async def send(message: Any) -> None:
+        nonlocal status, heads, body
+        if message["type"] == "http.response.start":
+            status, heads = message["status"], message["headers"]
+        else:
+            body += message.get("body", b"")
+            if len(body) >= most_bytes:
+                gone.set()
 
-        async def send(message: Any) -> None:
-            nonlocal status, heads, body
-            if message["type"] == "http.response.start":
-                status, heads = message["status"], message["headers"]
-            else:
-                body += message.get("body", b"")
-                if len(body) >= most_bytes:
-                    gone.set()
-
-        serving = asyncio.create_task(app(scope, receive, send))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(serving), wait_s)
-        gone.set()
-        await asyncio.wait_for(serving, 10)
-
-    asyncio.run(main())
+    serving = asyncio.create_task(app(scope, receive, send))
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(serving), wait_s)
+    gone.set()
+    await asyncio.wait_for(serving, 10)
     return Answer(status, heads, body)
 
 

@@ -24,7 +24,7 @@ from headgate.console.pages import PAGES
 from headgate.console.parts import ConsoleParts
 from headgate.console.rendering import STATIC, render
 from headgate.console.routing import Page
-from headgate.errors import HeadgateError, StoreMovedOn
+from headgate.errors import HeadgateError, InvalidQuota, StoreMovedOn
 
 log = logging.getLogger("headgate.console")
 
@@ -168,6 +168,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Say why a store, a server or a change failed; to tenants not whose or where."""
+    if isinstance(error, InvalidQuota):  # a form that none of our pages sends
+        return _error_page(request, 422, str(error))
     status = 409 if isinstance(error, StoreMovedOn) else 502
     viewer: Viewer | None = request.state.viewer
     if viewer is not None and viewer.sees_all:

@@ -52,12 +52,12 @@ class Wanted(NamedTuple):
         Read a form: an entity by its parts or its path, a key, and a value that people wrote.
 
         Raises:
-            ValueError: what can't be understood, and the way out.
+            InvalidQuota: what can't be understood, and the way out.
         """
         entity = read_entity(form)
         key = QuotaKey.parse(str(form.get("key", "")))
         if key not in KEYS:
-            raise ValueError(f"{key} isn't a quota that can be set")
+            raise InvalidQuota(f"{key} isn't a quota that can be set")
         if form.get("remove"):
             return cls(entity, key, None)
         return cls(entity, key, quota_of(str(form.get("value", "")), key))
@@ -84,12 +84,16 @@ def quota_of(text: str, key: QuotaKey) -> float:
     Return a value that people wrote, with its unit or as a plain number.
 
     Raises:
-        ValueError: it isn't one; says what may be written.
+        InvalidQuota: it isn't one; says what may be written.
     """
     try:
         return read_value(text, key) if not text or has_unit(text) else float(text)
     except ValueError:
+        pass
+    try:
         return read_value(f"{text} ", key)  # says what may be written
+    except ValueError as error:
+        raise InvalidQuota(str(error)) from None
 
 
 def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
@@ -97,7 +101,7 @@ def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
     Return the entity that a form means.
 
     Raises:
-        ValueError: it means none.
+        InvalidQuota: it means none.
     """
     if form.get("entity"):
         return entity_from_path(str(form["entity"]))
@@ -108,12 +112,12 @@ def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
             names[kind] = DEFAULT
         elif how or name:
             if not name:
-                raise ValueError(f"name the {kind}, or choose any other {kind}")
+                raise InvalidQuota(f"name the {kind}, or choose any other {kind}")
             names[kind] = name
     if not names:
-        raise ValueError("choose a user, a client-id, both, or an address")
+        raise InvalidQuota("choose a user, a client-id, both, or an address")
     if "ip" in names and len(names) > 1:
-        raise ValueError("a quota of an address has no user or client-id beside it")
+        raise InvalidQuota("a quota of an address has no user or client-id beside it")
     return QuotaEntity(names)
 
 
