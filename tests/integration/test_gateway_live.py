@@ -19,6 +19,7 @@ from headgate.clock import now_ms
 from headgate.config.listeners import HostPort
 from headgate.errors import InvalidQuota, KafkaError, StoreError
 from headgate.gateway import GatewayThread
+from headgate.gateway.own_answers import live as own_live
 from headgate.live.past import Past
 from headgate.live.picture import EffectiveQuotaOf, Picture, decode
 from headgate.live.why import why
@@ -227,3 +228,21 @@ def test_the_journal_tells_later_what_the_gateway_told_then(
     assert main(["why", "--requests", str(log), "--user", "a"]) == 1
     assert "isn't a journal file" in capsys.readouterr().err
     assert main(["why", "--bootstrap-server", "x:1", "--user", "a", "--at", "1"]) == 2
+
+
+def test_questions_about_everybody_share_one_look(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = start(SLOW, **ADMIN)
+    monkeypatch.setattr(own_live, "FRESH_MS", 3_600_000)
+    first = picture(port(gateway), None)
+    monkeypatch.setattr(own_live, "_PAUSES", 1_000_000)
+    second = picture(port(gateway), None)
+    with connect(gateway) as sock:
+        sock.sendall(produce(60_000))
+        read_answer(sock)
+        third = picture(port(gateway), None)
+        assert first.at_ms == second.at_ms == third.at_ms
+        assert third.brokers[0].quotas == ()  # as it was before
+        one = picture(port(gateway), "ANONYMOUS", "app")
+        assert one.brokers[0].quotas[0].rate > 0 and one.brokers[0].connections == 0

@@ -9,8 +9,9 @@ costs little: a request holds two names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from operator import is_not
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -43,8 +44,8 @@ MOST: Final = 10_000
 MOST_OWN: Final = 500
 """And anybody else."""
 _PAUSES: Final = 9
-"""How many times as long as its answer took the next question of a principal waits, unless it is an
-administrator's: nobody keeps the loop busy by asking."""
+"""How many times as long as it took to make, a picture of everybody serves all administrators, and
+the next question of any other principal waits: nobody keeps the loop busy by asking."""
 
 
 class Live:
@@ -71,7 +72,11 @@ class Live:
         self._name = name
         self._looks: dict[int, Connected] = {}
         self._looking = asyncio.Lock()
+        # By broker and size: until when it serves, when it was made, the picture of everybody.
+        self._drawn: dict[tuple[int, int], tuple[float, int, BrokerPicture]] = {}
+        self._drawing = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._free: dict[str, float] = {}  # when a principal's next question has its turn
         self._made_of: tuple[QuotaTable, Settings] | None = None
         self._explained = QuotaTable()
 
@@ -93,12 +98,9 @@ class Live:
         if answers.may_administer(principal):
             picture = await self._picture(answers, broker_id, everywhere, request, MOST)
         elif request.user == principal != ANONYMOUS:
-            turn = self._turns.setdefault(principal, asyncio.Lock())
-            async with turn:
-                began = time.perf_counter()
+            async with self._turn(principal):
                 picture = await self._picture(answers, broker_id, everywhere, request, MOST_OWN)
                 picture = as_seen_by(picture, frozenset((principal,)))
-                await asyncio.sleep(_PAUSES * (time.perf_counter() - began))
         else:
             await answers.refused(ask, ask.client_id or "kafka")
             error = KafkaError.CLUSTER_AUTHORIZATION_FAILED
@@ -106,6 +108,19 @@ class Live:
             return live.encode_response(ask.correlation_id, refusal)
         text = await answers.slices.run(encode_steps(picture))
         return live.encode_response(ask.correlation_id, live.LiveResponse(0, None, text))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, principal: str) -> AsyncIterator[None]:
+        """Wait until a principal's earlier questions are answered, and as long as they pause."""
+        async with self._turns.setdefault(principal, asyncio.Lock()):
+            await asyncio.sleep(self._free.get(principal, 0.0) - time.monotonic())
+            began = time.monotonic()
+            try:
+                yield
+            finally:  # one that hangs up doesn't get another turn sooner
+                now = time.monotonic()
+                self._free = {p: free for p, free in self._free.items() if free > now}
+                self._free[principal] = now + _PAUSES * (now - began)
 
     async def _picture(
         self,
@@ -118,12 +133,18 @@ class Live:
         user, client_id = request.user, request.client_id
         most = min(max(request.most, 1), limit)
         found: list[BrokerPicture] = []
+        at_ms = now_ms()
         for broker in list(self._brokers.values()):
             if not everywhere and broker.broker_id != broker_id:
                 continue
-            connected = await self._connected(answers.slices, broker)
-            steps = picture_steps(broker, connected, user, client_id, most, now_ms())
-            picture = await answers.slices.run(steps)
+            if user is None:
+                made_ms, picture = await self._everybody(answers.slices, broker, most)
+            else:
+                connected = await self._connected(answers.slices, broker)
+                made_ms = connected.at_ms
+                steps = picture_steps(broker, connected, user, client_id, most, now_ms())
+                picture = await answers.slices.run(steps)
+            at_ms = min(at_ms, made_ms)
             found.append(
                 replace(
                     picture,
@@ -134,7 +155,7 @@ class Live:
             )
         table = await self._table(answers)
         return Picture(
-            at_ms=now_ms(),
+            at_ms=at_ms,
             brokers=tuple(sorted(found, key=lambda broker: broker.broker_id)),
             user=user,
             client_id=client_id,
@@ -142,6 +163,24 @@ class Live:
             effective=() if user is None else effective_of(table, user, client_id),
             version=table.version,
         )
+
+    async def _everybody(
+        self, slices: Slices, broker: Broker, most: int
+    ) -> tuple[int, BrokerPicture]:
+        """Return the picture of everybody, made again after a pause, and when it was made."""
+        async with self._drawing:
+            drawn = self._drawn.get((broker.broker_id, most))
+            began = time.monotonic()
+            if drawn is None or drawn[0] < began:
+                connected = await self._connected(slices, broker)
+                made = await slices.run(
+                    picture_steps(broker, connected, None, None, most, now_ms())
+                )
+                now = time.monotonic()
+                drawn = (now + _PAUSES * (now - began), connected.at_ms, made)
+                self._drawn = {at: it for at, it in self._drawn.items() if it[0] > now}
+                self._drawn[broker.broker_id, most] = drawn
+            return drawn[1:]
 
     async def _connected(self, slices: Slices, broker: Broker) -> Connected:
         """Look at a broker's connections, unless somebody just has."""
