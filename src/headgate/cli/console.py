@@ -70,7 +70,13 @@ def parser() -> Parser:
     made.add_argument(
         "--data", metavar="DIR", help="for users, sessions and asks for a raise; people sign in"
     )
+    made.add_argument(
+        "--journal",
+        metavar="DIR",
+        help="the gateway's journals, for what-if on the last hour",
+    )
     made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
+    made.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     return made
 
 
@@ -162,7 +168,7 @@ def open_home(
         servers=servers or "",
         open_store=lambda url: open_quota_store(url, config_file),
     )
-    return Home(quotas, client if hasattr(client, "describe_live") else None)
+    return Home(quotas, client)
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings | None]:
@@ -188,11 +194,12 @@ def _settings(arguments: argparse.Namespace) -> tuple[ConsoleSettings, Settings 
 
 def _serve(arguments: argparse.Namespace) -> Console:
     from headgate.clock import now_ms
-    from headgate.console.access.opening import check_reach, open_access, tenants_of
+    from headgate.console.access.names import check_reach
+    from headgate.console.access.opening import open_access, tenants_of
     from headgate.console.app import make_app
     from headgate.console.database import Database
     from headgate.console.parts import ConsoleParts
-    from headgate.console.serve import Tls, listen, serve
+    from headgate.console.serve import Tls, end_with_parent, listen, serve
 
     settings, whole = _settings(arguments)
     assert settings.listener is not None
@@ -214,11 +221,18 @@ def _serve(arguments: argparse.Namespace) -> Console:
         sock = listen(settings.listener)
         here = replace(settings.listener, port=sock.getsockname()[1])
         access = open_access(settings, here, tenants, database, now_ms)
-        app = make_app(ConsoleParts(home, database, tenants, now_ms), access)
+        journal = arguments.journal
+        if journal is None and whole is not None and whole.usage.kind == "files":
+            told = arguments.with_parent or "headgate.usage" in whole.given
+            journal = whole.usage.place if told else None
+        parts = ConsoleParts(home, database, tenants, now_ms, Path(journal) if journal else None)
+        app = make_app(parts, access)
         tls = None
         if settings.certificate and settings.key:
             tls = Tls(Path(settings.certificate), Path(settings.key))
         url = settings.url or f"http{'s' if tls else ''}://{here}"
+        if arguments.with_parent:
+            end_with_parent()
         serve(app, sock, tls, lambda: complain(f"Console: {url}/ (Ctrl-C ends it)"))
     finally:
         home.close()

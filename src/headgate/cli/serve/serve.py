@@ -22,6 +22,7 @@ from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable
 from headgate.cli.results import Checked, Result
 from headgate.cli.serve.announcer import Announcer
+from headgate.cli.serve.console import console_beside
 from headgate.cli.serve.exit_limit import end_process, exit_limit_s
 from headgate.errors import HeadgateError, StoreError
 
@@ -360,7 +361,9 @@ async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | 
     announcer = Announcer(gateway, log)
     gateway.fronting_changed = announcer.say
     announcer.say()
-    await stop.wait()
+    alone = supervisor_fd is None
+    async with console_beside(gateway.settings, config, log) if alone else contextlib.nullcontext():
+        await stop.wait()
     log.info("draining")
     await gateway.stop()
     if line is not None:

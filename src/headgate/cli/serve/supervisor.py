@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.cli import exit_codes
-from headgate.cli.serve.exit_limit import exit_limit_s
+from headgate.cli.serve.console import console_beside
+from headgate.cli.serve.exit_limit import AGAIN_S, STEADY_S, exit_limit_s
 from headgate.clock import now_ms
 from headgate.config import load_settings
 from headgate.config.reloading import take_over
@@ -39,12 +40,8 @@ if TYPE_CHECKING:
 
 log = get_logger("headgate.supervisor")
 
-_AGAIN_S: Final = (0.2, 1.0, 5.0)
-"""Wait before a worker that ended is started again: the first times quickly."""
 _OWN_END_S: Final = 2.0
 """A worker that doesn't end in time ends itself. One that can't is killed this much later."""
-_STEADY_S: Final = 60.0
-"""A worker that ran for so long starts again quickly."""
 
 
 class Supervisor:
@@ -96,7 +93,8 @@ class Supervisor:
             splits = SupervisedSplits(self.fleet.ask, self._settings.splits_period_ms, now_ms)
             tasks.append(loop.create_task(splits.run()))
         try:
-            await self._stopping.wait()
+            async with console_beside(self._settings, self._config, log):
+                await self._stopping.wait()
             return max(await asyncio.gather(*self._keepers.values()), default=0)
         finally:
             for task in tasks:
@@ -184,8 +182,8 @@ class Supervisor:
                 # One that was still starting dies of the signal: fine.
                 return exit_codes.FAILED if killed else max(status, 0)
             self.fleet.lost(broker, "hung" if killed else "ended")
-            failures = 0 if loop.time() - started > _STEADY_S else failures + 1
-            wait = _AGAIN_S[min(max(failures, 1), len(_AGAIN_S)) - 1]
+            failures = 0 if loop.time() - started > STEADY_S else failures + 1
+            wait = AGAIN_S[min(max(failures, 1), len(AGAIN_S)) - 1]
             log.error("a worker ended; it is started again", broker=broker, status=status,
                       wait_s=wait)  # fmt: skip
             with contextlib.suppress(TimeoutError):

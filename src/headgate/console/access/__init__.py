@@ -3,7 +3,7 @@ Signing in, and what each viewer may do.
 
 - ``viewer``: roles, and who looks at a page.
 - ``tenants``: the file that lists the principals of each tenant.
-- ``names``: what browsers may call us.
+- ``names``: what browsers may call us, and where we may listen.
 - ``csrf``: tokens that say that a form is ours.
 - ``next_page``: where somebody goes after signing in.
 - ``users``: local users and their passwords.

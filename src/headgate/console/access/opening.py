@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from headgate.config.console import ConsoleSettings
 from headgate.config.listeners import HostPort
 from headgate.console.access.failures import Failures
-from headgate.console.access.names import is_loopback, names_of
+from headgate.console.access.names import behind_tls, names_of
 from headgate.console.access.oidc import CALLBACK, Oidc
 from headgate.console.access.proxy import Proxies
 from headgate.console.access.roles import Roles, read_roles
@@ -23,8 +22,6 @@ from headgate.console.access.users import Users
 from headgate.console.database import Database
 from headgate.errors import ConfigError
 
-_ALL: Final = frozenset({"", "0.0.0.0", "::"})
-
 
 def tenants_of(settings: ConsoleSettings) -> Tenants:
     """
@@ -34,57 +31,6 @@ def tenants_of(settings: ConsoleSettings) -> Tenants:
         ConfigError: the file can't be read.
     """
     return read_tenants(Path(settings.tenants_file)) if settings.tenants_file else NO_TENANTS
-
-
-def behind_tls(settings: ConsoleSettings) -> bool:
-    """Whether browsers speak TLS, to the console or to a proxy before it."""
-    return settings.certificate is not None or (settings.url or "").startswith("https://")
-
-
-def check_reach(settings: ConsoleSettings, listener: HostPort) -> None:
-    """
-    See that nobody reads the console, or a password, who shouldn't.
-
-    Args:
-        settings: of the console.
-        listener: where it will listen.
-
-    Raises:
-        ConfigError: what is missing; all of it at once.
-    """
-    problems = []
-    if bool(settings.certificate) != bool(settings.key):
-        problems.append("the certificate and its key go together: headgate.console.ssl.*")
-    by_others = [
-        name
-        for name, value in (
-            ("oidc.issuer", settings.oidc_issuer),
-            ("proxy.user.header", settings.proxy_user_header),
-        )
-        if value
-    ]
-    if settings.data_dir is None:
-        problems += [
-            f"headgate.console.{name} needs headgate.console.data.dir (--data), for sessions"
-            for name in by_others
-        ]
-        reach = listener.host if settings.url is None else settings.url.partition("://")[2]
-        if not is_loopback(listener.host) or not is_loopback(reach.rsplit(":", 1)[0]):
-            problems.append(
-                f"others could reach {settings.url or listener}, and nobody has to sign in: listen "
-                "on 127.0.0.1 without --url, or give a folder for users (--data DIR)"
-            )
-    elif not is_loopback(listener.host) and not behind_tls(settings):
-        problems.append(
-            f"passwords would cross the network unencrypted to {listener}: give a certificate "
-            "(headgate.console.ssl.*), or the https:// address of a proxy (--url)"
-        )
-    if listener.host in _ALL and settings.url is None:
-        problems.append(f"{listener} is every address: say which one browsers open (--url)")
-    if by_others and not settings.roles_file:
-        problems.append(f"headgate.console.{by_others[0]} needs headgate.console.roles.file")
-    if problems:
-        raise ConfigError(problems)
 
 
 def open_access(

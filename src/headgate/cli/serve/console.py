@@ -1,0 +1,125 @@
+"""
+The console beside the gateway: `headgate console` as a child process, started again when it ends.
+
+The child ends with its parent, however that ends: its stdin is a pipe that closes then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.cli.connecting import load_properties
+from headgate.cli.serve.exit_limit import AGAIN_S, STEADY_S
+from headgate.config.listeners import WILDCARDS, HostPort
+from headgate.console.access.names import check_reach
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.config.settings import Settings
+
+_END_S: Final = 5.0
+"""How long it may take to end before it is killed."""
+
+
+def gateway_address(settings: Settings) -> HostPort:
+    """
+    Return the port of the gateway that speaks as ``headgate.console.command.config`` says.
+
+    Raises:
+        ConfigError: no port does, or the file can't be read.
+    """
+    file = settings.console.command_config
+    try:
+        given = load_properties(file) if file else {}
+    except OSError as error:
+        raise ConfigError(f"headgate.console.command.config: {error}") from None
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    for listener in settings.listener_list:
+        ports = settings.ports.broker_ids(listener.name)
+        bind = settings.ports.bind(listener.name, ports[0]) if ports else None
+        if listener.protocol == protocol and bind is not None and bind.port:
+            return HostPort("127.0.0.1" if bind.host in WILDCARDS else bind.host, bind.port)
+    raise ConfigError(
+        f"the console would ask the gateway by {protocol}, and no listener with a port of its own "
+        "speaks that; set headgate.console.command.config to a file with security.protocol"
+    )
+
+
+class ConsoleChild:
+    """
+    A console that is there as long as the gateway; an async context manager.
+
+    Args:
+        config: the settings file, for the child.
+        address: the gateway's, which the console asks.
+        log: where to say that it ended.
+    """
+
+    def __init__(self, config: Path, address: HostPort, log: Any) -> None:
+        self._command = [
+            sys.executable, "-m", "headgate.cli.main", "console", "--config", str(config),
+            "--bootstrap-server", str(address), "--with-parent",
+        ]  # fmt: skip
+        self._log = log
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> ConsoleChild:
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            started = loop.time()
+            status = await self._run()
+            failures = 0 if loop.time() - started > STEADY_S else failures + 1
+            wait = AGAIN_S[min(max(failures, 1), len(AGAIN_S)) - 1]
+            self._log.error("the console ended; it is started again", status=status, wait_s=wait)
+            await asyncio.sleep(wait)
+
+    async def _run(self) -> int:
+        """Run it once; where this is cancelled, it is ended."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.PIPE
+            )
+        except OSError as error:  # as when memory or process ids run out
+            self._log.error("the console can't be started", error=str(error))
+            return -1
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                try:
+                    async with asyncio.timeout(_END_S):
+                        await process.wait()
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+
+
+def console_beside(
+    settings: Settings, config: Path, log: Any
+) -> contextlib.AbstractAsyncContextManager[Any]:
+    """
+    Return the console that the settings ask for; nothing where they ask for none.
+
+    Raises:
+        ConfigError: it couldn't ask the gateway, or would let in too many.
+    """
+    if settings.console.listener is None:
+        return contextlib.nullcontext()
+    check_reach(settings.console, settings.console.listener)
+    return ConsoleChild(config, gateway_address(settings), log)
