@@ -43,6 +43,16 @@ def test_a_lane_is_given_back_unchanged_by_who_leaves_unserved() -> None:
     assert Debts(book).enter([(KEY, 100.0)], 500) == 500
 
 
+def test_who_waits_for_a_debt_knows_which_quota_left_it() -> None:
+    book = LaneBook()
+    later = lane_key("request_percentage", "alice", "", "alice")
+    book.leave(KEY, lane(500), 0)
+    book.leave(later, lane(700), 0)
+    newcomer = Debts(book)
+    assert newcomer.enter([(later, 100.0), (KEY, 100.0)], 10) == 700
+    assert newcomer.waits_by == "request_percentage"
+
+
 def test_there_are_never_more_lanes_than_connections_at_once() -> None:
     book = LaneBook()
     for number in range(100):
