@@ -27,8 +27,6 @@ from headgate.store.identity import StoreIdentity
 Making = Callable[[QuotaTable], Plan]
 """What makes a plan of the quotas that there are."""
 
-MOST_PLANNED: Final = 200
-"""Changes of a plan that are shown; the rest is counted."""
 LONGEST_REASON: Final = 1_000
 """Bytes. A reason stands in every entry of its change, which stores keep in memory."""
 _TRYING: Final = CapacityLimiter(1)

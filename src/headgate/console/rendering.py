@@ -70,7 +70,7 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
     viewer: Viewer | None = request.state.viewer
     token = csrf_token(request.state.csrf_key)
     nav = [
-        (page.nav, page.path, page.path == request.url.path)
+        (page.nav, page.path, f"{request.url.path}/".startswith(f"{page.path}/"))
         for page in request.app.state.nav
         if viewer is not None and (page.roles is None or viewer.role in page.roles)
     ]

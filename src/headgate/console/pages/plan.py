@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from headgate.console.access.viewer import OPERATORS
 from headgate.console.pages.change import moved_on, reason_problem
 from headgate.console.parts import parts, viewer
-from headgate.console.proposal import MOST_PLANNED, Making, make, propose
+from headgate.console.proposal import Making, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.console.uploads import Upload, Uploads
@@ -40,7 +40,7 @@ async def _form(request: Request, problems: list[str] | None = None, status: int
     return render(
         request, "plan.html.j2", status, problems=(problems or [])[:_MOST_PROBLEMS],
         more=max(0, len(problems or []) - _MOST_PROBLEMS), last=last, drift=drift,
-        most=MOST_PLANNED, done=request.query_params.get("done", ""),
+        done=request.query_params.get("done", ""),
     )  # fmt: skip
 
 
