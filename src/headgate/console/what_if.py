@@ -220,6 +220,7 @@ def _coded(column: Any) -> tuple[Any, list[str]]:
 def _replayed(events: Any, plan: Plan) -> list[Tried]:
     """Replay events under both tables, as the pipeline's workers do."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from headgate.pipeline.answers.what_if import options_of
     from headgate.pipeline.quotas import Quotas
@@ -235,8 +236,9 @@ def _replayed(events: Any, plan: Plan) -> list[Tried]:
             events = events.append_column(field, pa.nulls(events.num_rows, field.type))
     requests = requests_of(events, "", {})
     packed = pa.Table.from_batches(PackRequests(options)(iter(requests.to_batches())))
-    order = [(name, "ascending") for name in ORDER]
-    sums = list(ReplayPacked(options)(iter(packed.sort_by(order).combine_chunks().to_batches())))
+    order = pc.sort_indices(packed, [(name, "ascending") for name in ORDER])
+    packed = packed.take(order).combine_chunks()
+    sums = list(ReplayPacked(options)(iter(packed.to_batches())))
     return list(_rows(pa.Table.from_batches(sums))) if sums else []
 
 
@@ -246,7 +248,7 @@ def _rows(sums: Any) -> Iterator[Tried]:
     names = ["requests", "bytes", "throttled_requests", "throttle_time_ms", "delayed"]
     added = [(name, "sum") for name in names] + [("max_throttle_time_ms", "max")]
     found: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
-    for row in sums.group_by([*who, "plan"]).aggregate(added).to_pylist():
+    for row in sums.group_by([*who, "plan"], use_threads=False).aggregate(added).to_pylist():
         whose = (row["quota_type"], row["principal"] or "", row["client_id"] or "")
         found.setdefault(whose, {})[row["plan"]] = row
     for (quota_type, principal, client_id), plans in found.items():
