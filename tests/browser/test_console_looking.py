@@ -59,7 +59,7 @@ def throttle(console: Console, user: str, rate: float) -> None:
 def test_now_changes_without_a_reload_and_keeps_the_focus(
     browser: Browser, console: Console
 ) -> None:
-    with served(console) as url, looking(browser, "viewer") as page:
+    with served(console.parts) as url, looking(browser, "viewer") as page:
         page.goto(url)
         expect(page.get_by_role("status")).to_have_text("Live")
         expect(page.locator("#mark-at")).to_have_text("2027-01-15 08:00:00 UTC")
@@ -80,13 +80,13 @@ def test_now_changes_without_a_reload_and_keeps_the_focus(
 
 def test_a_lost_line_is_said_and_mends_itself(browser: Browser, console: Console) -> None:
     with looking(browser, "viewer", errors=True) as page:
-        with served(console) as url:
+        with served(console.parts) as url:
             page.goto(url)
             expect(page.get_by_role("status")).to_have_text("Live")
         expect(page.get_by_role("status")).to_have_text("Not live, last seen")
         expect(page.locator("#mark-at")).to_have_text("2027-01-15 08:00:00 UTC")
         throttle(console, "carol", 3e6)
-        with served(console, int(url.rpartition(":")[2])):
+        with served(console.parts, int(url.rpartition(":")[2])):
             expect(page.get_by_role("status")).to_have_text("Live")
             expect(page.get_by_role("link", name="carol · etl")).to_be_visible()
             page.goto("about:blank")
@@ -96,7 +96,7 @@ def test_a_stream_that_ends_is_opened_again_unnoticed(
     browser: Browser, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "LIFE_S", 0.1)
-    with served(console) as url, looking(browser, "viewer") as page:
+    with served(console.parts) as url, looking(browser, "viewer") as page:
         page.goto(url)
         page.evaluate(
             """() => { window.said = new Set();
@@ -111,7 +111,10 @@ def test_a_stream_that_ends_is_opened_again_unnoticed(
 
 
 def test_without_script_it_is_a_plain_page(browser: Browser, console: Console) -> None:
-    with served(console) as url, looking(browser, "viewer", java_script_enabled=False) as page:
+    with (
+        served(console.parts) as url,
+        looking(browser, "viewer", java_script_enabled=False) as page,
+    ):
         page.goto(url)
         expect(page.get_by_role("status")).to_have_text("As of")
         expect(page.get_by_role("button", name="Pause")).to_be_hidden()
@@ -121,7 +124,7 @@ def test_without_script_it_is_a_plain_page(browser: Browser, console: Console) -
 
 
 def test_by_keyboard_from_who_is_throttled_to_why(browser: Browser, console: Console) -> None:
-    with served(console) as url, looking(browser, "operator") as page:
+    with served(console.parts) as url, looking(browser, "operator") as page:
         page.goto(url)
         by_keyboard(page, "Find a user, client-id, address or kind of quota")
         page.keyboard.type("alice")
@@ -145,14 +148,14 @@ def test_by_keyboard_from_who_is_throttled_to_why(browser: Browser, console: Con
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_pages_are_for_everybody_and_fit(browser: Browser, console: Console, scheme: str) -> None:
     throttle(console, "carol", 3e6)
-    with served(console) as url, looking(browser, "viewer", color_scheme=scheme) as page:
+    with served(console.parts) as url, looking(browser, "viewer", color_scheme=scheme) as page:
         for path in PAGES:
             page.goto(url + path)
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
                 assert sticks_out(page) <= 0, (path, width)
                 assert violations(page) == [], (path, width)
-    with served(console) as url, looking(browser, "tenant", "payments") as page:
+    with served(console.parts) as url, looking(browser, "tenant", "payments") as page:
         for path in PAGES[1:]:
             page.goto(url + path)
             assert violations(page) == [], path
@@ -166,7 +169,7 @@ def test_names_of_others_harm_nothing(browser: Browser, console: Console) -> Non
     ]
     console.live.shown = replace(console.live.shown, brokers=(replace(broker, quotas=tuple(uses)),))
     where = f"user={quote(HOSTILE)}&client-id={quote(HOSTILE)}"
-    with served(console) as url, looking(browser, "viewer") as page:
+    with served(console.parts) as url, looking(browser, "viewer") as page:
         asked: list[str] = []
         page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
         page.set_viewport_size({"width": 390, "height": 900})
@@ -190,7 +193,7 @@ def test_names_of_others_harm_nothing(browser: Browser, console: Console) -> Non
 
 
 def test_a_tenants_live_update_names_nobody_else(browser: Browser, console: Console) -> None:
-    with served(console) as url, looking(browser, "tenant", "payments") as page:
+    with served(console.parts) as url, looking(browser, "tenant", "payments") as page:
         page.goto(f"{url}/tenant?user=alice&client-id=shared")
         expect(page.get_by_role("status")).to_have_text("Live")
         expect(page.locator("#live")).to_contain_text("up to 1.25 MB/s of 1 MB/s, with others")

@@ -15,8 +15,9 @@ from starlette.requests import Request
 from headgate.config.listeners import HostPort
 from headgate.console.access.viewer import Role, Viewer
 from headgate.console.app import make_app
+from headgate.console.parts import ConsoleParts
 from headgate.console.serve import listen
-from kit.console import TENANTS, Console
+from kit.console import TENANTS
 
 WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
@@ -37,11 +38,11 @@ class _Access:
 
 
 @contextlib.contextmanager
-def served(console: Console, port: int = 0) -> Iterator[str]:
+def served(parts: ConsoleParts, port: int = 0) -> Iterator[str]:
     """Serve a console on this port, or a free one; yields its address."""
     sock = listen(HostPort("127.0.0.1", port))
     port = sock.getsockname()[1]
-    app = make_app(console.parts, _Access(port))
+    app = make_app(parts, _Access(port))
     config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([sock],))

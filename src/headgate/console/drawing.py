@@ -5,7 +5,6 @@ What pages draw: rows of quota-ids with their bars, levels of precedence, use ov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.console.recent import Point
@@ -20,8 +19,7 @@ LONGEST_LINK: Final = 2_000
 """Characters of principal and client-id in a link: servers and proxies refuse long addresses."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """
     A quota-id over all brokers.
 
@@ -82,11 +80,12 @@ def rows(picture: Picture) -> list[Row]:
 
 
 def _row(uses: Sequence[tuple[int, QuotaUse]]) -> Row:
-    broker_id, worst = max(uses, key=lambda pair: (bool(pair[1].held), pair[1].utilisation or 0.0))
+    broker_id, worst = uses[0]
     if len(uses) == 1:
         return Row(
             worst, broker_id, 1, worst.held, worst.held_until_ms, worst.held_since_ms, worst.clients
         )
+    broker_id, worst = max(uses, key=lambda pair: (bool(pair[1].held), pair[1].utilisation or 0.0))
     since = [use.held_since_ms for _, use in uses if use.held_since_ms]
     return Row(
         worst,

@@ -4,7 +4,6 @@ One principal's use over time, what applies to it and why, its connections and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -132,18 +131,16 @@ async def _list(request: Request) -> Response:
                 if user:
                     names.setdefault(user, row)
         table = await parts(request).home.table()
-        _add(names, sorted(e.user for e in table.entities if isinstance(e.user, str)))
+        users = {entity.user for entity in table.entities}
+        names.update(
+            dict.fromkeys(sorted(u for u in users if isinstance(u, str) and u not in names))
+        )
     else:
         names = dict.fromkeys(sorted(looks.principals))
     if find:
         names = {n: row for n, row in names.items() if find.casefold() in n.casefold()}
     shown = list(names.items())[:MOST_NAMES]
     return render(request, "tenants.html.j2", names=shown, more=len(names) - len(shown), find=find)
-
-
-def _add(names: dict[str, Any], more: Iterable[str]) -> None:
-    for name in more:
-        names.setdefault(name, None)
 
 
 ROUTES: Final = (Page("/tenant", show, EVERYBODY, nav="Tenant"),)

@@ -1,0 +1,109 @@
+"""The console before a real gateway and Kafka: real clients are throttled, and the pages say so."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from headgate.admin import AdminClient
+from headgate.admin.home import OpenHome
+from headgate.clock import now_ms
+from headgate.console.access.tenants import NO_TENANTS
+from headgate.console.home import Home
+from headgate.console.parts import ConsoleParts
+from headgate.embedded import EmbeddedKafka
+from headgate.gateway import GatewayThread
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.store import open_store
+from kit.served_console import served
+
+from .gateway_kit import make_gateway, set_quota, topic, wait_for
+
+__all__ = ["make_gateway"]
+pytestmark = pytest.mark.kafka4
+Make = Callable[..., GatewayThread]
+
+ALICE = QuotaEntity.of(user="alice")
+ETL = QuotaEntity.of(user="alice", client_id="etl")
+
+
+@contextlib.contextmanager
+def producing(bootstrap: str, name: str, **config: object) -> Iterator[None]:
+    """Let a real client produce as fast as it may, 20 kB a request, until the end."""
+    ended = threading.Event()
+
+    def run() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **config})
+        while not ended.is_set():
+            producer.produce(name, bytes(20_000))
+            producer.poll(0.05)
+        producer.purge()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def text_of(page: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+def test_the_console_says_who_a_real_gateway_holds_and_why(
+    make_gateway: Make, kafka4: EmbeddedKafka, unique: Callable[[str], str]
+) -> None:
+    gateway = make_gateway()
+    bootstrap = gateway.bootstrap("SASL")
+    name = topic(kafka4.bootstrap("PLAINTEXT"), unique("console"))
+    set_quota(gateway, QuotaEntity.of(user=DEFAULT), {PRODUCER: 5_000_000.0})
+    set_quota(gateway, ALICE, {PRODUCER: 9_000_000.0})
+    set_quota(gateway, ETL, {PRODUCER: 20_000.0})
+    store = open_store(gateway.gateway.settings.store)
+    admin = AdminClient(bootstrap_servers=gateway.bootstrap("PLAINTEXT"))
+    home = Home(OpenHome("the gateway", "headgate console", store=store), admin)
+    etl = {**kafka4.sasl_config("alice"), "client.id": "etl"}
+    bob = {**kafka4.sasl_config("bob"), "client.id": "shop"}
+    with (
+        contextlib.closing(home),
+        served(ConsoleParts(home, None, NO_TENANTS, now_ms)) as url,
+        httpx.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
+        producing(bootstrap, name, **etl),
+        producing(bootstrap, name, **bob),
+    ):
+        page = ""
+
+        def told() -> bool:
+            nonlocal page
+            page = text_of(viewer.get("/").text)
+            return "alice · etl" in page and "bob" in page and "connection" in page
+
+        try:
+            wait_for(lambda: told() and "Nobody is throttled" not in page, "a throttled client")
+        except AssertionError:
+            pytest.fail(page)
+        throttled, _, others = page.partition("Room of everyone else")
+        assert "alice · etl" in throttled
+        assert "of 20 kB/s" in throttled
+        assert "bob" in others
+        assert "Broker 2 ready" in others
+        page = text_of(viewer.get("/tenant?user=alice&client-id=etl").text)
+        assert "users/alice/clients/etl 20 kB/s applies" in page
+        assert "9 MB/s overridden" in page and "5 MB/s overridden" in page
+        assert re.search(r"etl \d+ \d+ 127\.0\.0\.1", page)
+        page = text_of(viewer.get("/why?user=alice&client-id=etl").text)
+        assert "because users/alice/clients/etl allows" in page
+        alone = text_of(viewer.get("/why?user=alice").text)
+        assert "users/alice allows 20" not in alone
+    for entity in (ETL, ALICE, QuotaEntity.of(user=DEFAULT)):
+        set_quota(gateway, entity, {PRODUCER: None})
