@@ -111,5 +111,5 @@ def test_the_readme_shows_how_to_begin() -> None:
     for line in ("make demo", "make test", "headgate serve --config", "headgate report --tables"):
         assert line in shown
     lines = README.read_text(encoding="utf-8").splitlines()
-    assert len(re.findall(r"!\[", "\n".join(lines))) == 1
+    assert len(re.findall(r"!\[", "\n".join(lines))) == 2
     assert len(lines) < 60

@@ -41,7 +41,7 @@ def producing(bootstrap: str, name: str, **config: object) -> Iterator[None]:
     ended = threading.Event()
 
     def run() -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **config})
+        producer = Producer({**config, "bootstrap.servers": bootstrap})
         while not ended.is_set():
             producer.produce(name, bytes(20_000))
             producer.poll(0.05)
@@ -75,6 +75,7 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
     etl = {**kafka4.sasl_config("alice"), "client.id": "etl"}
     bob = {**kafka4.sasl_config("bob"), "client.id": "shop"}
     with (
+        contextlib.closing(admin),
         contextlib.closing(home),
         served(ConsoleParts(home, None, NO_TENANTS, now_ms)) as url,
         httpx.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,

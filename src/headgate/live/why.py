@@ -225,6 +225,9 @@ def _quota(
     client_id: str | None,
 ) -> QuotaWhy:
     own = [client for client in use.clients if _is(client, user, client_id)]
+    # Asked about any client-id, what applies without one says nothing of a pair's quota-id.
+    if effective is not None and (effective.user, effective.client_id) != (use.user, use.client_id):
+        effective = None
     until_ms = max((client.held_until_ms for client in own), default=0)
     held = sum(client.held for client in own)
     return QuotaWhy(
@@ -276,7 +279,9 @@ def _exempt(name: str) -> str:
 
 
 def _sentence(name: str, quota: QuotaWhy, state: State, brokers: int) -> str:
-    source = quota.entries[0].entity if quota.entries else quota.key
+    source = f"{quota.key} of {'/'.join(filter(None, (quota.user, quota.client_id)))}"
+    if quota.entries:
+        source = quota.entries[0].entity
     allows = f"{source} allows {_allowed(quota)}"
     where = f" at broker {quota.broker_id}" if brokers > 1 and quota.use is not None else ""
     use = quota.use

@@ -73,6 +73,16 @@ def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_f
     ]
 
 
+def test_asked_about_any_client_id_a_pairs_limit_is_not_said_to_be_the_users() -> None:
+    pair = replace(HELD, client_id="etl", quota=20_000.0, clients=(ETL,))
+    asked = replace(picture(pair), client_id=None, effective=effective_of(TABLE, "alice", None))
+    found = why(asked, "alice", None)
+    assert (
+        "because producer_byte_rate of alice/etl allows 20 kB/s and it produces" in found.sentence
+    )
+    assert found.because == ""
+
+
 def test_a_free_client_is_told_its_room_and_one_over_its_quota_what_comes() -> None:
     free = replace(HELD, rate=4e5, held=0, held_since_ms=0, clients=(ClientUse("alice", "etl", 1),))
     found = why(picture(free), "alice", "etl")
