@@ -5,13 +5,13 @@ Who is affected by a change of quotas: connected clients, and what each has befo
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from headgate.live.picture import Picture
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONNECTION, QuotaKey
-from headgate.quota.plan import EffectiveLine, Plan, effective_changes
+from headgate.quota.plan import EffectiveLine, Plan, effective_changes, touches
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 
 MOST_SHOWN: Final = 100
@@ -68,8 +68,11 @@ def preview(plan: Plan, picture: Picture | None) -> Preview:
     """
     clients, addresses = connected(picture) if picture is not None else (Counter(), Counter())
     found = []
-    for key in sorted({change.key for change in plan.changes}):
-        for client, connections in (addresses if key == CONNECTION else clients).items():
+    touched = touches(plan.changes)
+    for client, connections in chain(clients.items(), addresses.items()):
+        for key in touched(client):
+            if (key == CONNECTION) != (client.ip is not None):
+                continue
             before = resolve_entity(plan.current, client, key)
             after = resolve_entity(plan.desired, client, key)
             limited = before.value is not None or after.value is not None

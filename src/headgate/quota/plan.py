@@ -4,7 +4,8 @@ Plans: the changes that turn one quota table into another, and what they mean fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from headgate.quota.alteration import Op, QuotaAlteration
@@ -118,7 +119,7 @@ def known_clients(tables: Iterable[QuotaTable]) -> list[QuotaEntity]:
             user: EntityName = DEFAULT if entity.user is None else entity.user
             client_id: EntityName = DEFAULT if entity.client_id is None else entity.client_id
             found.add(QuotaEntity.of(user=user, client_id=client_id))
-    return sorted(found)
+    return sorted(found, key=attrgetter("sort_key"))
 
 
 def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[EffectiveLine]:
@@ -129,10 +130,34 @@ def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[Ef
         plan: the plan.
         clients: users' and client-ids' names; those that quotas name when empty.
     """
-    keys = sorted({change.key for change in plan.changes})
+    touched = touches(plan.changes)
     for client in clients or known_clients((plan.current, plan.desired)):
-        for key in keys:
+        for key in touched(client):
             before = resolve_entity(plan.current, client, key)
             after = resolve_entity(plan.desired, client, key)
             if (before.value, before.source) != (after.value, after.source):
                 yield EffectiveLine(client, key, before, after)
+
+
+def touches(changes: Iterable[Change]) -> Callable[[QuotaEntity], list[QuotaKey]]:
+    """Return what tells which keys may become other ones for a client; it leaves out most."""
+    keys: dict[tuple[EntityName | None, ...], set[QuotaKey]] = {}
+    for entity, key, *_ in changes:
+        named = (entity.user, entity.client_id, entity.ip)
+        keys.setdefault(tuple(map(_if_named, named)), set()).add(key)
+    shapes = {tuple(name is not None for name in names) for names in keys}
+
+    def touched(client: QuotaEntity) -> list[QuotaKey]:
+        named = (client.user, client.client_id, client.ip)
+        found: set[QuotaKey] = set()
+        for shape in shapes:
+            parts = (name if has else None for name, has in zip(named, shape, strict=True))
+            found |= keys.get(tuple(parts), set())
+        return sorted(found) if found else []
+
+    return touched
+
+
+def _if_named(name: EntityName | None) -> EntityName | None:
+    """Return a name; None for a default entity and for none, which match any."""
+    return name if isinstance(name, str) else None
