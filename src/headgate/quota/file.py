@@ -98,7 +98,7 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         InvalidQuota: one line per mistake, ``source:line: what``.
     """
     try:
-        root = yaml.compose(as_yaml(text), Loader=_loader())
+        root = yaml.compose(as_yaml(text), Loader=_Loader)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -106,6 +106,13 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
     return _Reader(source).read(root)
 
+
+_MOST_DEPTH = 50
+"""Quotas are 5 deep; a note, which Headgate keeps for others, may be deeper."""
+_MOST_PROBLEMS = 1_000
+"""Aliases make a short file's mistakes billions."""
+_MOST_FIELDS = 50
+"""Of an entry of the history, for the same reason."""
 
 # JSON escapes a character beyond U+FFFF as two surrogates; YAML reads them as two bad characters.
 _JSON_ESCAPE = re.compile(
@@ -125,7 +132,7 @@ def as_yaml(text: str) -> str:
         return text
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
     def joined(match: re.Match[str]) -> str:
@@ -206,9 +213,30 @@ def _plain(value: float) -> int | float:
     return int(value) if format_value(value).lstrip("-").isdigit() else value
 
 
-def _loader() -> type[Any]:
-    loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return loader
+_FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_FastLoader):  # type: ignore[misc]  # which of the two is known at run time only
+    """
+    Refuses deep nesting: both loaders recurse, and the one in C ends the process with its stack.
+
+    Args:
+        text: YAML.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        """Go into a node; both loaders call this for each."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise yaml.YAMLError(f"nested more than {_MOST_DEPTH} deep")
+
+    def ascend_resolver(self) -> None:
+        """Come out of a node."""
+        self._depth -= 1
 
 
 class _Reader:
@@ -378,7 +406,8 @@ class _Reader:
                 self.static_defaults[parsed[0]] = parsed[1]
 
     def event(self, node: yaml.Node) -> None:
-        fields = {k.value: v for k, v in node.value} if isinstance(node, yaml.MappingNode) else {}
+        named = node.value[:_MOST_FIELDS] if isinstance(node, yaml.MappingNode) else ()
+        fields = {k.value: v for k, v in named}
         missing = [name for name in ("t_ms", "entity", "key", "value") if name not in fields]
         if missing:
             self.wrong(node, f"a history entry lacks {', '.join(missing)}")
@@ -399,6 +428,8 @@ class _Reader:
 
     def wrong(self, node: yaml.Node, what: str) -> None:
         self.problems.append(f"{self.source}:{node.start_mark.line + 1}: {what}")
+        if len(self.problems) >= _MOST_PROBLEMS:
+            raise InvalidQuota("\n".join([*self.problems, f"{self.source}: and perhaps more"]))
 
 
 _ANY_CLIENT = QuotaEntity.of(client_id=DEFAULT)

@@ -160,3 +160,27 @@ def test_rows_are_written_as_yaml_writes_them_and_ordinary_ones_without_it(
     monkeypatch.setattr(quotas_file, "_is_simple", lambda _: False)
     assert written == dump_quotas(ordinary)
     assert ours == [dump_quotas(table, note) for table in tables for note in notes]
+
+
+_ROW = "entity: {user: alice}, config: {producer_byte_rate: 1}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "note: " + "[" * 100_000,
+        "[" * 100_000 + "]" * 100_000,
+        "quotas: " + "{a: " * 100_000,
+    ],
+)
+def test_a_file_nested_too_deep_is_refused_and_ends_no_process(text: str) -> None:
+    with pytest.raises(InvalidQuota, match="nested more than"):
+        parse_quotas(text)
+
+
+def test_aliases_make_no_more_mistakes_of_a_short_file_than_people_read() -> None:
+    row = f"{{{_ROW}, {', '.join(f'k{n}: 1' for n in range(1_000))}}}"
+    text = f"note: &a {row}\nquotas: [{', '.join(['*a'] * 1_000)}]"
+    with pytest.raises(InvalidQuota) as error:
+        parse_quotas(text)
+    assert len(str(error.value).splitlines()) == 1_001
