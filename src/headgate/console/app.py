@@ -4,6 +4,7 @@ The application: what stands before every page, errors, and the routes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from http import HTTPStatus
@@ -18,13 +19,14 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.console.access.csrf import MOST_BODY_BYTES
-from headgate.console.access.viewer import Viewer
+from headgate.console.access.csrf import MOST_BODY_BYTES, MOST_FORM_BYTES
+from headgate.console.access.viewer import OPERATORS, Viewer
 from headgate.console.pages import PAGES
 from headgate.console.parts import ConsoleParts
 from headgate.console.rendering import STATIC, render
 from headgate.console.routing import Page
 from headgate.errors import HeadgateError, InvalidQuota, StoreMovedOn
+from headgate.words import printable
 
 log = logging.getLogger("headgate.console")
 
@@ -51,6 +53,8 @@ _HEADERS: Final = (
 )
 _CACHED: Final = b"public, max-age=31536000, immutable"
 HEALTH: Final = "/healthz"
+BODY_S: Final = 60.0
+"""A request's body is here by then, or is refused."""
 
 
 class Access(Protocol):
@@ -99,7 +103,10 @@ class _Gate:
             return
         if not path.startswith(f"{STATIC}/"):
             state["viewer"], state["csrf_key"] = await self._access.viewer_of(request)
-        await self._app(scope, _bounded(receive), guarded)
+        viewer: Viewer | None = state["viewer"]
+        uploads = viewer is not None and viewer.role in OPERATORS
+        most = MOST_BODY_BYTES if uploads else MOST_FORM_BYTES
+        await self._app(scope, _bounded(receive, most), guarded)
 
 
 def _with_headers(send: Send, *, cached: bool) -> Send:
@@ -113,15 +120,22 @@ def _with_headers(send: Send, *, cached: bool) -> Send:
     return sending
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Refuse a body beyond the bound as it comes in, whatever length it said."""
+def _bounded(receive: Receive, most: int) -> Receive:
+    """Refuse a body that is too long, whatever length it said, or too slow, as it comes in."""
     taken = 0
+    ends = asyncio.get_running_loop().time() + BODY_S
+    more = True
 
     async def receiving() -> Message:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, more
+        try:
+            async with asyncio.timeout_at(ends if more else None):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408) from None
+        more = message.get("more_body", False)
         taken += len(message.get("body", b""))
-        if taken > MOST_BODY_BYTES:
+        if taken > most:
             raise HTTPException(413)
         return message
 
@@ -156,6 +170,7 @@ _SAID: Final = {
     401: "Sign in first.",
     403: "You may not do that. If it was a form, it may have been open too long: open it again.",
     404: "There is nothing here, or nothing that you may see.",
+    408: "The form came too slowly. Send it again.",
     413: "That is too much for one form.",
 }
 
@@ -174,7 +189,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     viewer: Viewer | None = request.state.viewer
     if viewer is not None and viewer.sees_all:
         return _error_page(request, status, str(error))
-    log.warning("%s: %s", request.url.path, error)
+    log.warning("%s: %s", printable(request.url.path), printable(str(error)))
     return _error_page(request, status, "That couldn't be read or changed now. Try again later.")
 
 

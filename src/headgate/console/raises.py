@@ -4,6 +4,7 @@ Asks for a raise: a tenant's, with the evidence of that moment, and what an oper
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,8 @@ from headgate.quota.key import QuotaKey
 MOST_OPEN: Final = 10
 """Asks of one tenant that wait for an answer: what operators can read through."""
 MOST_LISTED: Final = 200
+MOST_USES: Final = 50
+"""Quota-ids that an ask names: a principal's client-ids are as many, and as long, as it likes."""
 _COLUMNS: Final = (
     "tenant, who, t_ms, entity, quota_key, value, reason, evidence, state, answered_by, "
     "answered_ms, granted, word"
@@ -128,6 +131,9 @@ def evidence_of(
         for use in broker.quotas
         if QuotaKey.parse(use.key) == key and use.user == entity.user
     ]  # fmt: skip
+    if len(uses) > MOST_USES:
+        notes = (*notes, f"{len(uses) - MOST_USES} more quota-ids that have more room aren't told.")
+        del uses[MOST_USES:]
     if found is None:
         return Evidence(tuple(uses), None, None, 0, notes)
     rows = [r for r in found.rows if r.key == key]
@@ -145,8 +151,9 @@ def _together(parts: Collection[Throttled]) -> Throttled:
     )  # fmt: skip
 
 
-class TooManyOpen(Exception):
-    """A tenant has as many open asks as it may."""
+def drawn() -> int:
+    """Return a number for an ask; counted ones would tell a tenant how often others ask."""
+    return 100_000_000 + secrets.randbelow(900_000_000)
 
 
 class Raises:
@@ -161,38 +168,44 @@ class Raises:
         self._database = database
         database.migrate("raises", _MIGRATIONS)
 
+    def is_room(self, tenant: str) -> bool:
+        """Return whether a tenant may ask once more."""
+        query = "SELECT count(*) FROM raises WHERE tenant = ? AND state = ?"
+        return bool(self._database.rows(query, (tenant, State.OPEN))[0][0] < MOST_OPEN)
+
     def add(self, asked: Raise) -> int:
         """
         Keep a new ask; return its number.
 
-        Raises:
-            TooManyOpen: the tenant has as many as it may.
+        Who adds has seen that there ``is_room``, and lets nobody else add meanwhile.
         """
+        number = drawn()
         with self._database.transaction() as connection:
-            (count,) = connection.execute(
-                "SELECT count(*) FROM raises WHERE tenant = ? AND state = ?",
-                (asked.tenant, State.OPEN),
-            ).fetchone()
-            if count >= MOST_OPEN:
-                raise TooManyOpen
-            made = connection.execute(
-                f"INSERT INTO raises ({_COLUMNS}) VALUES ({', '.join('?' * 13)})",
+            connection.execute(
+                f"INSERT INTO raises (id, {_COLUMNS}) VALUES ({', '.join('?' * 14)})",
                 (
-                    asked.tenant, asked.who, asked.t_ms, asked.entity.path, asked.key.name,
+                    number, asked.tenant, asked.who, asked.t_ms, asked.entity.path, asked.key.name,
                     asked.value, asked.reason, msgspec.json.encode(asked.evidence), *asked[9:],
                 ),
             )  # fmt: skip
-            return int(made.lastrowid or 0)
+        return number
 
-    def get(self, number: int) -> Raise | None:
-        """Return one ask."""
-        found = self._read("WHERE id = ?", (number,))
+    def get(self, number: int, tenant: str | None = None) -> Raise | None:
+        """
+        Return one ask.
+
+        Args:
+            number: its own.
+            tenant: only if it is this one's, of which others' aren't even read; None: anybody's.
+        """
+        where = "WHERE id = ? AND tenant = ifnull(?, tenant)"
+        found = self._read(where, (number, tenant))
         return found[0] if found else None
 
     def listed(self, tenant: str | None = None) -> list[Raise]:
         """Return the open asks, oldest first, then the latest answers; of one tenant or of all."""
         where = "WHERE tenant = ?" if tenant is not None else ""
-        order = "ORDER BY state != 'open', CASE state WHEN 'open' THEN id ELSE -id END LIMIT ?"
+        order = "ORDER BY state != 'open', CASE state WHEN 'open' THEN t_ms ELSE -t_ms END LIMIT ?"
         values = (MOST_LISTED,) if tenant is None else (tenant, MOST_LISTED)
         return self._read(f"{where} {order}", values)
 

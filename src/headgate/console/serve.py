@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.config.listeners import HostPort
 from headgate.errors import ConfigError
@@ -24,6 +25,88 @@ _MOST_REQUESTS: Final = 500
 """Pages and live updates at once; the next is answered 503."""
 _LAST_ANSWERS_S: Final = 2
 """How long answers may still be read when the console ends."""
+ASK_S: Final = 20.0
+"""A client that connected, or had its answer, has this long for the whole head of a request."""
+READ_S: Final = 30.0
+"""A client that doesn't read what was sent is cut off after this long."""
+
+
+class _Deadline:
+    """
+    Ends a connection at once, unless it is called off: closing would wait until all is read.
+
+    Args:
+        seconds: after which it ends.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Begin, if that isn't done yet."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, transport.abort)
+
+    def call_off(self) -> None:
+        """Have it end nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Connection(H11Protocol):
+    """
+    One connection. Nobody holds it for nothing: their number is bounded, and others wait for it.
+
+    h11 bounds the head of a request at 64 KiB; not every parser that uvicorn may choose does.
+
+    Args:
+        given: uvicorn's.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._asks = _Deadline(ASK_S)
+        self._reads = _Deadline(READ_S)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was sent."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, if there is one."""
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for a client that doesn't read."""
+        super().pause_writing()
+        self._reads.begin(self.transport)
+
+    def resume_writing(self) -> None:
+        """Go on: it was read."""
+        super().resume_writing()
+        self._reads.call_off()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._asks.call_off()
+        self._reads.call_off()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._asks.call_off()
+        else:
+            self._asks.begin(self.transport)
 
 
 class _Server(uvicorn.Server):
@@ -101,6 +184,7 @@ def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[]
         access_log=False,
         lifespan="off",
         ws="none",
+        http=Connection,
         proxy_headers=False,
         server_header=False,
         limit_concurrency=_MOST_REQUESTS,

@@ -81,7 +81,7 @@ def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
     limit = use.limit
     rate = 0.0
     if limit and use.quota is not None:
-        rate = min(ceil(use.rate / limit * STEPS), STEPS + 1) / STEPS * use.quota
+        rate = ceil(min(use.rate / limit * STEPS, STEPS + 1)) / STEPS * use.quota
     return QuotaUse(
         use.key,
         client_id=use.client_id,

@@ -152,3 +152,10 @@ def test_a_tenant_is_told_of_a_shared_quota_how_full_it_is_by_quarters_and_no_na
     assert found.state == "held" and "bob" not in str(found)
     assert found.others == "Others may share the quota-id: how full it is, is told by quarters."
     assert "up to 1.25 MB/s" in found.sentence and "needs" not in found.free
+
+
+def test_a_shared_quota_next_to_nothing_is_told_too() -> None:
+    shared = replace(HELD, user="", client_id="etl", quota=1e-310, rate=1e6, clients=(ETL,))
+    found = as_seen_by(picture(shared), frozenset({"alice"})).brokers[0].quotas[0]
+    assert found.quota == 1e-310
+    assert found.rate > found.quota

@@ -19,13 +19,19 @@ FIELD: Final = "csrf"
 HEADER: Final = "x-csrf-token"
 MOST_BODY_BYTES: Final = 4_000_000
 """A quotas file of 20,000 entities, with room."""
+MOST_FORM_BYTES: Final = 256_000
+"""All forms but an operator's, signed in or not; two names of 32 kB fit, percent-encoded."""
 _MOST_FIELDS: Final = 200
 _SECRET: Final = secrets.token_bytes(32)
 """Forms that were opened before a restart have to be opened again."""
 
 
 def csrf_token(key: str) -> str:
-    """Return the token of a viewer's key; the same as long as the session lives."""
+    """
+    Return the token of a viewer's key; the same as long as the session lives.
+
+    A browser that opened no form yet has no key. Its token is everybody's, so it isn't accepted.
+    """
     return hmac.new(_SECRET, key.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
@@ -50,5 +56,7 @@ async def check_csrf(request: Request) -> None:
         field = form.get(FIELD)
         given = field if isinstance(field, str) else ""
     expected = csrf_token(request.state.csrf_key)
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
+    if not request.state.csrf_key or not hmac.compare_digest(
+        given.encode("utf-8", "replace"), expected.encode()
+    ):
         raise HTTPException(403)

@@ -47,6 +47,7 @@ class SignIn:
         tenants: the principals of each tenant.
         oidc: a provider, or None.
         failures: what was tried in vain lately.
+        verifying: how many passwords are verified now, or wait for it.
     """
 
     origins: frozenset[str]
@@ -59,6 +60,7 @@ class SignIn:
     tenants: Tenants
     oidc: Oidc | None
     failures: Failures
+    verifying: int = 0
 
     async def viewer_of(self, request: Request) -> tuple[Viewer | None, str]:
         """Return the viewer, and what CSRF tokens are bound to."""
@@ -71,7 +73,7 @@ class SignIn:
         session = await run_in_threadpool(self.sessions.find, token) if token else None
         if session is None:
             visit = request.cookies.get(cookie_name(_PRE, secure=self.secure), "")
-            return None, f"visit:{visit}"
+            return None, f"visit:{visit}" if visit else ""
         viewer = self._viewer(_shown(session), session.role, session.tenant, signed_in=True)
         return viewer, f"session:{session.key}"
 
@@ -85,7 +87,7 @@ class SignIn:
 
     def prepare_visit(self, request: Request) -> None:
         """Have the sign-in form's token bound to this browser."""
-        if request.state.csrf_key == "visit:":
+        if not request.state.csrf_key:
             request.state.csrf_key = f"visit:{secrets.token_urlsafe(24)}"
 
     async def start(

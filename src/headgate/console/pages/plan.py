@@ -34,9 +34,9 @@ async def _form(request: Request, problems: list[str] | None = None, status: int
     last = (await _uploads(request)).applied()
     drift: Plan | None = None
     if last is not None:
-        table = await parts(request).home.table()
         # Pruned, so that what the file doesn't mention is among what has changed.
-        drift = diff(table, parse_quotas(last.text, last.name), prune=True)
+        making = await to_thread.run_sync(_making, last._replace(prune=True))
+        drift = await to_thread.run_sync(making, await parts(request).home.table())
     return render(
         request, "plan.html.j2", status, problems=(problems or [])[:_MOST_PROBLEMS],
         more=max(0, len(problems or []) - _MOST_PROBLEMS), last=last, drift=drift,
@@ -98,7 +98,7 @@ async def apply(request: Request) -> Response:
         return await _form(request, ["Upload the file again: another one was uploaded since."], 409)
     reason = str(form.get("reason", "")).strip()
     making = await to_thread.run_sync(_making, kept)
-    plan = making(await parts(request).home.table())
+    plan = await to_thread.run_sync(making, await parts(request).home.table())
     problem = reason_problem(reason)
     if plan.removes_most and form.get("removals") != str(plan.removals):
         problem = f"Most quotas would go: say how many, {plan.removals}, if that is meant."

@@ -17,7 +17,7 @@ from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
 from headgate.console.pages.change import Wanted, moved_on, quota_of, reason_problem
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import audit, make, propose, try_out
-from headgate.console.raises import MOST_OPEN, Raise, Raises, State, TooManyOpen, evidence_of
+from headgate.console.raises import MOST_OPEN, Raise, Raises, State, evidence_of
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.errors import HeadgateError, StoreMovedOn
@@ -28,6 +28,8 @@ from headgate.store.base import AuditEvent
 
 _KEYS: Final = [key for key, spec in KEYS.items() if "user" in spec.shapes]
 _TOOL: Final = "headgate console"
+_ASKING: Final = Lock()
+"""Evidence costs a second of a core. Asks are counted before it is gathered, one after another."""
 _ANSWERING: Final = Lock()
 """Answers are given one after another, so that no ask is granted and refused."""
 
@@ -79,16 +81,16 @@ async def ask(request: Request) -> Response:
     if problem:
         return await _list(request, dict(form), problem, 422)
     wanted = Wanted(entity, key, value)
-    made = Raise(
-        0, who.tenant, who.name, parts(request).clock_ms(), entity, key, value, reason,
-        await _evidence(request, wanted),
-    )  # fmt: skip
-    try:
-        number = (await _raises(request)).add(made)
-    except TooManyOpen:
-        return await _list(
-            request, dict(form), f"{MOST_OPEN} asks are open: wait for an answer.", 422
-        )
+    raises = await _raises(request)
+    async with _ASKING:
+        if not raises.is_room(who.tenant):
+            problem = f"{MOST_OPEN} asks are open: wait for an answer."
+            return await _list(request, dict(form), problem, 422)
+        made = Raise(
+            0, who.tenant, who.name, parts(request).clock_ms(), entity, key, value, reason,
+            await _evidence(request, wanted),
+        )  # fmt: skip
+        number = raises.add(made)
     await _audit(request, made._replace(id=number), "asked", reason)
     return RedirectResponse(url("/raises/one", id=number), 303)
 
@@ -124,8 +126,9 @@ async def _one(request: Request, number: Any) -> Raise:
     who = viewer(request)
     found = None
     if str(number).isdecimal() and len(str(number)) < 16:
-        found = (await _raises(request)).get(int(number))
-    if found is None or not (who.sees_all or found.tenant == who.tenant):
+        raises = await _raises(request)
+        found = raises.get(int(number), None if who.sees_all else who.tenant)
+    if found is None:
         raise missing()
     return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -19,9 +19,14 @@ from headgate.console.access.viewer import EVERYBODY
 from headgate.console.parts import parts
 from headgate.console.rendering import render
 from headgate.console.routing import Page, missing
+from headgate.words import printable
 
 log = logging.getLogger("headgate.console")
 
+_VERIFYING: Final = CapacityLimiter(2)
+"""Passwords verified at once, of 64 MiB each; others wait without a thread, which pages need."""
+MOST_WAITING: Final = 50
+"""Some seconds' work; the next is told to come again."""
 _WRONG: Final = "That user and password don't fit."
 
 
@@ -44,8 +49,14 @@ async def check(request: Request) -> Response:
         refused = _form(request, wanted, f"Too many tries. Try again in {seconds} s.", 429)
         refused.headers["retry-after"] = str(seconds)
         return refused
+    if access.verifying >= MOST_WAITING:
+        return _form(request, wanted, "Too many sign in at this moment. Try again.", 503)
     access.failures.tried(name, address, now)
-    user = await run_in_threadpool(access.users.verify, name, password)
+    access.verifying += 1
+    try:
+        user = await to_thread.run_sync(access.users.verify, name, password, limiter=_VERIFYING)
+    finally:
+        access.verifying -= 1
     if user is None:
         log.warning("sign-in failed: user %r from %s", name[:100], address)
         return _form(request, wanted, _WRONG, 403)
@@ -72,7 +83,7 @@ async def to_provider(request: Request) -> Response:
     try:
         return await access.oidc.begin(request, wanted, secure=access.secure)
     except Refused as error:
-        log.warning("OIDC: %s", error)
+        log.warning("OIDC: %s", printable(str(error)))
         return _form(request, wanted, "The provider can't be used now. Try again later.", 502)
 
 
@@ -84,7 +95,8 @@ async def from_provider(request: Request) -> Response:
     try:
         identity = await access.oidc.end(request)
     except Refused as error:
-        log.warning("OIDC sign-in refused from %s: %s", request.state.address, error)
+        said = printable(str(error))  # the browser's words are in it
+        log.warning("OIDC sign-in refused from %s: %s", request.state.address, said)
         return _form(request, "/", "That sign-in didn't work. Begin it again.", 403)
     found = access.roles.of(OIDC, identity.subject, identity.groups)
     if found is None:
