@@ -167,7 +167,7 @@ class Connection:
             RemoteProtocolError: what came back is no answer to it.
         """
         async with self._lock:
-            if not self.usable:
+            if self._broken or self._writer.is_closing():
                 raise StoreError(f"the connection to {self.address} is closed", retriable=True)
             # A stream left in the middle of an answer (a timeout, say) is no use to anybody: the
             # next request would read the rest. Being asked meanwhile is no harm: calls queue.

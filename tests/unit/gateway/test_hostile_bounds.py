@@ -24,7 +24,7 @@ def test_bytes_held_one_by_one_take_about_the_memory_they_are(gateway: Make) -> 
     while not session.commands:
         session.client_data(byte, START_MS)
     assert session.held_bytes == HELD_BYTES + 1
-    assert len(session._requests.held.pieces) <= HELD_BYTES // 1_024
+    assert len(session.requests.held.pieces) <= HELD_BYTES // 1_024
 
 
 def test_what_was_held_one_by_one_goes_on_in_its_order(gateway: Make) -> None:
