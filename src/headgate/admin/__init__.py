@@ -33,6 +33,8 @@ In the order a call meets them:
 - ``scram``: SCRAM credentials of users.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from headgate.admin.api import (
     QUOTA_ENTITY_NAME_DEFAULT,
     AlterQuotasEntry,
@@ -48,12 +50,14 @@ from headgate.admin.api import (
     Entry,
     Value,
 )
-from headgate.admin.async_client import AsyncAdminClient
-from headgate.admin.client import AdminClient
 from headgate.quota.alteration import Op
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.filter import FilterComponent, MatchType, QuotaFilter
 from headgate.quota.key import QuotaKey
+
+if TYPE_CHECKING:
+    from headgate.admin.async_client import AsyncAdminClient
+    from headgate.admin.client import AdminClient
 
 __all__ = [
     "DEFAULT",
@@ -79,3 +83,12 @@ __all__ = [
     "QuotaKey",
     "Value",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a client when it is asked for: asyncio and TLS take longer than a command's --help."""
+    if name not in ("AdminClient", "AsyncAdminClient"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headgate.admin import async_client, client
+
+    return getattr(client if name == "AdminClient" else async_client, name)

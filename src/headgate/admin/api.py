@@ -7,11 +7,9 @@ results with their futures, and what describe-effective tells.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from headgate.admin.given import EntityLike, OpsLike, alteration_of
 from headgate.errors import ApiError, InvalidQuota, KafkaError
@@ -19,6 +17,10 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import Source
+
+if TYPE_CHECKING:  # named in quotes below: asyncio takes longer than a command's --help
+    import asyncio  # noqa: F401
+    from concurrent.futures import Future  # noqa: F401
 
 QUOTA_ENTITY_NAME_DEFAULT: Final = ""
 """The default entity's name on the draft wire and in :class:`QuotaFilter`. KIP-546
@@ -160,27 +162,29 @@ class _Altered(_Each[OneT, AllT]):
         return dict(self._each)
 
 
-class DescribeQuotasResult(_Described[Future[Entities]]):
+class DescribeQuotasResult(_Described["Future[Entities]"]):
     """What ``describe_quotas`` gives: one future for everything that matched."""
 
 
-class DescribeEffectiveQuotasResult(_Effective[Future[Values], Future[None]]):
+class DescribeEffectiveQuotasResult(_Effective["Future[Values]", "Future[None]"]):
     """What ``describe_effective_quotas`` gives: a future for each entity asked about."""
 
 
-class AlterQuotasResult(_Altered[Future[None], Future[None]]):
+class AlterQuotasResult(_Altered["Future[None]", "Future[None]"]):
     """What ``alter_quotas`` gives: a future for each entity."""
 
 
-class AsyncDescribeQuotasResult(_Described[asyncio.Future[Entities]]):
+class AsyncDescribeQuotasResult(_Described["asyncio.Future[Entities]"]):
     """:class:`DescribeQuotasResult` with an asyncio future."""
 
 
-class AsyncDescribeEffectiveQuotasResult(_Effective[asyncio.Future[Values], asyncio.Future[None]]):
+class AsyncDescribeEffectiveQuotasResult(
+    _Effective["asyncio.Future[Values]", "asyncio.Future[None]"]
+):
     """:class:`DescribeEffectiveQuotasResult` with asyncio futures."""
 
 
-class AsyncAlterQuotasResult(_Altered[asyncio.Future[None], asyncio.Future[None]]):
+class AsyncAlterQuotasResult(_Altered["asyncio.Future[None]", "asyncio.Future[None]"]):
     """:class:`AlterQuotasResult` with asyncio futures."""
 
 

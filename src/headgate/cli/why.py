@@ -19,7 +19,6 @@ from headgate.errors import ConfigError
 from headgate.live.picture import Picture
 from headgate.live.why import QuotaWhy, Rung, Why, ladder, why
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.file import read_quotas_file
 from headgate.quota.human import human
 from headgate.quota.key import KEYS, QuotaKey
 from headgate.quota.table import QuotaTable
@@ -143,6 +142,8 @@ def _past(arguments: argparse.Namespace) -> Picture:
 def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:
     """Return the quotas at a time, from a file or a store; None: neither was given."""
     if arguments.quotas is not None:
+        from headgate.quota.file import read_quotas_file
+
         file = read_quotas_file(arguments.quotas)
         changes = [
             QuotaAlteration(event.entity, (Op(event.key, event.value),))

@@ -19,18 +19,18 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli import exit_codes, extras
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.results import Result
 from headgate.clock import now_ms
 from headgate.demo import sample
-from headgate.demo.progress import Line, View
-from headgate.demo.quota_ids import lines_of, scaled, take
+from headgate.demo.quota_ids import Line, lines_of, scaled, take
 from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:
+    from headgate.demo.progress import View
 
 MARK: Final = ".headgate-demo"
 """A file in the demo's folder that says the folder may be emptied."""
@@ -68,6 +68,10 @@ def _show(options: argparse.Namespace) -> Result:
     if options.seconds < 30:
         raise BadUsage("--seconds must be at least 30, for whole cycles to fit in")
     extras.require_all()
+    from rich.console import Console
+
+    from headgate.demo.progress import View
+
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
     view = View(console, quiet=options.quiet)
     with contextlib.ExitStack() as stack:

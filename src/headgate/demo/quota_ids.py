@@ -4,12 +4,63 @@ The quota-ids of the demo's clients: which there are, what their quota is, what 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from headgate.demo import sample
 from headgate.demo.load import Seen
-from headgate.demo.progress import Line
+
+SHOWN_S: Final = 30
+
+
+@dataclass
+class Line:
+    """
+    One quota-id and direction as the clients see it.
+
+    Args:
+        quota_id: who shares the quota.
+        what: produce or fetch.
+        quota: the limit per broker, bytes per second; None is unlimited.
+        source: the entity whose quota it is, as KIP-55's path.
+        saturating: whether its clients want more than the quota.
+        seen: what its clients have seen so far, added up.
+        seconds: how long they have run.
+    """
+
+    quota_id: str
+    what: str
+    quota: float | None
+    source: str
+    saturating: bool
+    seen: Seen = field(default_factory=Seen)
+    seconds: float = 0.0
+    # (seconds, bytes) of the last reports.
+    _points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=2 * SHOWN_S + 2))
+
+    def add(self, seconds: float, seen: Seen) -> None:
+        """Take a report: what its clients have seen so far."""
+        self.seconds, self.seen = seconds, seen
+        self._points.append((seconds, seen.wire_bytes))
+
+    def rates(self) -> list[float]:
+        """Bytes per second of the last seconds, a value per second."""
+        points = list(self._points)
+        found = []
+        at = points[0][0] if points else 0.0
+        before = points[0][1] if points else 0
+        for seconds, total in points[1:]:
+            if seconds - at >= 0.95:
+                found.append((total - before) / (seconds - at))
+                at, before = seconds, total
+        return found[-SHOWN_S:]
+
+    @property
+    def mean(self) -> float:
+        """Mean since the start, bytes per second."""
+        return self.seen.wire_bytes / self.seconds if self.seconds else 0.0
 
 
 def lines_of(store_url: str) -> list[Line]:

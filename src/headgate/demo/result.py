@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.demo import sample
-from headgate.demo.progress import Line, View, rate_text
-from headgate.demo.quota_ids import attained
+from headgate.demo.progress import View, rate_text
+from headgate.demo.quota_ids import Line, attained
 from headgate.demo.whole_cycles import whole_cycles
 
 NEAR = 0.05

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity
-from headgate.quota.file import QuotasFile
 from headgate.quota.key import QuotaKey
 from headgate.quota.precedence import EffectiveQuota, resolve_entity
 from headgate.quota.table import Change, QuotaTable, TableDelta, alterations_of
+
+if TYPE_CHECKING:
+    from headgate.quota.file import QuotasFile
 
 
 class Plan(NamedTuple):

@@ -15,8 +15,7 @@ import pytest
 
 from headgate.demo import load as demo_load
 from headgate.demo import sample as demo_plan
-from headgate.demo.progress import Line
-from headgate.demo.quota_ids import attained, take
+from headgate.demo.quota_ids import Line, attained, take
 from headgate.demo.result import BUSY_SHARE
 
 MESSAGES = 20

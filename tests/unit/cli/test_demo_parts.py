@@ -13,8 +13,8 @@ import kip_55
 from headgate.demo import demo
 from headgate.demo import sample as demo_plan
 from headgate.demo.load import Seen
-from headgate.demo.progress import Line, View, live_table, rate_text, spark
-from headgate.demo.quota_ids import attained, lines_of, scaled, take
+from headgate.demo.progress import View, live_table, rate_text, spark
+from headgate.demo.quota_ids import Line, attained, lines_of, scaled, take
 from headgate.demo.result import Row, out_of_bounds
 from headgate.demo.whole_cycles import whole_cycles
 from headgate.errors import HeadgateError

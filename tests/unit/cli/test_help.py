@@ -66,6 +66,28 @@ def test_the_list_of_commands_loads_next_to_nothing() -> None:
     assert ours <= {"headgate.words"}
 
 
+HELPS = """
+import contextlib, io, sys
+from headgate.cli.main import COMMANDS, main
+slow = {"asyncio", "confluent_kafka", "numpy", "pyarrow", "pyspark", "rich", "ssl", "starlette"}
+slow |= {"uvloop", "yaml"}
+for name in COMMANDS:
+    sys.stdout = sys.stderr = out = io.StringIO()  # as Kafka's, kafka-configs helps on stderr
+    with contextlib.suppress(SystemExit):
+        main([name, "--help"])
+    sys.stdout = sys.__stdout__
+    print(name, len(out.getvalue().splitlines()), *sorted(slow & sys.modules.keys()))
+"""
+
+
+def test_no_commands_help_loads_what_only_its_action_needs() -> None:
+    """Each is there within 100 ms (bench/cli_start.py); the first line with a library names it."""
+    ran = subprocess.run([sys.executable, "-c", HELPS], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in ran.stdout.splitlines()]
+    assert [row[0] for row in rows] == list(COMMANDS)
+    assert [row for row in rows if int(row[1]) < 5 or len(row) > 2] == []
+
+
 def on_a_terminal(words: list[str], **environment: str) -> str:
     """What a command prints where stdout is a terminal."""
     outer, inner = pty.openpty()

@@ -15,23 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.errors import ConfigError, HeadgateError
-from headgate.pipeline import quotas as quotas_module
-from headgate.pipeline.logs.time_stamps import zone_of
-from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.sources.files import find_files
-from headgate.pipeline.sources.pieces import FilePiece, pieces_of
-from headgate.quota.table import QuotaTable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headgate.pipeline.quotas import Quotas
     from headgate.pipeline.run import Run
+    from headgate.pipeline.sources.pieces import FilePiece
     from headgate.pipeline.workers.log_reader import ReadOptions
+    from headgate.quota.table import QuotaTable
 
 
 # Where no request is found.
@@ -219,6 +216,12 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
         BadUsage: for flags that make no sense, before Spark starts.
         ConfigError: for what they name and can't be used.
     """
+    from headgate.pipeline.logs.time_stamps import zone_of
+    from headgate.pipeline.quotas import Quotas
+    from headgate.pipeline.sources.files import find_files
+    from headgate.pipeline.sources.pieces import pieces_of
+    from headgate.quota.table import QuotaTable
+
     console = progress_console(arguments)
     wrong: list[str] = []
     mistakes: list[str] = []
@@ -352,8 +355,11 @@ def _check_delta(context: Any) -> None:
 
 def read_quotas(arguments: argparse.Namespace) -> Quotas:
     """Return the quotas that --quotas or --store names; none without either."""
+    from headgate.pipeline.quotas import Quotas, load
+    from headgate.quota.table import QuotaTable
+
     if arguments.quotas:
-        return quotas_module.load(arguments.quotas)
+        return load(arguments.quotas)
     if arguments.store:
         return Quotas.of(table_of_store(arguments.store, arguments.command_config), "store")
     return Quotas.of(QuotaTable())

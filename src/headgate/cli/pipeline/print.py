@@ -9,23 +9,28 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from rich.console import Console
-from rich.table import Table as RichTable
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.output import printable
 from headgate.words import amount
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def progress_console(arguments: argparse.Namespace) -> Console:
     """Return what progress goes to: stderr, or nowhere with ``--quiet``."""
+    from rich.console import Console
+
     return Console(stderr=True, quiet=arguments.quiet)
 
 
 def closing_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a run's closing table to stdout; numbers to the right."""
-    table = RichTable(title=title, title_justify="left", title_style="bold")
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(_numeric(row[i]) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")

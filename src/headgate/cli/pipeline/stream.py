@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from headgate.cli.contract import BadUsage
 from headgate.cli.pipeline.options import Opened, opened, read_quotas, start
 from headgate.cli.pipeline.places import unwritable
@@ -181,6 +179,8 @@ def _told(on: Opened, answer: Answer) -> Tables:
 
 
 def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
+    from rich.console import Console
+
     from headgate.pipeline.growing.follow import GrowingTables, follow
     from headgate.pipeline.growing.parts import Parts
     from headgate.pipeline.logs.time_stamps import zone_of

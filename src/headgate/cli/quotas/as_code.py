@@ -25,7 +25,6 @@ from headgate.cli.quotas.plan_output import planned, print_plan, refusals
 from headgate.cli.quotas.quota_home import QuotaHome, Refused
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
-from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.plan import Plan, diff
 
 _MOST_MESSAGE_BYTES: Final = 1_000
@@ -60,6 +59,8 @@ def main_export(argv: Sequence[str]) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> Exported:
+    from headgate.quota.file import dump_quotas
+
     with QuotaHome(arguments, "export") as place:
         table = place.table()
     text = dump_quotas(table)
@@ -124,6 +125,8 @@ def main_plan(argv: Sequence[str]) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> Planned:
+    from headgate.quota.file import read_quotas_file
+
     desired = read_quotas_file(arguments.file)
     with QuotaHome(arguments, "plan", planned=True) as place:
         identity = place.identity()  # before the quotas: what comes after makes it old
@@ -158,6 +161,8 @@ def main_apply(argv: Sequence[str]) -> int:
 
 
 def _apply(arguments: argparse.Namespace) -> Applied:
+    from headgate.quota.file import read_quotas_file
+
     kept = read_plan(arguments.file)
     if kept is not None and arguments.prune:
         raise BadUsage("a plan says already what goes; --prune is for quotas files")

@@ -19,7 +19,6 @@ from headgate.quota.entity import (
     entity_from_path,
     parse_entity,
 )
-from headgate.quota.file import as_yaml
 
 
 def quotas_parser(command: str, about: str, example: str) -> Parser:
@@ -174,6 +173,8 @@ def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
         found.append(QuotaEntity(entries))
     if file is not None:
         import yaml
+
+        from headgate.quota.file import as_yaml
 
         rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):

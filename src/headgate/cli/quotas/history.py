@@ -21,7 +21,6 @@ from headgate.cli.quotas.quota_home import QuotaHome
 from headgate.cli.quotas.quota_output import entity_json, json_number, number
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
-from headgate.quota.file import dump_quotas
 from headgate.quota.table import QuotaTable
 from headgate.store import AuditEvent, HistoryEntry
 
@@ -107,6 +106,8 @@ def as_quotas_file(now: QuotaTable, changes: Sequence[HistoryEntry]) -> str:
     ]
     before, _ = now.apply(undo)
     import yaml
+
+    from headgate.quota.file import dump_quotas
 
     history = [
         {

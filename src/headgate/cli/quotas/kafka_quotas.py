@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate import __version__
 from headgate.admin.api import AlterQuotasOptions, DescribeEffectiveQuotasOptions
-from headgate.admin.client import AdminClient
 from headgate.admin.home import with_way_out
 from headgate.cli import exit_codes
 from headgate.cli.connecting import open_client
@@ -37,6 +36,9 @@ from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_en
 from headgate.quota.filter import QuotaFilter
 from headgate.quota.human import read_value
 from headgate.quota.key import QuotaKey
+
+if TYPE_CHECKING:
+    from headgate.admin import AdminClient
 
 TOOL: Final = "kafka-quotas"
 _TIMEOUT_S: Final = 60.0

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, QuotaEntity
-from headgate.quota.file import digest_of
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
@@ -54,6 +53,8 @@ class PlanFile(NamedTuple):
         Raises:
             StoreMovedOn: they aren't.
         """
+        from headgate.quota.file import digest_of
+
         id_, revision = ("", 0) if found is None else found[:2]
         other = [c for c in self.changes if table.get(c.entity, c.key) != c.old]
         if id_ != self.store:
@@ -75,6 +76,8 @@ def write_plan(path: Path, plan: Plan, identity: StoreIdentity | None, message: 
     Raises:
         OSError: it can't be written.
     """
+    from headgate.quota.file import digest_of
+
     document = {
         _MARK: _VERSION,
         "store": None if identity is None else identity.id,

@@ -7,10 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
-from typing import Final
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from headgate.cli import results
 from headgate.cli.contract import error_of
@@ -29,6 +26,9 @@ from headgate.quota.plan import EffectiveLine, Plan, effective_changes
 from headgate.quota.precedence import Source
 from headgate.quota.sanitizer import sanitize
 from headgate.quota.table import Change
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _SET, _CHANGE, _REMOVE = "+", "~", "-"
 Refused = Sequence[tuple[QuotaEntity, Exception]]
@@ -54,6 +54,8 @@ def print_plan(plan: Plan, clients: Sequence[QuotaEntity], *, place: str, color:
         place: where the quotas are.
         color: ``auto`` (a terminal, and no NO_COLOR), ``always`` or ``never``.
     """
+    from rich.console import Console
+
     console = Console(
         file=sys.stdout,
         force_terminal={"always": True, "never": False}.get(color),
@@ -70,6 +72,8 @@ def print_plan(plan: Plan, clients: Sequence[QuotaEntity], *, place: str, color:
 
 def plan_lines(plan: Plan, clients: Sequence[QuotaEntity], place: str) -> Iterator[Text]:
     """Yield the lines of a plan; their plain text is the same with and without colour."""
+    from rich.text import Text
+
     if plan.is_empty:
         yield Text(f"No changes: {printable(place)} agrees with the file.")
     else:

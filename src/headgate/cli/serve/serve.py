@@ -8,7 +8,6 @@ settings file again and puts in force what can change while running.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import signal
@@ -22,7 +21,6 @@ from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable
 from headgate.cli.results import Checked, Result
 from headgate.cli.serve.announcer import Announcer
-from headgate.cli.serve.console import console_beside
 from headgate.cli.serve.exit_limit import end_process, exit_limit_s
 from headgate.errors import HeadgateError, StoreError
 
@@ -192,6 +190,8 @@ def supervise(
             "--process-per-broker fronts a cluster that runs on its own; with "
             "headgate.upstream=embedded one process serves all"
         )
+    import asyncio
+
     from headgate.cli.serve.supervisor import Supervisor
     from headgate.gateway import Gateway
 
@@ -332,6 +332,9 @@ def _run(
 
 
 async def _main(make: Callable[[], Gateway], config: Path, supervisor_fd: int | None) -> int:
+    import asyncio
+
+    from headgate.cli.serve.console import console_beside
     from headgate.gateway.fleet.watchdog import ExitGuard
     from headgate.gateway.loop.memory import Memory
 
