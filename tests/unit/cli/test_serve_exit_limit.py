@@ -123,7 +123,7 @@ async def test_a_worker_that_cant_be_started_is_tried_again(
 ) -> None:
     caplog.set_level(logging.ERROR, "headgate.supervisor")
     supervisor = workers.Supervisor(Path("none"), settings(), [1])
-    monkeypatch.setattr(workers, "_AGAIN_S", (0.0,))
+    monkeypatch.setattr(workers, "AGAIN_S", (0.0,))
     tries: list[int] = []
 
     async def start(broker: int) -> asyncio.subprocess.Process:
