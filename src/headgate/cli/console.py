@@ -42,9 +42,7 @@ class Console(Result):
 
 def main(argv: Sequence[str]) -> int:
     """Run `headgate console`."""
-    if argv and argv[0] == "user":
-        return command(user_parser(), argv[1:], _user)
-    return command(parser(), argv, _serve)
+    return command(parser(), argv, lambda arguments: arguments.does(arguments))
 
 
 def parser() -> Parser:
@@ -54,8 +52,7 @@ def parser() -> Parser:
         "Serve a web page that says who is held now, by which quota, how much room others have, "
         "and why. Quotas come from the store, or from the servers if no store is given; what goes "
         "on now comes from a gateway. Without --data nobody signs in, and the page is read-only "
-        "and on loopback only. `headgate console user add NAME --role ROLE [--tenant T] --data "
-        "DIR` adds a user; `headgate console user --help` tells more.",
+        "and on loopback only; `headgate console user` keeps the users who do.",
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
     add_place_flags(made)
@@ -77,23 +74,25 @@ def parser() -> Parser:
     )
     made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
     made.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    made.set_defaults(does=_serve)
+    _add_user(made.add_subparsers(metavar="[ACTION]"))
     return made
 
 
-def user_parser() -> Parser:
-    """Return the parser of `headgate console user`."""
-    made = Parser(
-        f"{_TOOL} user",
-        "List, add and remove the console's local users. Passwords are asked for on the terminal, "
-        "or read from stdin, one line.",
+def _add_user(actions: argparse._SubParsersAction[Parser]) -> None:
+    made = actions.add_parser(
+        "user",
+        help="list, add and remove local users, instead of serving",
+        description="List, add and remove the console's local users. Passwords are asked for on "
+        "the terminal, or read from stdin, one line.",
         example=f"{_TOOL} user add ada --role operator --data console",
     )
+    made.set_defaults(does=_user)
     made.add_argument("action", choices=("list", "add", "password", "remove"))
     made.add_argument("name", metavar="NAME", nargs="?", help="of the user")
     made.add_argument("--data", metavar="DIR", required=True, help="the console's folder")
     made.add_argument("--role", choices=_ROLES, help="of a user that is added")
     made.add_argument("--tenant", metavar="T", default="", help="for the role tenant")
-    return made
 
 
 def _user(arguments: argparse.Namespace) -> Console:

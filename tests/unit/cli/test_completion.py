@@ -1,7 +1,8 @@
 """
 Completion: bash runs its script here; zsh and fish do where they are installed.
 
-Where they aren't, only the text of their scripts is held to the parsers.
+Where they aren't, only the text of their scripts is held to the parsers. scripts/README.md says
+how completion was last tried in both.
 """
 
 from __future__ import annotations
@@ -74,13 +75,15 @@ def test_bash_completes_commands_flags_values_and_files(
     flags = flags_of("headgate")
     names = sorted(COMMANDS)
     lines = ["headgate ", "headgate pl", "headgate store ", "headgate plan --color "]
+    lines.append("headgate console user ")
     lines += [f"headgate report --tables {tmp_path}/head", *(f"headgate {n} --" for n in names)]
     offered = asked(file, "headgate", lines)
     assert offered[0] >= set(names)
     assert offered[1] == {"plan"}
     assert offered[2] == {"show", "accept", "copy"}
     assert offered[3] == {"auto", "always", "never"}
-    assert dict(zip(names, offered[5:], strict=True)) == {name: flags[name] for name in names}
+    assert offered[4] == {"list", "add", "password", "remove"}
+    assert dict(zip(names, offered[6:], strict=True)) == {name: flags[name] for name in names}
     assert flags["plan"] >= {"--json", "--store", "--prune", "--client"}
 
 
