@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 
 from headgate.admin.home import OpenHome, Refused
@@ -22,6 +23,8 @@ from headgate.store.identity import StoreIdentity
 
 MOST_QUOTAS: Final = 2_000
 """Quota-ids of a broker that a page of everybody draws; the rest is counted."""
+_MOST_ASKED: Final = 8
+"""Questions about principals at once, so that a gateway that hangs leaves threads for others."""
 
 
 class Live(Protocol):
@@ -47,6 +50,7 @@ class Home:
         self.name = quotas.name
         self._quotas = quotas
         self._live = live
+        self._few = CapacityLimiter(_MOST_ASKED)
 
     @property
     def has_live(self) -> bool:
@@ -138,9 +142,13 @@ class Home:
                 f"{self.name} doesn't say what goes on now; give the console a gateway's address "
                 "(--bootstrap-server)"
             )
-        return await run_in_threadpool(
-            lambda: live.describe_live(user=user, client_id=client_id, most=most)
-        )
+
+        def ask() -> Picture:
+            return live.describe_live(user=user, client_id=client_id, most=most)
+
+        # Everybody's picture is asked for once at a time (events.Watch), a principal's as it likes.
+        limiter = None if user is None else self._few
+        return await to_thread.run_sync(ask, limiter=limiter)
 
     def close(self) -> None:
         """Let go of the store and the servers."""

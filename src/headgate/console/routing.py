@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from headgate.console.access.csrf import check_csrf
+from headgate.console.access.next_page import HOME
 from headgate.console.access.viewer import Role, Viewer
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -59,6 +60,8 @@ def _guarded(page: Page) -> Endpoint:
             if viewer is None:
                 return _to_sign_in(request)
             if viewer.role not in page.roles:
+                if page.path == HOME:
+                    return RedirectResponse("/tenant", 303)  # where a tenant is after signing in
                 raise HTTPException(403)
         if request.method in SAFE:
             return await page.endpoint(request)

@@ -167,6 +167,32 @@ async def test_many_who_sign_in_at_once_leave_the_pages_of_others_alone(
     assert (answers.count(503), answers.count(403)) == (30, MOST_WAITING)
 
 
+async def test_a_gateway_that_hangs_leaves_pages_alone_that_ask_nothing_of_it(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant, done, begun = console.client("tenant", "payments"), threading.Event(), 0
+
+    def hangs(**_: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        done.wait(30)
+        raise StoreError("too late")
+
+    monkeypatch.setattr(console.live, "describe_live", hangs)
+    cookie = {"cookie": "; ".join(f"{k}={v}" for k, v in tenant.cookies.items())}
+    transport = httpx2.ASGITransport(console.app)
+    async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN, headers=cookie) as client:
+        pages = [f"/why?user=alice&client-id={number}" for number in range(60)]
+        many = [asyncio.create_task(client.get(page)) for page in pages]
+        try:
+            await _until(lambda: begun >= 8)
+            async with asyncio.timeout(20):
+                assert (await client.get("/raises")).status_code == 200
+        finally:
+            done.set()
+        assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
+
+
 def test_a_provider_or_browser_writes_no_line_of_the_log(
     console: Console, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
