@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from headgate.admin.client_settings import strangers
 from headgate.cli.output import complain, printable
-from headgate.config.properties import parse_properties
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ def load_properties(path: str) -> dict[str, str]:
         MalformedProperties: an escape that is none.
         OSError: it can't be read.
     """
+    from headgate.config.properties import parse_properties
+
     raw = Path(path).read_bytes()
     try:
         text = raw.decode("utf-8")

@@ -29,7 +29,6 @@ from headgate.cli.quotas.quota_output import (
     value_text,
 )
 from headgate.cli.results import Altered, DescribedAll, Listed, ListedEntity, Result
-from headgate.config.java_text import to_double
 from headgate.errors import ApiError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, EntityName, QuotaEntity, canonical_entity_type
@@ -228,6 +227,8 @@ def read_ops(options: OptionSet) -> tuple[Op, ...]:
     Raises:
         BadUsage: an entry isn't of its form, or a key is given twice.
     """
+    from headgate.config.java_text import to_double
+
     ops: dict[QuotaKey, Op] = {}
     found: list[Op] = []
     for part in (part for text in options.values("add") for part in split_list(text)):

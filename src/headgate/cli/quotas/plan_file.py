@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import InvalidQuota, StoreMovedOn
@@ -17,7 +17,9 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
-from headgate.store.identity import StoreIdentity
+
+if TYPE_CHECKING:
+    from headgate.store.identity import StoreIdentity
 
 _MARK = "headgate_plan"
 _VERSION = 1
