@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +23,9 @@ from headgate.cli.quotas.quota_output import entity_json, json_number, number
 from headgate.cli.results import Audited, History, QuotaChange
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.table import QuotaTable
-from headgate.store import AuditEvent, HistoryEntry
+
+if TYPE_CHECKING:
+    from headgate.store import AuditEvent, HistoryEntry
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,6 +79,8 @@ def when(t_ms: int) -> str:
 
 def _text(row: HistoryEntry | AuditEvent) -> str:
     head = f"{when(row.t_ms)}  {row.who or 'unknown'}  {row.tool or 'unknown'}"
+    from headgate.store import AuditEvent
+
     if isinstance(row, AuditEvent):
         return f"{head}  {row.outcome} {row.action}  {row.subject}  {row.detail}".rstrip()
     change = from_to(row.key, row.before, row.after)
@@ -85,6 +90,8 @@ def _text(row: HistoryEntry | AuditEvent) -> str:
 
 def _told(row: HistoryEntry | AuditEvent) -> QuotaChange | Audited:
     common = (row.t_ms, when(row.t_ms), row.who, row.tool)
+    from headgate.store import AuditEvent
+
     if isinstance(row, AuditEvent):
         return Audited(*common, row.action, row.outcome, row.subject, row.detail)
     before, after = json_number(row.before), json_number(row.after)
