@@ -40,7 +40,8 @@ def outlive_reader() -> None:
             io.BufferedWriter(outlet),
             encoding=stream.encoding,
             errors=stream.errors,
-            line_buffering=stream.line_buffering,
+            # PYTHONUNBUFFERED, as in containers, is told by the other one.
+            line_buffering=stream.line_buffering or stream.write_through,
             write_through=stream.write_through,
         )
         setattr(sys, name, made)

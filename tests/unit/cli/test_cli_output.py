@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +123,18 @@ def test_what_is_applied_is_applied_though_nobody_reads(many: str, tmp_path: Pat
     assert (said, status) == ("", 0)
     with open_store(many) as store:
         assert set(store.snapshot().for_key(PRODUCER).values()) == {2_000.0}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_line_is_read_as_soon_as_it_is_said(unbuffered: str) -> None:
+    said = "from headgate.cli.output import *; outlive_reader(); complain('here'); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", said],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    ) as program:
+        assert program.stdin is not None and program.stderr is not None
+        assert select.select([program.stderr], [], [], 60)[0], "it waits, and has said nothing"
+        assert program.stderr.readline() == b"here\n"
+        program.stdin.write(b"\n")
