@@ -127,7 +127,10 @@ def test_what_is_applied_is_applied_though_nobody_reads(many: str, tmp_path: Pat
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_line_is_read_as_soon_as_it_is_said(unbuffered: str) -> None:
-    said = "from headgate.cli.output import *; outlive_reader(); complain('here'); input()"
+    said = (
+        "import sys; from headgate.cli.output import complain, outlive_reader\n"
+        "outlive_reader(); complain('here'); sys.stdin.readline()"  # input() would flush
+    )
     with subprocess.Popen(
         [sys.executable, "-c", said],
         stdin=subprocess.PIPE,
