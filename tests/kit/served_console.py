@@ -26,6 +26,8 @@ SCHEMES = ("light", "dark")
 class _Access:
     """Takes the header ``x-test-viewer`` (``operator``, ``tenant:payments``) for the viewer."""
 
+    secure = False
+
     def __init__(self, port: int) -> None:
         self.hosts = frozenset({f"127.0.0.1:{port}"})
         self.origins = frozenset({f"http://127.0.0.1:{port}"})

@@ -51,6 +51,8 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_TLS_ALONE: Final = (b"strict-transport-security", b"max-age=31536000")
+"""Sent where browsers speak TLS; for this host, of which they take every port."""
 _CACHED: Final = b"public, max-age=31536000, immutable"
 HEALTH: Final = "/healthz"
 BODY_S: Final = 60.0
@@ -64,6 +66,8 @@ class Access(Protocol):
     """Where our own pages come from: ``https://console.example``."""
     hosts: frozenset[str]
     """What a browser may call us in its ``Host`` header, with the port."""
+    secure: bool
+    """Whether browsers speak TLS, to us or to a proxy before us."""
 
     def viewer_of(self, request: Request) -> Awaitable[tuple[Viewer | None, str]]:
         """Return who asks (None: nobody who signed in), and what its CSRF tokens are bound to."""
@@ -82,6 +86,7 @@ class _Gate:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        self._headers = (*_HEADERS, *((_TLS_ALONE,) if access.secure else ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -92,7 +97,7 @@ class _Gate:
         path = scope["path"]
         state: dict[str, Any] = scope.setdefault("state", {})
         state.update(viewer=None, csrf_key="", origins=self._access.origins)
-        guarded = _with_headers(send, cached=path.startswith(f"{STATIC}/"))
+        guarded = _with_headers(send, self._headers, cached=path.startswith(f"{STATIC}/"))
         if path == HEALTH:
             await PlainTextResponse("ok\n")(scope, receive, guarded)
             return
@@ -109,12 +114,12 @@ class _Gate:
         await self._app(scope, _bounded(receive, most), guarded)
 
 
-def _with_headers(send: Send, *, cached: bool) -> Send:
+def _with_headers(send: Send, more: tuple[tuple[bytes, bytes], ...], *, cached: bool) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             caching = _CACHED if cached and message["status"] == 200 else b"no-store"
             headers = [pair for pair in message.get("headers", []) if pair[0] != b"cache-control"]
-            message["headers"] = [*headers, *_HEADERS, (b"cache-control", caching)]
+            message["headers"] = [*headers, *more, (b"cache-control", caching)]
         await send(message)
 
     return sending

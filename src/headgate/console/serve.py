@@ -195,7 +195,9 @@ def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[]
     try:
         config.load()
     except OSError as error:
-        raise ConfigError(f"TLS: {error}") from error
+        raise ConfigError(
+            f"headgate.console.ssl.* ({', '.join(map(str, tls or ()))}): {error}"
+        ) from error
     server = _Server(config, ready)
 
     def stop() -> None:

@@ -15,12 +15,14 @@ _ANYBODY: Final = Viewer("anybody on this machine", Role.VIEWER)
 
 class Unsigned:
     """
-    Takes everybody for a viewer.
+    Takes everybody for a viewer; asks no browser for TLS, as loopback has other servers too.
 
     Args:
         origins: where our own pages come from.
         hosts: what a browser may call us.
     """
+
+    secure = False
 
     def __init__(self, origins: frozenset[str], hosts: frozenset[str]) -> None:
         self.origins = origins
