@@ -8,6 +8,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
+from msgspec import structs
+
 from headgate.cli.connecting import open_client
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import printable, say
@@ -58,7 +60,8 @@ def parser() -> Parser:
         "--requests",
         nargs="+",
         metavar="PATH",
-        help="usage journals of gateways, files or directories: what was so at a time that is over",
+        help="usage journals of gateways, or request logs of brokers, files or directories: what "
+        "was so at a time that is over",
     )
     add_connection(made)
     made.add_argument(
@@ -69,9 +72,19 @@ def parser() -> Parser:
         "--quotas",
         metavar="FILE",
         help="with --requests: the quotas then, a quotas file or an export of `headgate history`; "
-        "by default those that the journal tells",
+        "by default those that the journal tells; request logs tell none",
     )
     limits.add_argument("--store", metavar="URL", help="the same from a store and its history")
+    made.add_argument(
+        "--time-zone", metavar="ZONE", help="of request logs that print none; default: UTC"
+    )
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
+    which.add_argument(
+        "--broker-id-pattern",
+        metavar="REGEX",
+        help="regex on a log's path whose first group is the broker's id",
+    )
     made.add_argument("--user", metavar="NAME", required=True, help="the principal, without User:")
     made.add_argument("--client-id", metavar="NAME", help="its client-id; by default all of them")
     made.add_argument("--key", metavar="KEY", help="only this quota, such as consumer_byte_rate")
@@ -95,8 +108,8 @@ def _why(arguments: argparse.Namespace) -> Explained:
 def _picture(arguments: argparse.Namespace) -> Picture:
     if arguments.requests:
         return _past(arguments)
-    for flag in ("at", "quotas", "store"):
-        if getattr(arguments, flag) is not None:
+    for flag in ("at", "quotas", "store", "time-zone", "broker-id", "broker-id-pattern"):
+        if getattr(arguments, flag.replace("-", "_")) is not None:
             raise BadUsage(f"--{flag} goes with --requests; a gateway is asked about now")
     with open_client(
         servers=arguments.bootstrap_server,
@@ -109,16 +122,21 @@ def _picture(arguments: argparse.Namespace) -> Picture:
 
 def _past(arguments: argparse.Namespace) -> Picture:
     """
-    Read what was so at a time from usage journals.
+    Read what was so at a time from usage journals, or from request logs.
 
     Raises:
-        ConfigError: they aren't journals, or tell nothing of that time.
+        ConfigError: they can't be read, or tell nothing of that time.
     """
     from headgate.live.past import LOOK_BACK_MS, Past
+    from headgate.pipeline.sources.files import find_files
+    from headgate.pipeline.sources.pieces import JOURNAL_SUFFIXES
     from headgate.usage import reader
 
     paths: list[str] = arguments.requests
     at_ms = None if arguments.at is None else moment(arguments.at, "--at")
+    files = find_files(paths)
+    if not any(path.endswith(JOURNAL_SUFFIXES) for path, _ in files):
+        return _past_of_logs(arguments, files, at_ms)
     try:
         if at_ms is None:
             last_ms = reader.last_ms(paths)
@@ -129,14 +147,47 @@ def _past(arguments: argparse.Namespace) -> Picture:
         for batch in reader.read_until(paths, at_ms + LOOK_BACK_MS):
             past.take(batch)
     except ValueError as error:
-        raise ConfigError(
-            f"--requests: {error}. Request logs hold no decisions of a quota: `headgate replay` "
-            "computes them"
-        ) from error
+        raise ConfigError(f"--requests: {error}. Give either journals or request logs") from error
     if past.first_ms is None or past.last_ms is None or not past.first_ms <= at_ms:
         begins = "" if past.first_ms is None else f"; the first is of {when(round(past.first_ms))}"
         raise ConfigError(f"--at {when(at_ms)}: there are no events before{begins}")
     return past.picture(_quotas_at(arguments, at_ms))
+
+
+def _past_of_logs(
+    arguments: argparse.Namespace, files: list[tuple[str, int]], at_ms: int | None
+) -> Picture:
+    """Do as ``_past``, from request logs of brokers."""
+    from headgate.pipeline.answers.past_logs import PERIOD_MS, PastLogs, last_ms
+    from headgate.pipeline.logs.time_stamps import zone_of
+    from headgate.pipeline.sources.pieces import pieces_of
+
+    if arguments.quotas is None and arguments.store is None:
+        raise BadUsage("--requests: request logs name no quotas; give --quotas FILE or --store URL")
+    zone, notes = arguments.time_zone or "UTC", list[str]()
+    try:
+        zone_of(zone)
+    except ValueError as error:
+        raise BadUsage(f"--time-zone: {error}") from error
+    pieces = pieces_of(
+        files,
+        broker_id=arguments.broker_id,
+        broker_id_pattern=arguments.broker_id_pattern,
+        notes=notes,
+        copies="refuse",
+    )
+    at_ms = last_ms(pieces, zone) if at_ms is None else at_ms
+    if at_ms is None:
+        raise ConfigError("--requests: there is no request in these logs")
+    table = _quotas_at(arguments, at_ms)
+    assert table is not None
+    found = PastLogs(table, at_ms, arguments.user, arguments.client_id, zone)
+    found.take(pieces)
+    if not found.read:
+        minutes = PERIOD_MS // 60_000
+        raise ConfigError(f"--at {when(at_ms)}: there are no requests in the {minutes} min before")
+    note = " ".join([found.note, *(f"{note}." for note in notes)])
+    return structs.replace(found.past.picture(table), note=note)
 
 
 def _quotas_at(arguments: argparse.Namespace, at_ms: int) -> QuotaTable | None:

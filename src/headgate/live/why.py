@@ -212,7 +212,8 @@ def _quotas(
         if quota.key not in told and key in (None, quota.key) and not quota.unlimited:
             yield QuotaWhy(
                 quota.key, -1, quota.user, quota.client_id, quota.entries, note=quota.note,
-                enforced=any(_enforced(broker, quota.key) for broker in picture.brokers),
+                enforced=not picture.brokers  # of a time that is over, without charges
+                or any(_enforced(broker, quota.key) for broker in picture.brokers),
             )  # fmt: skip
 
 

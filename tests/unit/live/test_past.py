@@ -92,6 +92,9 @@ def test_the_quotas_are_those_of_the_gateway_that_began_last() -> None:
     without = seen(T, quota(T - 1, 4.0))
     assert without.effective[0].entries[0].value == 4.0
     assert "--quotas" in without.note
+    assert why(without, "alice", "etl").sentence == (
+        "alice/etl isn't held: clients/etl allows 4 B/s, it fetches nothing, and 4 B/s are left."
+    )
     given = seen(T, quota(T - 1, 4.0), table=QuotaTable())
     assert given.effective == () and given.note == ""
 

@@ -9,4 +9,5 @@ Answers to operators' questions: each is a function of Spark frames.
 - ``advice``, ``proposals``, ``recommend``: how a figure is made, what to propose, and the table.
 - ``chargeback``: what each principal used in a period, and its price.
 - ``storms``: runs of seconds in which something came too fast.
+- ``past_logs``: what a client waited for at a time, from request logs; without Spark.
 """
