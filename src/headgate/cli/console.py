@@ -70,7 +70,7 @@ def parser() -> Parser:
     made.add_argument(
         "--journal",
         metavar="DIR",
-        help="the gateway's journals, for what-if on the last hour",
+        help="the gateway's journals, for use over time and what-if on the last hour",
     )
     made.add_argument("--tenants", metavar="FILE", help="the principals of each tenant, YAML")
     made.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
@@ -199,6 +199,7 @@ def _serve(arguments: argparse.Namespace) -> Console:
     from headgate.console.database import Database
     from headgate.console.parts import ConsoleParts
     from headgate.console.serve import Tls, end_with_parent, listen, serve
+    from headgate.console.what_if import preload
 
     settings, whole = _settings(arguments)
     assert settings.listener is not None
@@ -232,7 +233,13 @@ def _serve(arguments: argparse.Namespace) -> Console:
         url = settings.url or f"http{'s' if tls else ''}://{here}"
         if arguments.with_parent:
             end_with_parent()
-        serve(app, sock, tls, lambda: complain(f"Console: {url}/ (Ctrl-C ends it)"))
+
+        def ready() -> None:
+            complain(f"Console: {url}/ (Ctrl-C ends it)")
+            if parts.journal is not None:
+                preload()
+
+        serve(app, sock, tls, ready)
     finally:
         home.close()
         if database is not None:

@@ -61,7 +61,8 @@ class Evidence(NamedTuple):
     Args:
         uses: of the principal's own quota-ids.
         told: how its requests of the last hour were throttled; None: nobody knows.
-        tried: how they would have been under the value asked for.
+        tried: how they would have been under the value asked for; None: nobody knows, or a client
+            was told to wait most of its time, so what it would have sent isn't seen.
         requests: of the last hour.
         notes: what isn't known, and why.
     """
@@ -137,7 +138,8 @@ def evidence_of(
     if found is None:
         return Evidence(tuple(uses), None, None, 0, notes)
     rows = [r for r in found.rows if r.key == key]
-    told, tried = (_together([getattr(r, side) for r in rows]) for side in ("told", "after"))
+    told = _together([row.told for row in rows])
+    tried = None if any(row.hides for row in rows) else _together([row.after for row in rows])
     if found.more:
         notes = (*notes, f"{found.more} more clients aren't in the sums.")
     notes = (*notes, *(f"{note}." for note in found.notes))

@@ -8,12 +8,16 @@ share a quota-id with them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, NamedTuple
 
+from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.quota.key import CONNECTION, CONSUMER_SHARES, PRODUCER_SHARES, QuotaKey
 from headgate.quota.plan import Plan
+from headgate.quota.precedence import resolve
 
 PERIOD_MS: Final = 3_600_000
 MOST_EVENTS: Final = 1_000_000
@@ -63,6 +67,8 @@ class Tried(NamedTuple):
         told: what clients were told then.
         before: under the quotas of now.
         after: under the others.
+        held: the share of its time that the client was told to wait, 0..1.
+        hides: whether it would have sent more under the others: ``after`` isn't seen.
     """
 
     key: QuotaKey
@@ -73,6 +79,8 @@ class Tried(NamedTuple):
     told: Throttled
     before: Throttled
     after: Throttled
+    held: float = 0.0
+    hides: bool = False
 
 
 class WhatIf(NamedTuple):
@@ -98,8 +106,20 @@ class WhatIf(NamedTuple):
     @property
     def longest_ms(self) -> int:
         """The longest bar: the most that any client waited in all."""
-        sides = ((row.told, row.before, row.after) for row in self.rows)
+        sides = ((r.told, r.before, *(() if r.hides else (r.after,))) for r in self.rows)
         return max((side.ms for row in sides for side in row), default=0)
+
+
+def preload() -> None:
+    """Load on another thread what the first what-if would otherwise wait seconds for."""
+
+    def load() -> None:
+        with contextlib.suppress(ImportError):  # the first what-if says which package is missing
+            from headgate.pipeline.replay import replay
+
+            replay.preload()
+
+    Thread(target=load, name="preload", daemon=True).start()
 
 
 def what_if(
@@ -135,7 +155,8 @@ def what_if(
     concerned = _concerned(events, plan, tried, principals)
     table = events.filter(pa.array(concerned))
     found = _replayed(table, plan) if table.num_rows else []
-    rows = [row for row in found if row.key in tried]
+    held = _held(table)
+    rows = [_seen(row, held, plan) for row in found if row.key in tried]
     rows.sort(key=lambda r: (-abs(r.after.ms - r.before.ms), -r.amount, r.principal, r.client_id))
     shown, rest = rows[:MOST_ROWS], rows[MOST_ROWS:]
     return WhatIf(since_ms, now_ms, table.num_rows, tuple(shown), len(rest), tuple(notes))
@@ -146,30 +167,24 @@ def _events(journal: Path, types: Collection[str], now_ms: int, most: int) -> tu
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from headgate.usage import files
     from headgate.usage.format import SCHEMA
+    from headgate.usage.reader import latest_batches
 
     since = now_ms - PERIOD_MS
     schema = pa.schema([SCHEMA.field(name) for name in _WANTED])
     wanted, kept, count = pa.array(sorted(types), pa.string()), [], 0
-    latest = [(f.path.stat().st_mtime * 1000, f) for f in files.journal_files(journal)]
     whole = True
-    for written_ms, file in sorted(latest, key=lambda item: (-item[0], item[1])):
-        if written_ms < since:
-            break
+    for written_ms, batches in latest_batches(journal, since):
         if count >= most:
             # What is in the files left was written before this one was.
             since, whole = int(written_ms) + 1, False
             break
-        try:
-            for batch in files.read_batches(file):
-                part = batch.select(_WANTED)
-                of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
-                part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
-                kept.append(part)
-                count += part.num_rows
-        except FileNotFoundError:
-            continue  # removed since it was listed, for the journal was too large
+        for batch in batches:
+            part = batch.select(_WANTED)
+            of_type = pc.is_in(part["quota_type"].cast(pa.string()), wanted)
+            part = part.filter(pc.and_(of_type, pc.greater_equal(part["t_ms"], float(since))))
+            kept.append(part)
+            count += part.num_rows
     table = pa.Table.from_batches(kept, schema=schema)
     if not whole:
         table = table.filter(pc.greater_equal(table["t_ms"], float(since)))
@@ -207,6 +222,50 @@ def _concerned(
     if principals is not None:
         chosen &= np.fromiter((user in principals for user, _ in names), np.bool_, len(names))
     return chosen[pair.reshape(-1)]
+
+
+def _seen(row: Tried, held: dict[tuple[str, str, str], float], plan: Plan) -> Tried:
+    """Say whether a client hides what it would do: it waited, and would have a higher limit."""
+    share = held.get((row.key.name, row.principal, row.client_id), 0.0)
+    now, then = (
+        resolve(table, row.principal, row.client_id, row.key).value
+        for table in (plan.current, plan.desired)
+    )
+    higher = now is not None and (then is None or then > now)
+    return row._replace(held=share, hides=higher and share > HIDING_SHARE)
+
+
+def _held(events: Any) -> dict[tuple[str, str, str], float]:
+    """
+    Return the share of its time that each client was told to wait, on the broker with the most.
+
+    Between its first and last second with requests, as `headgate recommend` has it; a wait that
+    begins before an earlier one's end counts from that end on.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if not events.num_rows:
+        return {}
+    names = ("quota_type", "principal", "client_id", "broker_id")
+    who = [_coded(events[name].cast("string")) for name in names]
+    whose = np.ravel_multi_index([codes for codes, _ in who], [len(words) for _, words in who])
+    begin, waits = (
+        pc.fill_null(events[name], 0).to_numpy() for name in ("t_ms", "throttle_time_ms")
+    )
+    order = np.lexsort((begin, whose))
+    begin, ends = begin[order], (begin + waits)[order]
+    found: dict[tuple[str, str, str], float] = {}
+    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(whose[order])) + 1):
+        over = np.maximum.accumulate(ends[part])
+        earlier = np.concatenate([begin[part[:1]], over[:-1]])
+        waited = np.maximum(0, ends[part] - np.maximum(begin[part], earlier)).sum()
+        first, last = begin[part[0]] // 1000, begin[part[-1]] // 1000
+        share = min(1.0, float(waited / ((last - first + 1) * 1000)))
+        quota_type, user, client_id, _ = (words[codes[order[part[0]]]] for codes, words in who)
+        client = (quota_type, user, client_id)
+        found[client] = max(share, found.get(client, 0.0))
+    return found
 
 
 def _coded(column: Any) -> tuple[Any, list[str]]:

@@ -101,6 +101,34 @@ def read_until(paths: Paths, until_ms: float) -> Iterator[pa.RecordBatch]:
                 yield batch
 
 
+def latest_batches(
+    directory: Path, since_ms: float
+) -> Iterator[tuple[float, Iterator[pa.RecordBatch]]]:
+    """
+    Yield the files of a directory that were written since a time, the latest first.
+
+    Args:
+        directory: the journal's.
+        since_ms: epoch ms.
+
+    Yields:
+        When a file was written, epoch ms, and its batches, which needn't be read.
+    """
+    latest = []
+    for file in files.journal_files(directory):
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            latest.append((file.path.stat().st_mtime * 1000, file))
+    for written_ms, file in sorted(latest, key=lambda item: (-item[0], item[1])):
+        if written_ms < since_ms:
+            return
+        yield written_ms, _batches(file)
+
+
+def _batches(file: files.JournalFile) -> Iterator[pa.RecordBatch]:
+    with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+        yield from files.read_batches(file)
+
+
 def last_ms(paths: Paths) -> float | None:
     """Return when the last event was, epoch ms; None: there are none."""
     latest = {file.worker_id: file for file in list_files(paths) if file.path.stat().st_size}

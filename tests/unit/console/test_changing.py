@@ -164,6 +164,21 @@ def test_the_last_hour_is_tried_under_the_change(console: Console, journal: Path
     assert widths[1] == 0 < widths[2] == 100
 
 
+def test_what_a_client_that_waits_would_do_with_more_is_not_seen(
+    console: Console, journal: Path
+) -> None:
+    _, events = traffic(console.now_ms, users=("alice",), client_ids=("app-0",))
+    write_journal(journal, [event._replace(throttle_time_ms=60_000) for event in events], 3_001)
+    pair = {"entity": PAIR.path, "key": "producer_byte_rate"}
+    page = console.client("operator").send_form("/change/preview", {**pair, "value": "5MB/s"}).text
+    assert 'not seen <span class="small">told to wait 100' in page
+    page = console.client("operator").send_form("/change/preview", {**pair, "value": "5kB/s"}).text
+    assert "Quotas of then" in page
+    assert "not seen" not in page
+    page = console.client("tenant", "payments").get(asked(console)).text
+    assert "Would have been, under the value asked for</dt><dd>not seen" in page
+
+
 @pytest.mark.parametrize("role", ["viewer", "tenant"])
 def test_only_operators_change(console: Console, role: str) -> None:
     client = console.client(role, "payments" if role == "tenant" else "")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headgate.console.what_if import what_if
+from headgate.cli.console import main
+from headgate.console import serve as serve_module
+from headgate.console import what_if as what_if_module
+from headgate.console.what_if import preload, what_if
 from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replay import replay
 from headgate.pipeline.replay.packed_format import ORDER
 from headgate.pipeline.replay.packer import PackLogs
 from headgate.pipeline.replay.replay import ReplayPacked
@@ -24,6 +31,7 @@ from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_SHARES, QuotaType
 from headgate.quota.plan import Plan, plan_of
 from headgate.quota.table import Change, QuotaTable
+from headgate.store import open_store
 from headgate.throttle.manager import ClientQuotaManager
 from kit.journals import Sent, traffic, write_journal
 
@@ -129,6 +137,41 @@ def test_what_is_too_old_or_too_much_is_left_out_and_said(tmp_path: Path) -> Non
     assert what_if(tmp_path, tried, NOW + 3_600_000).rows == ()
 
 
+@pytest.mark.parametrize(
+    ("waits_ms", "quota", "hides"),
+    [(900, 30_000.0, True), (900, 4_000.0, False), (400, 30_000.0, False), (900, None, True)],
+)
+def test_who_waits_most_of_its_time_hides_what_it_would_do_with_more(
+    tmp_path: Path, waits_ms: int, quota: float | None, hides: bool
+) -> None:
+    _, events = traffic(NOW, users=("bob",), client_ids=("x",))
+    every = [event._replace(t_ms=NOW - 600_000.0 + 1_000 * n, throttle_time_ms=waits_ms)
+             for n, event in enumerate(events[:500])]  # fmt: skip
+    write_journal(tmp_path, every)
+    table = QuotaTable({BOB: {PRODUCER: 9_000.0}})
+    found = what_if(tmp_path, plan((BOB, quota), table=table), NOW)
+    (row,) = found.rows
+    assert row.held == pytest.approx(waits_ms / 1_000)
+    assert row.hides == hides
+    assert found.longest_ms == max(row.told.ms, row.before.ms, 0 if hides else row.after.ms)
+
+
+def test_kernels_are_loaded_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[threading.Thread] = []
+    done = threading.Event()
+
+    def load() -> None:
+        loaded.append(threading.current_thread())
+        done.set()
+        raise ImportError("numba")  # the first what-if says so
+
+    monkeypatch.setattr(replay, "preload", load)
+    preload()
+    assert done.wait(10)
+    loaded[0].join()
+    assert loaded != [threading.main_thread()]
+
+
 def test_an_empty_journal_answers_nothing(tmp_path: Path) -> None:
     found = what_if(tmp_path, plan((BOB, 1.0)), NOW)
     assert (found.rows, found.events) == ((), 0)
@@ -151,3 +194,21 @@ def test_spark_is_not_loaded(tmp_path: Path) -> None:
         "assert not {'pyspark', 'py4j'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_console_with_a_journal_loads_kernels_when_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(what_if_module, "preload", lambda: told.append("loaded"))
+
+    def serve(_: object, sock: socket.socket, __: object, ready: Callable[[], None]) -> None:
+        ready()
+        sock.close()
+
+    monkeypatch.setattr(serve_module, "serve", serve)
+    open_store(f"sqlite:{tmp_path / 'quotas.db'}").close()
+    place = ["--store", f"sqlite:{tmp_path / 'quotas.db'}", "--listen", "127.0.0.1:0"]
+    assert main([*place, *(["--journal", str(tmp_path)] if reads else [])]) == 0
+    assert told == (["loaded"] if reads else [])
