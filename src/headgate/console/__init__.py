@@ -12,6 +12,7 @@ the content policy can forbid it. In the order in which a request meets them:
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
 - ``events``: what goes on now, asked for once and sent to all who look.
 - ``recent``: the last hour's use of each quota-id.
+- ``recorded``: the hours before, by a gateway's usage journals.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
 - ``parts``: what pages are given.

@@ -21,6 +21,7 @@ from headgate import words
 from headgate.console.home import Home
 from headgate.console.parts import parts
 from headgate.console.recent import Recent
+from headgate.console.recorded import Journals
 from headgate.errors import HeadgateError
 from headgate.live.picture import Picture
 
@@ -120,10 +121,12 @@ class Watches:
 
     Args:
         home: who is asked.
+        journals: what tells the hours before; None: nothing does.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, journals: Journals | None = None) -> None:
         self._home = home
+        self.journals = journals
         self._watches: OrderedDict[Question, Watch] = OrderedDict()
         self._watchers: Counter[str] = Counter()
         self._keeping: asyncio.Task[None] | None = None
@@ -179,7 +182,9 @@ def watches(request: Request) -> Watches:
     """Return the console's only one; from the first page on it keeps the last hour's use."""
     state = request.app.state
     if not hasattr(state, "watches"):
-        state.watches = Watches(parts(request).home)
+        here = parts(request)
+        journals = None if here.journal is None else Journals(here.journal, here.clock_ms)
+        state.watches = Watches(here.home, journals)
     found: Watches = state.watches
     found.keep()
     return found

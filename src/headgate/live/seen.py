@@ -81,7 +81,7 @@ def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
     limit = use.limit
     rate = 0.0
     if limit and use.quota is not None:
-        rate = ceil(min(use.rate / limit * STEPS, STEPS + 1)) / STEPS * use.quota
+        rate = in_steps(use.rate / limit) * use.quota
     return QuotaUse(
         use.key,
         client_id=use.client_id,
@@ -93,6 +93,11 @@ def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
         clients=own,
         coarse=True,
     )
+
+
+def in_steps(utilisation: float) -> float:
+    """Return a use by its limit as a tenant may know it of what it shares: in quarters."""
+    return ceil(min(utilisation * STEPS, STEPS + 1)) / STEPS
 
 
 def _without(quota: EffectiveQuotaOf, user: str) -> EffectiveQuotaOf:

@@ -15,10 +15,13 @@ from headgate.console.asking import Asked, asked, configured, seen
 from headgate.console.drawing import chart, connections, ladders, rows
 from headgate.console.events import EventStream, Moment, Watches, wants_events, watches
 from headgate.console.parts import parts, viewer
+from headgate.console.recent import Point, Recent
+from headgate.console.recorded import Recorded
 from headgate.console.rendering import draw, render
 from headgate.console.routing import Page
 from headgate.errors import StoreError
-from headgate.live.picture import Picture
+from headgate.live.picture import Picture, QuotaUse
+from headgate.live.seen import in_steps
 from headgate.live.why import why
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.precedence import STATIC_DEFAULT
@@ -44,9 +47,11 @@ async def show(request: Request) -> Response:
     watch = found.of(*about)
     if wants_events(request):
         return EventStream(
-            found, watch, looks.name, lambda moment: _live(found, seen(moment, looks), about)
+            found, watch, looks.name, lambda moment: _live(found, seen(moment, looks), about, looks)
         )
     moment = seen(await watch.now(), looks)
+    if found.journals is not None and moment.picture is not None:
+        await found.journals.soon(*about, _shared(moment.picture))
     picture = moment.picture or await configured(request, about)
     changes, no_history = await _history(request, picture, about, looks)
     return render(
@@ -54,7 +59,7 @@ async def show(request: Request) -> Response:
         "tenant.html.j2",
         about=about,
         moment=moment,
-        live=_live(found, moment, about),
+        live=_live(found, moment, about, looks),
         ladders=ladders(picture),
         note=picture.note,
         changes=changes,
@@ -70,17 +75,15 @@ def _named(picture: Picture, about: Asked) -> dict[str, Any]:
     return {"client_ids": names[:MOST_CLIENTS], "more_client_ids": len(names) - MOST_CLIENTS}
 
 
-def _live(found: Watches, moment: Moment, about: Asked) -> Markup:
+def _live(found: Watches, moment: Moment, about: Asked, looks: Viewer) -> Markup:
     picture = moment.picture
     if picture is None:
         return draw("tenant_live.html.j2", moment=moment)
     uses = rows(picture)
-    drawn = []
-    for row in uses[:MOST_USES]:
-        use = row.use
-        # What others used of a shared bucket in the past isn't the viewer's.
-        points = [] if use.coarse else found.recent.of((use.key, use.user, use.client_id, use.ip))
-        drawn.append((row, chart(points)))
+    past = None
+    if found.journals is not None:
+        past = found.journals.of(*about, _shared(picture))
+    drawn = [(row, chart(_points(row.use, found.recent, past))) for row in uses[:MOST_USES]]
     clients = [c for c in connections(picture) if c.principal == about.user]
     if about.client_id is not None:
         clients = [c for c in clients if c.client_id == about.client_id]
@@ -90,12 +93,34 @@ def _live(found: Watches, moment: Moment, about: Asked) -> Markup:
         about=about,
         answer=why(picture, about.user, about.client_id),
         uses=drawn,
+        past=past,
+        reads=found.journals is not None,
+        sees_all=looks.sees_all,
         more_uses=len(uses) - MOST_USES,
         clients=clients[:MOST_CLIENTS],
         more_clients=len(clients) - MOST_CLIENTS,
         open=sum(broker.connections for broker in picture.brokers),
         held=sum(client.held for client in clients),
     )
+
+
+def _shared(picture: Picture) -> set[str]:
+    """Return the client-ids whose quota-ids belong to no user."""
+    uses = (use for broker in picture.brokers for use in broker.quotas)
+    return {use.client_id for use in uses if use.client_id and not use.user}
+
+
+def _points(use: QuotaUse, recent: Recent, past: Recorded | None) -> list[Point]:
+    """Return a quota-id's use: by the journal, then what was seen since."""
+    quota_id = (use.key, use.user, use.client_id)
+    if use.coarse:
+        # What others used of a shared bucket in the past isn't the viewer's, nor the limit's split.
+        points = [] if past is None or not use.quota else past.own.get(quota_id, [])
+        quota = use.quota or 0.0
+        return [p._replace(rate=in_steps(p.rate / quota) * quota, limit=quota) for p in points]
+    points = [] if past is None or use.ip else past.points.get(quota_id, [])
+    last_ms = points[-1].at_ms if points else 0
+    return [*points, *(p for p in recent.of((*quota_id, use.ip)) if p.at_ms > last_ms)]
 
 
 async def _history(

@@ -1,0 +1,283 @@
+"""
+The last hours' use of a principal's quota-ids, by a gateway's usage journals.
+
+A reading is done beside the page that wants it: a page has what was read by then, and the rest with
+its next live update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from anyio import CapacityLimiter, to_thread
+
+from headgate.console.recent import Point
+
+PERIOD_MS: Final = 3 * 3_600_000
+STEP_MS: Final = 30_000
+"""Between points; without use in it a step has none."""
+LATE_MS: Final = 5_000
+"""Events are in the journal by then; a gateway writes them each second."""
+MOST_EVENTS: Final = 5_000_000
+"""Looked at by one reading, a file more or less; of the newest files. A million take 0.4 s."""
+MOST_S: Final = 5.0
+"""After it no further file is begun."""
+MOST_IDS: Final = 24
+"""Quota-ids of one reading, those with the most requests: twice what a page draws."""
+MOST_KEPT: Final = 30
+"""Readings; each is 1 MB or 2 at most."""
+MOST_WAITING: Final = 8
+"""Readings under way or waiting; a page that comes then is drawn without one, for now."""
+FRESH_S: Final = 30.0
+PART: Final = 9
+"""Reading for one question takes a tenth of the time at most."""
+SOON_S: Final = 0.15
+"""How long a page waits for its first reading."""
+
+Id = tuple[str, str, str]
+"""Key, user tag, client-id tag."""
+
+
+class Recorded(NamedTuple):
+    """
+    A principal's use by the journals.
+
+    Args:
+        since_ms: from when on events were read, epoch ms.
+        is_whole: whether that is the whole period.
+        points: of each quota-id, oldest first: at the broker that had the least room.
+        own: of those that others may share: what the principal used of them itself.
+        problem: why nothing was read; "": it was.
+    """
+
+    since_ms: int
+    is_whole: bool
+    points: dict[Id, list[Point]]
+    own: dict[Id, list[Point]]
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A reading, the one under way, and when the next is due (the event loop's clock)."""
+
+    read: Recorded | None = None
+    due: float = 0.0
+    reading: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Journals:
+    """
+    Readings of a gateway's journals: one at a time, kept for half a minute.
+
+    Args:
+        journal: the directory.
+        clock_ms: the wall clock, epoch ms.
+    """
+
+    def __init__(self, journal: Path, clock_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._clock_ms = clock_ms
+        self._kept: OrderedDict[tuple[str, str | None], _Kept] = OrderedDict()
+        self._turn = CapacityLimiter(1)
+        self._waiting = 0
+
+    def of(self, user: str, client_id: str | None, shared: Collection[str]) -> Recorded | None:
+        """
+        Return what was read of a principal, and have it read again where that is old.
+
+        Args:
+            user: the principal, raw.
+            client_id: only quota-ids of this client-id and of all; None: any.
+            shared: client-ids whose quota-ids have no user and are wanted, too.
+
+        Returns:
+            The last reading; None: there is none yet.
+        """
+        kept = self._kept.setdefault((user, client_id), _Kept())
+        self._kept.move_to_end((user, client_id))
+        loop = asyncio.get_running_loop()
+        if kept.reading is None and loop.time() >= kept.due and self._waiting < MOST_WAITING:
+            self._waiting += 1
+            kept.reading = loop.create_task(self._read(kept, user, client_id, frozenset(shared)))
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return kept.read
+
+    async def soon(
+        self, user: str, client_id: str | None, shared: Collection[str]
+    ) -> Recorded | None:
+        """Return the same, and give a first reading a moment to end."""
+        read = self.of(user, client_id, shared)
+        kept = self._kept[user, client_id]
+        if read is None and kept.reading is not None:
+            await asyncio.wait({kept.reading}, timeout=SOON_S)
+        return kept.read
+
+    async def _read(
+        self, kept: _Kept, user: str, client_id: str | None, shared: frozenset[str]
+    ) -> None:
+        began = 0.0
+
+        def reading() -> Recorded:
+            nonlocal began
+            began = time.monotonic()
+            now_ms = self._clock_ms()
+            try:
+                return recorded(self._journal, user, client_id, shared, now_ms)
+            except (OSError, ImportError, ValueError) as error:
+                return Recorded(now_ms, False, {}, {}, str(error) or type(error).__name__)
+
+        try:
+            kept.read = await to_thread.run_sync(reading, limiter=self._turn)
+        finally:
+            self._waiting -= 1
+            took = time.monotonic() - began if began else 0.0
+            kept.due = asyncio.get_running_loop().time() + max(FRESH_S, PART * took)
+            kept.reading = None
+
+
+def recorded(
+    journal: Path,
+    user: str,
+    client_id: str | None,
+    shared: Collection[str],
+    now_ms: int,
+    *,
+    most_events: int = MOST_EVENTS,
+) -> Recorded:
+    """
+    Read the last hours' use of a principal's quota-ids.
+
+    Args:
+        journal: a gateway's directory of usage journals.
+        user: the principal, raw.
+        client_id: only quota-ids of this client-id and of all; None: any.
+        shared: client-ids whose quota-ids have no user and are wanted, too.
+        now_ms: the wall clock, epoch ms.
+        most_events: how many are looked at, a file more or less.
+
+    Raises:
+        OSError: the journal can't be read.
+        ModuleNotFoundError: packages of the console's extra are missing.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from headgate.usage.reader import latest_batches
+
+    since = now_ms - PERIOD_MS
+    last = (now_ms - LATE_MS) // STEP_MS * STEP_MS  # the last step that is over
+    clients = None if client_id is None else pa.array([client_id, ""])
+    kept: list[Any] = []
+    is_whole, ends, count = True, time.monotonic() + MOST_S, 0
+    for written_ms, batches in latest_batches(journal, since):
+        if count >= most_events or time.monotonic() > ends:
+            # What is in the files left was written before this one was.
+            since, is_whole = int(written_ms) + 1, False
+            break
+        parts = []
+        for batch in batches:
+            count += batch.num_rows
+            part = batch.select(_COLUMNS)
+            wanted = pc.equal(part["quota_user"], user)
+            if clients is not None:
+                wanted = pc.and_(wanted, pc.is_in(part["quota_client_id"], clients))
+            everyones = pc.and_(
+                pc.equal(part["quota_user"], ""),
+                pc.is_in(part["quota_client_id"], pa.array(sorted(shared), pa.string())),
+            )
+            parts.append(part.filter(pc.or_(wanted, everyones)))
+        if parts:
+            kept.append(_steps(pa.Table.from_batches(parts), user))
+    if not kept:
+        return Recorded(since, is_whole, {}, {})
+    whole_steps = pa.concat_tables(kept)
+    first = -(-since // STEP_MS) * STEP_MS
+    inside = pc.and_(
+        pc.greater_equal(whole_steps["begin_ms"], first), pc.less(whole_steps["begin_ms"], last)
+    )
+    points, own = _points(whole_steps.filter(inside))
+    return Recorded(since, is_whole, points, own)
+
+
+_COLUMNS: Final = (
+    "kind", "worker_id", "broker_id", "quota_type", "t_ms", "amount", "quota_user",
+    "quota_client_id", "bound", "principal", "throttle_time_ms",
+)  # fmt: skip
+_ID: Final = ["quota_type", "quota_user", "quota_client_id"]
+_SUMS: Final = ["amount", "held", "own", "own_held", "own_charges"]
+
+
+def _steps(events: Any, user: str) -> Any:
+    """Return what a file's events add up to in each step, by quota-id and manager."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = events["kind"].cast(pa.string())
+    amount = pc.fill_null(events["amount"], 0.0)
+    waits = pc.greater(pc.fill_null(events["throttle_time_ms"], 0), 0)
+    # A refused mutation was asked for, not charged.
+    is_charged = pc.or_(
+        pc.equal(kind, "record"), pc.and_(pc.equal(kind, "strict"), pc.invert(waits))
+    )
+    taken_back = pc.if_else(pc.equal(kind, "unrecord"), pc.negate(pc.abs(amount)), 0.0)
+    amount = pc.if_else(is_charged, amount, taken_back)
+    is_own = pc.fill_null(pc.equal(events["principal"], user), False).cast(pa.int64())
+    held = waits.cast(pa.int64())
+    begin = pc.multiply(pc.floor(pc.divide(events["t_ms"], STEP_MS)), STEP_MS).cast(pa.int64())
+    columns = {
+        **{n: pc.fill_null(events[n].cast(pa.string()), "") for n in (*_ID, "worker_id")},
+        "broker_id": events["broker_id"], "begin_ms": begin, "bound": events["bound"],
+        "amount": amount, "held": held, "own": pc.multiply(amount, is_own),
+        "own_held": pc.multiply(held, is_own),
+        "own_charges": pc.multiply(is_charged.cast(pa.int64()), is_own),
+    }  # fmt: skip
+    said = pc.is_in(kind, pa.array(["record", "unrecord", "strict", "told"]))
+    return _added(pa.table(columns).filter(said))
+
+
+def _added(steps: Any) -> Any:
+    keys = [*_ID, "worker_id", "broker_id", "begin_ms"]
+    found = steps.group_by(keys, use_threads=False).aggregate(
+        [("bound", "max"), *((name, "sum") for name in _SUMS)]
+    )
+    return found.select([*keys, "bound_max", *(f"{name}_sum" for name in _SUMS)]).rename_columns(
+        [*keys, "bound", *_SUMS]
+    )
+
+
+def _points(steps: Any) -> tuple[dict[Id, list[Point]], dict[Id, list[Point]]]:
+    """Return the points of the quota-ids with the most requests, and the principal's own part."""
+    busiest = steps.group_by(_ID).aggregate([("own_charges", "sum")])
+    busiest = busiest.sort_by([("own_charges_sum", "descending")]).slice(0, MOST_IDS).select(_ID)
+    steps = _added(steps.join(busiest, _ID, join_type="inner"))
+    all_of: dict[Id, dict[int, Point]] = {}
+    own_of: dict[Id, dict[int, Point]] = {}
+    for row in steps.sort_by("begin_ms").to_pylist():
+        quota_id = (row["quota_type"], row["quota_user"], row["quota_client_id"])
+        _note(all_of.setdefault(quota_id, {}), row, "amount", "held")
+        if not row["quota_user"] and row["own_charges"]:
+            _note(own_of.setdefault(quota_id, {}), row, "own", "own_held")
+    return (
+        {quota_id: list(points.values()) for quota_id, points in all_of.items()},
+        {quota_id: list(points.values()) for quota_id, points in own_of.items()},
+    )
+
+
+def _note(points: dict[int, Point], row: dict[str, Any], amount: str, held: str) -> None:
+    """Keep a manager's step, unless another of the same time has less room."""
+    at_ms, bound = row["begin_ms"] + STEP_MS, row["bound"]
+    limit = None if bound is None or bound == float("inf") else bound
+    point = Point(at_ms, max(0.0, row[amount]) * 1000 / STEP_MS, limit, row[held])
+    old = points.get(at_ms)
+    if old is not None:
+        worst = max(old, point, key=lambda p: (p.rate / p.limit if p.limit else 0.0, p.rate))
+        point = worst._replace(held=old.held + point.held)
+    points[at_ms] = point
