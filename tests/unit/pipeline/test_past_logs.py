@@ -18,9 +18,14 @@ from headgate.pipeline.bundled import bundled_log, bundled_quotas
 from headgate.pipeline.quotas import load
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import CONSUMER, PRODUCER, REQUEST
+from headgate.quota.table import QuotaTable
 
 TABLE = load(str(bundled_quotas())).tables[0]
 BOB = ("bob", "bob-etl", "producer_byte_rate")
+
+READER = ("bob-reader", "consumer_byte_rate")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +122,24 @@ def test_a_client_is_charged_with_all_who_share_its_quota(
     use = use_of(found(pieces, int(row["record_ms"] + 0.5), "alice", "alice-app-0"), BOB[2])
     assert {c.client_id for c in use.clients} >= {"alice-app-0", "alice-app-1", "alice-app-2"}
     assert {c.principal for c in use.clients} == {"alice"}
+
+
+def test_a_wait_counts_as_the_request_quotas_where_the_rate_was_within_its_limit(
+    pieces: list[FilePiece], told: list[dict[str, Any]]
+) -> None:
+    entity = QuotaEntity.of(user="bob")
+    own = {PRODUCER: 1e9, CONSUMER: 80_000.0, REQUEST: 50.0}
+    table = QuotaTable.of({entity: own})
+    last = int(told[-1]["record_ms"] + 1)
+    counted: dict[str, int] = {}
+    for client_id in ("bob-etl", "bob-reader"):
+        past = PastLogs(table, last, "bob", client_id, "UTC")
+        past.take(pieces)
+        [broker] = past.past.picture(table).brokers
+        counted |= {use.key: use.throttled for use in broker.quotas if use.throttled}
+    writes, reads = (len(of(told, "bob", name, key)) for name, key in (BOB[1:], READER))
+    # No produce request was beyond its limit; a throttled fetch's bytes aren't in the log.
+    assert counted == {"request_percentage": writes, "consumer_byte_rate": reads}
 
 
 def run(*flags: str) -> subprocess.CompletedProcess[str]:
