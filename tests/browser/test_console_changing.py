@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from headgate.console import raises
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER
 from kit.console import HOSTILE, Console, make_console
@@ -22,7 +24,8 @@ ALICE = QuotaEntity.of(user="alice")
 
 
 @pytest.fixture
-def console(tmp_path: Path) -> Iterator[Console]:
+def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    monkeypatch.setattr(raises, "drawn", count(1).__next__)
     made = make_console(tmp_path)
     journal = tmp_path / "journal"
     journal.mkdir()
@@ -51,7 +54,7 @@ REASON = "Reason, for the history"
 
 
 def test_a_quota_is_changed_and_taken_back_by_keyboard(browser: Browser, console: Console) -> None:
-    with served(console) as url, looking(browser, "operator") as page:
+    with served(console.parts) as url, looking(browser, "operator") as page:
         page.goto(f"{url}/change")
         by_keyboard(page, "Name")
         page.keyboard.type("alice")
@@ -70,7 +73,7 @@ def test_a_quota_is_changed_and_taken_back_by_keyboard(browser: Browser, console
 
 
 def test_a_file_is_applied_by_keyboard(browser: Browser, console: Console) -> None:
-    with served(console) as url, looking(browser, "operator") as page:
+    with served(console.parts) as url, looking(browser, "operator") as page:
         page.goto(f"{url}/plan")
         # The dialogue of files is the browser's own.
         file = {"name": "quotas.yaml", "mimeType": "text/yaml", "buffer": FILE.encode()}
@@ -83,7 +86,7 @@ def test_a_file_is_applied_by_keyboard(browser: Browser, console: Console) -> No
 
 
 def test_a_raise_is_asked_for_and_granted_by_keyboard(browser: Browser, console: Console) -> None:
-    with served(console) as url:
+    with served(console.parts) as url:
         with looking(browser, "tenant", "payments") as page:
             page.goto(f"{url}/raises")
             write(page, VALUE, "2MB/s")
@@ -112,7 +115,7 @@ def test_pages_fit_and_keep_nobody_out(
         assert violations(page) == [], page.url
         assert sticks_out(page) <= 0, page.url
 
-    with served(console) as url:
+    with served(console.parts) as url:
         with looking(browser, "tenant", "payments", **size) as page:
             page.goto(f"{url}/raises")
             look(page)

@@ -227,8 +227,8 @@ def test_the_journal_tells_later_what_the_gateway_told_then(
     assert "there are no events before" in capsys.readouterr().err
     log = tmp_path / "request.log"
     log.write_text("x")
-    assert main(["why", "--requests", str(log), "--user", "a"]) == 1
-    assert "isn't a journal file" in capsys.readouterr().err
+    assert main(["why", "--requests", str(log), "--user", "a"]) == 2
+    assert "request logs name no quotas" in capsys.readouterr().err
     assert main(["why", "--bootstrap-server", "x:1", "--user", "a", "--at", "1"]) == 2
 
 
