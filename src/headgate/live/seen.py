@@ -103,7 +103,9 @@ def in_steps(utilisation: float) -> float:
 def _without(quota: EffectiveQuotaOf, user: str) -> EffectiveQuotaOf:
     """Leave out what is set for a client-id by name, unless it is for this user's."""
     entries = tuple(entry for entry in quota.entries if _own_or_default(entry, user))
-    return EffectiveQuotaOf(quota.key, entries)
+    if entries[:1] != quota.entries[:1]:
+        return EffectiveQuotaOf(quota.key, entries)
+    return EffectiveQuotaOf(quota.key, entries, quota.user, quota.client_id)
 
 
 def _own_or_default(entry: EffectiveQuotaEntry, user: str) -> bool:
