@@ -91,7 +91,7 @@ def test_why_says_who_is_held_by_what_and_tells_a_tenant_of_nobody_else(
             assert (first["key"], first["user"], first["held"]) == (
                 "producer_byte_rate", "alice", 1
             )  # fmt: skip
-            # Who asks as alice shares her quota-id, once the gateway has looked again.
+            # A question as alice shares her quota-id, once the gateway has looked again.
             doer = "(it|the quota-id)"
             assert re.search(
                 f"because users/alice allows 30 kB/s and {doer} produces", why["sentence"]
