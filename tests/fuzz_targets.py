@@ -28,6 +28,7 @@ from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, REQUEST
 from headgate.quota.table import QuotaTable
+from headgate.steps import finish
 from headgate.wire import apis, header, throttle
 from headgate.wire.messages import (
     REQUESTS,
@@ -43,7 +44,6 @@ from headgate.wire.messages import (
     produce,
     share,
 )
-from headgate.wire.schema import finish
 
 BOOK = {1: ("gate.example", 19001), 2: ("gate.example", 19002)}
 ALLOWED = (RemoteProtocolError,)

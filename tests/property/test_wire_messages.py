@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.steps import finish
 from headgate.wire.apis import API
 from headgate.wire.header import parse_request_header, response_body_offset
 from headgate.wire.messages import (
@@ -21,7 +22,6 @@ from headgate.wire.messages import (
     encode_response_steps,
     quotas,
 )
-from headgate.wire.schema import finish
 from wire_oracles import (
     FEW,
     QUICK,

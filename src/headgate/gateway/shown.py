@@ -11,7 +11,7 @@ from headgate import __version__
 from headgate.clock import now_ms
 from headgate.metrics.expose import Drawn, draw
 from headgate.metrics.samples import sample_steps
-from headgate.wire.schema import finish
+from headgate.steps import finish
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker

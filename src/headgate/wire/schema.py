@@ -23,7 +23,7 @@ import struct as packing
 import types
 import typing
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import (
     Annotated,
     Any,
@@ -36,21 +36,11 @@ from typing import (
 )
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.steps import Work
 from headgate.wire import fields as f
 from headgate.wire.fields import Buffer
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Work that yields between its steps, each a few microseconds long, and returns what it makes."""
-
-
-def finish(steps: Steps[T]) -> T:
-    """Do all steps at once, and return what they make."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
 
 
 class Type(Protocol):
@@ -230,7 +220,7 @@ class Struct(Generic[T]):
 
     def read_steps(
         self, buffer: Buffer, offset: int, version: int, flexible: bool
-    ) -> Steps[tuple[T, int]]:
+    ) -> Work[tuple[T, int]]:
         """Do as ``read``, element by element."""
         values: dict[str, Any] = {}
         for name, kind, since, until, _, _ in self.fields:
@@ -242,7 +232,7 @@ class Struct(Generic[T]):
             offset = self._read_tagged(values, buffer, offset, version)
         return self.factory(**values), offset
 
-    def write_steps(self, value: T, out: list[bytes], version: int, flexible: bool) -> Steps[None]:
+    def write_steps(self, value: T, out: list[bytes], version: int, flexible: bool) -> Work[None]:
         """Do as ``write``, element by element, for a struct without tagged fields of its own."""
         assert not self.tagged
         for name, kind, since, until, _, _ in self.fields:
@@ -251,13 +241,13 @@ class Struct(Generic[T]):
         if flexible:
             out.append(f.write_tags({}))
 
-    def decode_steps(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> Steps[T]:
+    def decode_steps(self, body: Buffer, version: int, flexible: bool, offset: int = 0) -> Work[T]:
         """Do as ``decode``, step by step."""
         value, end = yield from self.read_steps(body, offset, version, flexible)
         _check_end(body, end)
         return value
 
-    def encode_steps(self, value: T, version: int, flexible: bool) -> Steps[bytes]:
+    def encode_steps(self, value: T, version: int, flexible: bool) -> Work[bytes]:
         """Do as ``encode``, step by step."""
         out: list[bytes] = []
         yield from self.write_steps(value, out, version, flexible)
@@ -350,7 +340,7 @@ def _check_end(body: Buffer, end: int) -> None:
 
 def _read_steps(
     kind: Type, buffer: Buffer, offset: int, version: int, flexible: bool
-) -> Steps[tuple[Any, int]]:
+) -> Work[tuple[Any, int]]:
     """Read a value of any type, step by step."""
     if isinstance(kind, Struct):
         return (yield from kind.read_steps(buffer, offset, version, flexible))
@@ -369,7 +359,7 @@ def _read_steps(
 
 def _write_steps(
     kind: Type, value: Any, out: list[bytes], version: int, flexible: bool
-) -> Steps[None]:
+) -> Work[None]:
     """Write a value of any type, step by step."""
     if isinstance(kind, Array) and value is not None:
         out.append(f.write_array_length(len(value), flexible))

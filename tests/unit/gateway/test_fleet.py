@@ -16,7 +16,7 @@ from headgate.gateway.fleet.fleet import Fleet
 from headgate.gateway.fleet.pipe import LineLost, Pipe, socket_pair
 from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import Sample
-from headgate.wire.schema import finish
+from headgate.steps import finish
 
 
 async def silence(question: str, body: bytes) -> bytes:

@@ -14,8 +14,8 @@ from headgate.metrics.expose import draw, page
 from headgate.metrics.samples import MOST_NAME, sample_steps, shortened
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaType
+from headgate.steps import finish
 from headgate.throttle.manager import ClientQuotaManager
-from headgate.wire.schema import finish
 
 T0 = 1_795_262_069_485
 KIND = QuotaType.PRODUCER_BYTE_RATE

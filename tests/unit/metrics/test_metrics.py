@@ -24,6 +24,7 @@ from headgate.quota.key import (
     QuotaKey,
     QuotaType,
 )
+from headgate.steps import finish
 from headgate.throttle.cluster import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager
 from headgate.throttle.manager import ClientQuotaManager
@@ -31,7 +32,6 @@ from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
 from headgate.throttle.request import RequestQuotaManager
 from headgate.throttle.shares import SharesQuotaManager
-from headgate.wire.schema import finish
 
 ROOT = Path(__file__).parents[3]
 T0 = 1_795_262_069_485

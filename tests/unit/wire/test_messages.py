@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.steps import finish
 from headgate.wire import apis
 from headgate.wire.header import build_request, parse_request_header
 from headgate.wire.messages import (
@@ -20,7 +21,6 @@ from headgate.wire.messages import (
     quotas,
     sasl,
 )
-from headgate.wire.schema import finish
 
 TOPIC_ID = uuid.UUID(int=77)
 

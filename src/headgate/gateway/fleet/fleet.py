@@ -17,7 +17,7 @@ from headgate.gateway.fleet.pipe import LineLost, Pipe
 from headgate.gateway.fleet.watchdog import KILLS, until_hung, until_stuck
 from headgate.metrics.expose import Drawn, draw
 from headgate.metrics.samples import Sample
-from headgate.wire.schema import finish
+from headgate.steps import finish
 
 ANSWER_S: Final = 2.0
 """A worker that is silent for longer counts as not there."""

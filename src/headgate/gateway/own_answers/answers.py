@@ -26,7 +26,7 @@ from headgate.gateway.own_answers.denials import SMALL_BYTES, Denials
 from headgate.quota.alteration import AlterResult, QuotaAlteration
 from headgate.quota.filter import matches, validate_filter
 from headgate.quota.table import QuotaTable
-from headgate.steps import Work
+from headgate.steps import Work, finish
 from headgate.store.base import AuditEvent
 from headgate.wire import apis
 from headgate.wire.messages import (
@@ -37,7 +37,6 @@ from headgate.wire.messages import (
 )
 from headgate.wire.messages.denied import RELEASED
 from headgate.wire.messages.live import LIVE
-from headgate.wire.schema import finish
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.enforcement import Enforcement

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headgate.errors import LocalProtocolError
+from headgate.steps import Work
 from headgate.wire.fields import Buffer
 from headgate.wire.header import (
     build_request,
@@ -51,7 +52,7 @@ from headgate.wire.messages import (
     scram,
     transactions,
 )
-from headgate.wire.schema import Steps, Struct
+from headgate.wire.schema import Struct
 
 _MODULES: Final = (
     api_versions,
@@ -95,7 +96,7 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
     return struct.decode(frame, version, is_flexible(api_key, version), body_offset)
 
 
-def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Steps[Any]:
+def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Work[Any]:
     """Do as ``decode_request``, step by step."""
     struct = _known(REQUESTS, api_key)
     return struct.decode_steps(frame, version, is_flexible(api_key, version), body_offset)
@@ -115,7 +116,7 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> Any:
     return _known(RESPONSES, api_key).decode(frame, version, is_flexible(api_key, version), at)
 
 
-def decode_response_steps(api_key: int, version: int, frame: Buffer) -> Steps[Any]:
+def decode_response_steps(api_key: int, version: int, frame: Buffer) -> Work[Any]:
     """Do as ``decode_response``, step by step."""
     at = response_body_offset(api_key, version, frame)
     return _known(RESPONSES, api_key).decode_steps(
@@ -125,7 +126,7 @@ def decode_response_steps(api_key: int, version: int, frame: Buffer) -> Steps[An
 
 def encode_request_steps(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Any
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """Do as ``encode_request``, step by step."""
     body = yield from _known(REQUESTS, api_key).encode_steps(
         message, version, is_flexible(api_key, version)
@@ -135,7 +136,7 @@ def encode_request_steps(
 
 def encode_response_steps(
     api_key: int, version: int, correlation_id: int, message: Any
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """Do as ``encode_response``, step by step."""
     body = yield from _known(RESPONSES, api_key).encode_steps(
         message, version, is_flexible(api_key, version)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headgate.errors import LocalProtocolError, RemoteProtocolError
+from headgate.steps import Work
 from headgate.wire.fields import Buffer, read_int16
 from headgate.wire.header import build_request, build_response
-from headgate.wire.schema import Int16, Int32, Int64, Steps, Struct, message, struct
+from headgate.wire.schema import Int16, Int32, Int64, Struct, message, struct
 
 NO_FRACTIONS: Final = "which this version can't tell; use the released API."
 """How the answer about a stored fraction ends, since KIP-546's values are int64. The admin client
@@ -190,7 +191,7 @@ def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) 
     return REQUESTS[api_key].decode(frame, version, False, body_offset)
 
 
-def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Steps[Any]:
+def decode_request_steps(api_key: int, version: int, frame: Buffer, body_offset: int) -> Work[Any]:
     """Do as ``decode_request``, step by step."""
     _check(api_key, version, RemoteProtocolError)
     return REQUESTS[api_key].decode_steps(frame, version, False, body_offset)
@@ -222,7 +223,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
 
 def encode_response_steps(
     api_key: int, version: int, correlation_id: int, message: Any
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """Do as ``encode_response``, step by step."""
     _check(api_key, version, LocalProtocolError)
     body = yield from RESPONSES[api_key].encode_steps(message, version, False)

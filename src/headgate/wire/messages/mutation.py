@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from headgate.errors import KafkaError
+from headgate.steps import Work
 from headgate.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headgate.wire.fields import Buffer
 from headgate.wire.header import (
@@ -32,7 +33,6 @@ from headgate.wire.schema import (
     Int8,
     Int16,
     Int32,
-    Steps,
     Struct,
     message,
     struct,
@@ -233,7 +233,7 @@ def mutations(
     *,
     current: Current = lambda topic: None,
     default_partitions: int | None = None,
-) -> Steps[Mutations]:
+) -> Work[Mutations]:
     """
     Count what a request changes, step by step.
 
@@ -270,7 +270,7 @@ def mutations(
 
 def keep(
     api_key: int, version: int, frame: Buffer, request: Any, refused: Collection[TopicRef]
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """
     Return the request without the refused topics, as it goes on to the broker, step by step.
 
@@ -301,7 +301,7 @@ def keep(
     return build_request(api_key, version, correlation_id, client_id, body)
 
 
-def _refusals(api_key: int, refused: Collection[TopicRef]) -> Steps[tuple[Any, ...]]:
+def _refusals(api_key: int, refused: Collection[TopicRef]) -> Work[tuple[Any, ...]]:
     text = KafkaError.THROTTLING_QUOTA_EXCEEDED.generic_message
     found: list[Any] = []
     for ref in refused:
@@ -330,7 +330,7 @@ def refuse(
     correlation_id: int,
     refused: Collection[TopicRef],
     throttle_ms: int,
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """Return an answer that refuses these topics with THROTTLING_QUOTA_EXCEEDED (89)."""
     topics = yield from _refusals(api_key, refused)
     answer = _ANSWERS[api_key](topics, min(max(throttle_ms, 0), 2**31 - 1))
@@ -342,7 +342,7 @@ def refuse(
 
 def merge(
     api_key: int, version: int, frame: Buffer, response: Any, refused: Collection[TopicRef]
-) -> Steps[bytes]:
+) -> Work[bytes]:
     """
     Return the broker's answer with the refused topics added to it; the throttle is left.
 
