@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from headgate.live.effective import effective_of
 from headgate.live.picture import (
+    MOST_ADDRESSES,
+    MOST_CLIENTS,
     PAUSE_MS,
     BrokerPicture,
     ClientUse,
@@ -24,15 +26,13 @@ from headgate.live.picture import (
 )
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import entity_from_path
-from headgate.quota.key import CONSUMER, QuotaKey, QuotaUnit
+from headgate.quota.key import CONSUMER, QuotaKey
 from headgate.quota.precedence import resolve
 from headgate.quota.table import QuotaTable
 from headgate.throttle.sensor import SampledRate
 
 LOOK_BACK_MS: Final = 3_600_000
 """Events before are forgotten, as a gateway forgets the sensors of idle clients."""
-MOST_CLIENTS: Final = 50
-"""Clients named of one quota-id."""
 SEEN_MS: Final = 60_000
 """A connection that was charged so long ago counts as open."""
 _COLUMNS: Final = (
@@ -41,7 +41,6 @@ _COLUMNS: Final = (
     "told_throttle_time_ms", "num_samples", "window_ms", "rule",
 )  # fmt: skip
 _CHARGES: Final = ("record", "unrecord", "strict", "told", "held")
-_SPLIT: Final = (QuotaUnit.BPS, QuotaUnit.SHARES)
 _Pair = tuple[str, str]
 
 
@@ -221,13 +220,17 @@ class Past:
                 addresses = Counter(link.address for link in open_)
                 clients.append(
                     ClientUse(
-                        *pair, len(open_), len(held), until_ms, tuple(addresses.most_common(10))
+                        *pair,
+                        len(open_),
+                        len(held),
+                        until_ms,
+                        tuple(addresses.most_common(MOST_ADDRESSES)),
                     )
                 )
         clients.sort(key=lambda client: (client.held, client.connections), reverse=True)
         bound = bucket.bound if bucket.bound < math.inf else None
         quota, split = bound, None
-        if key.units in _SPLIT:
+        if key.is_divided:
             quota = resolve(table, self._user, self._client_id or client_id, key).value
             split = bound
         rate, window_ms = bucket.rate.peek(at_ms)

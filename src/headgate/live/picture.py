@@ -14,6 +14,10 @@ import msgspec
 
 PAUSE_MS: Final = 10_000
 """Clients that nobody throttled for so long aren't throttled any more: Kafka's window."""
+MOST_CLIENTS: Final = 50
+"""Clients named of one quota-id: as many as people read."""
+MOST_ADDRESSES: Final = 10
+"""Addresses named of one client."""
 MOST_BYTES: Final = 16 << 20
 """Of a picture as JSON: the gateway holds it in memory for each that asks."""
 FORMAT: Final = 1

@@ -5,7 +5,6 @@ Why a principal with a client-id waits, or how much room it has: one sentence, a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from headgate.live.picture import (
 from headgate.quota.human import human
 from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
+from headgate.words import moment
 
 State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 """``over``: nothing of it waits now, and what it sends next will; ``unenforced``: quotas apply, and
@@ -348,10 +348,10 @@ def _since(quota: QuotaWhy, at_ms: int) -> str:
     use = quota.use
     if use is None or not use.held_since_ms:
         return ""
-    began = datetime.fromtimestamp(use.held_since_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return (
-        f"The quota-id is throttled since {began}, for {_time(at_ms - use.held_since_ms)}; in all "
-        f"it was told to wait {use.throttled} times, {_time(use.throttled_ms)} together."
+        f"The quota-id is throttled since {moment(use.held_since_ms)}, "
+        f"for {_time(at_ms - use.held_since_ms)}; in all it was told to wait {use.throttled} "
+        f"times, {_time(use.throttled_ms)} together."
     )
 
 
@@ -394,7 +394,7 @@ def _allowed(quota: QuotaWhy) -> str:
 def _rate(quota: QuotaWhy, value: float) -> str:
     """Say what is used of a quota; parts and shares are used in bytes."""
     key = QuotaKey.parse(quota.key)
-    if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
+    if key.is_divided:
         key = QuotaKey(key.type, QuotaUnit.BROKER_BPS)
     if key.units == QuotaUnit.PERCENT or key.units == QuotaUnit.PER_S:
         value = float(f"{value:.3g}")

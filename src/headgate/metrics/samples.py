@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from headgate.metrics.chosen import MOST, Tags, choose
 from headgate.metrics.meters import Meters
 from headgate.metrics.table import BY_NAME, prometheus_name
-from headgate.quota.key import QuotaKey, QuotaType, QuotaUnit
+from headgate.quota.key import QuotaKey, QuotaType
 from headgate.quota.sanitizer import sanitize
 from headgate.throttle.java import UNLIMITED
 
@@ -260,11 +260,11 @@ def _sensor_rows(key: QuotaKey, manager: Any, sensor: Any, now_ms: int) -> _Rows
     quota = manager.bound((sensor.user_tag, sensor.client_tag))
     if quota < UNLIMITED:
         yield "headgate_quota_value", own, quota
-    if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES) and sensor.bound < UNLIMITED:
+    if key.is_divided and sensor.bound < UNLIMITED:
         yield "headgate_quota_split", own, sensor.bound
     if tokens is not None and not names.tokens and sensor.bound < UNLIMITED:
         yield "headgate_quota_tokens", own, tokens
-    if key.units in (QuotaUnit.BPS, QuotaUnit.SHARES):
+    if key.is_divided:
         quota = sensor.bound  # of this broker's part: the rate is this broker's
     limited = 0 < quota < UNLIMITED
     if rate is not None and limited:

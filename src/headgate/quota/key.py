@@ -97,6 +97,11 @@ class QuotaKey(_QuotaKey):
         spec = KEYS.get(self)
         return spec is not None and spec.in_kafka
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether a value is for all brokers or clients together, and each broker has a part."""
+        return self.units in (QuotaUnit.BPS, QuotaUnit.SHARES)
+
     def __str__(self) -> str:
         return f"{self.type}:{self.units}" if self.units else str(self.type)
 

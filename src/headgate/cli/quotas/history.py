@@ -78,9 +78,9 @@ def when(t_ms: int) -> str:
 
 
 def _text(row: HistoryEntry | AuditEvent) -> str:
-    head = f"{when(row.t_ms)}  {row.who or 'unknown'}  {row.tool or 'unknown'}"
     from headgate.store import AuditEvent
 
+    head = f"{when(row.t_ms)}  {row.who or 'unknown'}  {row.tool or 'unknown'}"
     if isinstance(row, AuditEvent):
         return f"{head}  {row.outcome} {row.action}  {row.subject}  {row.detail}".rstrip()
     change = from_to(row.key, row.before, row.after)
@@ -89,9 +89,9 @@ def _text(row: HistoryEntry | AuditEvent) -> str:
 
 
 def _told(row: HistoryEntry | AuditEvent) -> QuotaChange | Audited:
-    common = (row.t_ms, when(row.t_ms), row.who, row.tool)
     from headgate.store import AuditEvent
 
+    common = (row.t_ms, when(row.t_ms), row.who, row.tool)
     if isinstance(row, AuditEvent):
         return Audited(*common, row.action, row.outcome, row.subject, row.detail)
     before, after = json_number(row.before), json_number(row.after)

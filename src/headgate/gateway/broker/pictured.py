@@ -13,9 +13,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.gateway.charging.decisions import TYPES
-from headgate.live.picture import PAUSE_MS, BrokerPicture, ClientUse, ListenerUse, QuotaUse
+from headgate.live.picture import (
+    MOST_ADDRESSES,
+    MOST_CLIENTS,
+    PAUSE_MS,
+    BrokerPicture,
+    ClientUse,
+    ListenerUse,
+    QuotaUse,
+)
 from headgate.metrics.samples import rate_of
-from headgate.quota.key import CONNECTION, QuotaKey, QuotaUnit
+from headgate.quota.key import CONNECTION, QuotaKey
 from headgate.throttle.java import INT_MAX, UNLIMITED
 from headgate.throttle.overrides import Tags
 
@@ -24,13 +32,8 @@ if TYPE_CHECKING:
     from headgate.gateway.session.state import SessionState
     from headgate.steps import Work
 
-MOST_CLIENTS: Final = 50
-"""Clients named of one quota-id: as many as people read."""
-MOST_ADDRESSES: Final = 10
-"""Addresses named of one client."""
 _AT_ONCE: Final = 512
 """Clients of one quota-id that are gone through in a step, in a quarter of a millisecond."""
-_SPLIT: Final = (QuotaUnit.BPS, QuotaUnit.SHARES)
 
 _Rank = tuple[bool, float, float]
 Pair = tuple[str, str]
@@ -224,7 +227,7 @@ def _rank(
         manager = broker.rules.managers.by_key[key]
         sensor = manager.sensor(tags)
         rate = ((sensor and rate_of(sensor, now_ms)) or (0.0, 0))[0]
-        limit = sensor.bound if sensor is not None and key.units in _SPLIT else manager.bound(tags)
+        limit = sensor.bound if sensor is not None and key.is_divided else manager.bound(tags)
     full = rate / limit if 0 < limit < UNLIMITED else 0.0
     return quota_id in connected.held, full, rate
 
@@ -293,7 +296,7 @@ def _use(
     sensor = manager.sensor(tags)
     rate, window_ms = (sensor and rate_of(sensor, now_ms)) or (0.0, 0)
     quota = manager.bound(tags)
-    split = sensor.bound if sensor is not None and key.units in _SPLIT else UNLIMITED
+    split = sensor.bound if sensor is not None and key.is_divided else UNLIMITED
     told = broker.meters.throttled[TYPES[key.name]].get(tags)
     return QuotaUse(
         key.name,
