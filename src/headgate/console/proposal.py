@@ -111,8 +111,14 @@ async def try_out(
 
 
 async def make(
-    parts: ConsoleParts, making: Making, state: str, *, who: str, message: str
-) -> tuple[Refused, str]:
+    parts: ConsoleParts,
+    making: Making,
+    state: object,
+    *,
+    who: str,
+    message: str,
+    refusal: str = "It was refused.",
+) -> tuple[str, str]:
     """
     Make a change that was shown.
 
@@ -122,26 +128,27 @@ async def make(
         state: of the quotas then.
         who: for the history.
         message: why, for the history.
+        refusal: what to say where something was refused.
 
     Returns:
-        What was refused, and the change's name in the history; "" where there is no history.
+        Why it wasn't made, or "", and the change's name in the history; "" where there is none.
 
     Raises:
-        StoreMovedOn: the quotas are others now; nothing was changed.
         StoreError: the store can't be reached.
     """
-    now, identity, plan = await _planned(parts, making)
-    if now != state:
-        raise StoreMovedOn("the quotas have changed since this was shown")
-    refused = await parts.home.alter(
-        plan.alterations(),
-        who=who,
-        message=message,
-        at_revision=None if identity is None else identity.revision,
-    )
+    try:
+        now, identity, plan = await _planned(parts, making)
+        if now != state:
+            raise StoreMovedOn("the quotas have changed since this was shown")
+        revision = None if identity is None else identity.revision
+        refused = await parts.home.alter(
+            plan.alterations(), who=who, message=message, at_revision=revision
+        )
+    except StoreMovedOn as error:
+        return f"Nothing was changed: {error}. This is what it would do now.", ""
     latest = await history(parts, limit=len(plan.changes))
     named = [entry.change for entry in latest if (entry.who, entry.message) == (who, message)]
-    return refused, named[-1] if named else ""
+    return (refusal if refused else ""), (named[-1] if named else "")
 
 
 async def history(parts: ConsoleParts, limit: int | None = None) -> list[HistoryEntry]:

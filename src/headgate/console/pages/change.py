@@ -183,15 +183,11 @@ async def apply(request: Request) -> Response:
     problem = reason_problem(reason)
     if problem:
         return await _proposed(request, wanted, problem, reason, 422)
-    try:
-        refused, name = await make(
-            parts(request), wanted.making, str(form.get("state", "")),
-            who=viewer(request).name, message=reason,
-        )  # fmt: skip
-    except StoreMovedOn as error:
-        return await _proposed(request, wanted, moved_on(error), reason, 409)
-    if refused:
-        return await _proposed(request, wanted, "It was refused.", reason, 409)
+    problem, name = await make(
+        parts(request), wanted.making, form.get("state"), who=viewer(request).name, message=reason
+    )
+    if problem:
+        return await _proposed(request, wanted, problem, reason, 409)
     return RedirectResponse(url("/change", done=name or "made"), 303)
 
 
@@ -202,11 +198,6 @@ def reason_problem(reason: str) -> str:
     if len(reason.encode("utf-8", "replace")) > LONGEST_REASON:
         return f"The reason is longer than {LONGEST_REASON} bytes."
     return ""
-
-
-def moved_on(error: StoreMovedOn) -> str:
-    """Return what to say when what was shown holds no longer."""
-    return f"Nothing was changed: {error}. This is what it would do now."
 
 
 async def undo(request: Request) -> Response:
@@ -243,15 +234,10 @@ async def undo_now(request: Request) -> Response:
     problem = reason_problem(reason)
     if problem:
         return await _undone(request, name, problem, reason, 422)
-    try:
-        refused, made = await make(
-            parts(request), await _undoing(request, name), str(form.get("state", "")),
-            who=viewer(request).name, message=reason,
-        )  # fmt: skip
-    except StoreMovedOn as error:
-        return await _undone(request, name, moved_on(error), reason, 409)
-    if refused:
-        return await _undone(request, name, "It was refused.", reason, 409)
+    making, who = await _undoing(request, name), viewer(request).name
+    problem, made = await make(parts(request), making, form.get("state"), who=who, message=reason)
+    if problem:
+        return await _undone(request, name, problem, reason, 409)
     return RedirectResponse(url("/change", done=made or "made"), 303)
 
 

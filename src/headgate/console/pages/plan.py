@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from headgate.console.access.viewer import OPERATORS
-from headgate.console.pages.change import moved_on, reason_problem
+from headgate.console.pages.change import reason_problem
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import Making, make, propose
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
 from headgate.console.uploads import Upload, Uploads
-from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.errors import InvalidQuota
 from headgate.quota.file import QuotasFile, parse_quotas
 from headgate.quota.plan import Plan, diff
 
@@ -104,15 +104,12 @@ async def apply(request: Request) -> Response:
         problem = f"Most quotas would go: say how many, {plan.removals}, if that is meant."
     if problem:
         return await _proposed(request, kept, problem, reason, 422)
-    try:
-        refused, name = await make(
-            parts(request), making, str(form.get("state", "")),
-            who=viewer(request).name, message=reason,
-        )  # fmt: skip
-    except StoreMovedOn as error:
-        return await _proposed(request, kept, moved_on(error), reason, 409)
-    if refused:
-        return await _proposed(request, kept, "Some of it was refused.", reason, 409)
+    problem, name = await make(
+        parts(request), making, form.get("state"), who=viewer(request).name, message=reason,
+        refusal="Some of it was refused.",
+    )  # fmt: skip
+    if problem:
+        return await _proposed(request, kept, problem, reason, 409)
     uploads.applied(kept._replace(t_ms=parts(request).clock_ms()))
     return RedirectResponse(url("/plan", done=name or "made"), 303)
 

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from headgate.console.access.viewer import EVERYBODY, OPERATORS, TENANTS
-from headgate.console.pages.change import Wanted, moved_on, quota_of, reason_problem
+from headgate.console.pages.change import Wanted, quota_of, reason_problem
 from headgate.console.parts import parts, viewer
 from headgate.console.proposal import audit, make, propose, try_out
 from headgate.console.raises import MOST_OPEN, Raise, Raises, State, evidence_of
 from headgate.console.rendering import render, url
 from headgate.console.routing import Page, missing
-from headgate.errors import HeadgateError, StoreMovedOn
+from headgate.errors import HeadgateError
 from headgate.live.seen import as_seen_by
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import KEYS, QuotaKey, format_value
@@ -181,14 +181,9 @@ async def grant(request: Request) -> Response:
     async with _ANSWERING:
         problem = _may_not_answer(request, await _one(request, asked.id))
         if not problem:
-            try:
-                refused, _ = await make(
-                    here, Wanted(asked.entity, asked.key, value).making, str(form.get("state", "")),
-                    who=who.name, message=f"raise {asked.id} of {asked.tenant}: {word}",
-                )  # fmt: skip
-                problem = "It was refused." if refused else ""
-            except StoreMovedOn as error:
-                problem = moved_on(error)
+            making = Wanted(asked.entity, asked.key, value).making
+            message = f"raise {asked.id} of {asked.tenant}: {word}"
+            problem, _ = await make(here, making, form.get("state"), who=who.name, message=message)
         if not problem:
             # After the change: a crash between leaves an ask open, and its number in the history.
             (await _raises(request)).answer(answered)
