@@ -47,7 +47,7 @@ async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
     if not pictures:
         raise StoreError("\n".join(troubles) or "the cluster names no broker")
     note = f"Some brokers couldn't be asked: {'; '.join(troubles)}." if troubles else ""
-    return joined((*pictures, Picture(pictures[0].at_ms, note=note)))
+    return joined(pictures, note)
 
 
 async def ask_one(connection: Connection, request: LiveRequest) -> Picture:

@@ -7,7 +7,7 @@ Times are epoch ms, rates are per second in the unit of the quota key.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -254,8 +254,15 @@ def decode(data: bytes) -> Picture:
     return msgspec.json.decode(data, type=Picture)
 
 
-def joined(pictures: tuple[Picture, ...]) -> Picture:
-    """Return the pictures of several brokers as one: the earliest time, the fullest answer."""
+def joined(pictures: Sequence[Picture], note: str = "") -> Picture:
+    """
+    Return the pictures of several brokers as one: the earliest time, the fullest answer.
+
+    Args:
+        pictures: at least one.
+        note: of the whole. A picture's own note is kept only where all pictures have one: what one
+            broker doesn't see, another may.
+    """
     # A broker that doesn't see a tenant's client tells the tenant less.
     first = max(pictures, key=lambda picture: sum(len(q.entries) for q in picture.effective))
     brokers = {broker.broker_id: broker for picture in pictures for broker in picture.brokers}
@@ -263,5 +270,5 @@ def joined(pictures: tuple[Picture, ...]) -> Picture:
         first,
         at_ms=min(picture.at_ms for picture in pictures),
         brokers=tuple(brokers[broker_id] for broker_id in sorted(brokers)),
-        note=" ".join(dict.fromkeys(p.note for p in pictures if p.note)),
+        note=" ".join(filter(None, (min(picture.note for picture in pictures), note))),
     )

@@ -11,6 +11,7 @@ from headgate.admin.live import ask_brokers
 from headgate.config.listeners import HostPort
 from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.live.picture import BrokerPicture, Picture, encode
+from headgate.live.seen import UNUSED
 from headgate.wire.messages.live import LiveRequest, LiveResponse, encode_response
 
 ASKED = LiveRequest(None, None, 10)
@@ -21,9 +22,12 @@ class Gateway:
 
     client_id = "test"
 
-    def __init__(self, number: int, error: KafkaError | None = None, *, gone: bool = False) -> None:
+    def __init__(
+        self, number: int, error: KafkaError | None = None, *, gone: bool = False, note: str = ""
+    ) -> None:
         self.address = f"gateway-{number}:1"
         self.answered = False
+        self.note = note
         self._number, self._error, self._gone = number, error, gone
 
     async def swap(self, make_frame: Any) -> bytes:
@@ -34,7 +38,7 @@ class Gateway:
         self.answered = True
         if self._gone:
             raise StoreError("it closed the connection")
-        picture = Picture(10 - self._number, brokers=(BrokerPicture(self._number),))
+        picture = Picture(10 - self._number, brokers=(BrokerPicture(self._number),), note=self.note)
         return encode_response(7, LiveResponse(0, None, encode(picture)))
 
 
@@ -58,6 +62,11 @@ def test_all_are_joined_and_one_that_cannot_be_asked_is_named() -> None:
     found = ask(Gateway(1), Gateway(2), Gateway(3, gone=True))
     assert ([broker.broker_id for broker in found.brokers], found.at_ms) == ([1, 2], 8)
     assert found.note.startswith("Some brokers couldn't be asked: gateway-3:1 is no Headgate")
+
+
+def test_a_client_is_unused_where_no_broker_sees_it() -> None:
+    assert ask(Gateway(1, note=UNUSED), Gateway(2, note=UNUSED)).note == UNUSED
+    assert ask(Gateway(1, note=UNUSED), Gateway(2)).note == ""
 
 
 def test_none_that_answers_is_an_error_that_names_each() -> None:
