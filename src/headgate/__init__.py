@@ -17,6 +17,7 @@ From the bottom up; a package imports only from those named before it:
 - ``client``: the one Kafka client, and the one reader of its TLS and SASL settings.
 - ``store``: where quotas are kept.
 - ``live``: what goes on now, and why.
+- ``templates``: how the report's and the console's templates are rendered.
 - ``metrics``: what a gateway shows about its own state.
 - ``admin``: KIP-546's admin client.
 - ``gateway``: the proxy between clients and brokers.

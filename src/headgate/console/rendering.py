@@ -3,9 +3,8 @@ Templates and static files.
 
 ``render(request, "now.html.j2", …)`` gives a template these besides its own values: ``viewer``,
 ``nav`` (label, path, whether it is this page), ``csrf`` (the token; ``{{ csrf_field() }}`` is the
-hidden field of a form), ``static("console.css")``, ``url("/tenant", user=…)``. Filters:
-``amount``, ``count``, ``share``, ``duration``, ``moment``, ``exactly``, and ``name`` for names that
-others chose.
+hidden field of a form), ``static("console.css")``, ``url("/tenant", user=…)``. Filters: those of
+``headgate.templates``, and ``name`` for names that others chose.
 Style attributes and inline scripts don't work: the content policy forbids them.
 """
 
@@ -17,7 +16,7 @@ from importlib import resources
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -27,8 +26,8 @@ from headgate.console.access.csrf import FIELD, csrf_token
 from headgate.console.access.viewer import Viewer
 from headgate.quota.entity import Default, QuotaEntity
 from headgate.quota.human import human
-from headgate.quota.key import format_value
 from headgate.quota.precedence import PRECEDENCE, Source
+from headgate.templates import environment
 
 STATIC: Final = "/static"
 LONGEST_NAME: Final = 80
@@ -38,23 +37,12 @@ LONGEST_NAME: Final = 80
 @cache
 def templates() -> Environment:
     """Return the environment of all templates."""
-    environment = Environment(
-        loader=PackageLoader("headgate.console", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        amount=words.amount, count=words.count, share=words.share, duration=words.duration,
-        moment=words.moment, exactly=format_value, name=name,
-        what=words.what_of, unit=words.unit_of, short=short, clock=clock,
-        figures=words.figures, entity=entity, source=source,
+    made = environment(
+        "headgate.console", name=name, what=words.what_of, unit=words.unit_of, short=short,
+        clock=clock, figures=words.figures, entity=entity, source=source,
     )  # fmt: skip
-    environment.globals.update(
-        static=static, url=url, human=human, dash=words.NONE, levels=PRECEDENCE
-    )
-    return environment
+    made.globals.update(static=static, url=url, human=human, dash=words.NONE, levels=PRECEDENCE)
+    return made
 
 
 def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:

@@ -20,7 +20,7 @@ from headgate.live.picture import (
 from headgate.quota.human import human
 from headgate.quota.key import CONNECTION, KEYS, QuotaKey, QuotaType, QuotaUnit
 from headgate.quota.precedence import PRECEDENCE
-from headgate.words import moment
+from headgate.words import duration, moment
 
 State = Literal["held", "over", "free", "unlimited", "exempt", "unenforced"]
 """``over``: nothing of it waits now, and what it sends next will; ``unenforced``: quotas apply, and
@@ -291,7 +291,9 @@ def _sentence(name: str, quota: QuotaWhy, state: State, brokers: int) -> str:
     if use is not None and use.coarse:
         rate = f"up to {_rate(quota, use.rate)}"
     if state == "held":
-        how_long = f"waits {_time(quota.wait_ms)} more" if quota.wait_ms else "waits for its turn"
+        how_long = (
+            f"waits {duration(quota.wait_ms)} more" if quota.wait_ms else "waits for its turn"
+        )
         return f"{name} {how_long}{where}, because {allows} and {does} {rate}."
     if state == "over":
         return f"{name} waits with what it sends next{where}, because {allows} and {does} {rate}."
@@ -350,8 +352,8 @@ def _since(quota: QuotaWhy, at_ms: int) -> str:
         return ""
     return (
         f"The quota-id is throttled since {moment(use.held_since_ms)}, "
-        f"for {_time(at_ms - use.held_since_ms)}; in all it was told to wait {use.throttled} "
-        f"times, {_time(use.throttled_ms)} together."
+        f"for {duration(at_ms - use.held_since_ms)}; in all it was told to wait {use.throttled} "
+        f"times, {duration(use.throttled_ms)} together."
     )
 
 
@@ -362,7 +364,7 @@ def _free(quota: QuotaWhy, state: State) -> str:
     stays = f"it stays free at {_rate(quota, limit)} or less"
     if state == "free":
         return f"{stays[0].upper()}{stays[1:]}."
-    parts = [f"It goes on in {_time(quota.wait_ms)}"] if quota.wait_ms else []
+    parts = [f"It goes on in {duration(quota.wait_ms)}"] if quota.wait_ms else []
     parts.append(stays if parts else f"{stays[0].upper()}{stays[1:]}")
     if use.rate > limit and not use.coarse:
         parts.append(f"what it sent needs a quota of {_rate(quota, use.rate)}")
@@ -380,7 +382,7 @@ def _connecting(picture: Picture) -> Iterator[str]:
                 )
         for listener in broker.listeners:
             if listener.blocked_since_ms:
-                waits = _time(picture.at_ms - listener.blocked_since_ms)
+                waits = duration(picture.at_ms - listener.blocked_since_ms)
                 yield f"Listener {listener.name} has accepted nobody for {waits} {at}."
 
 
@@ -399,14 +401,3 @@ def _rate(quota: QuotaWhy, value: float) -> str:
     if key.units == QuotaUnit.PERCENT or key.units == QuotaUnit.PER_S:
         value = float(f"{value:.3g}")
     return human(key, value)
-
-
-def _time(ms: int) -> str:
-    """Say how long: ``340 ms``, ``1.2 s``, ``4 min 5 s``, ``3 h 20 min``."""
-    if ms < 1000:
-        return f"{ms} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

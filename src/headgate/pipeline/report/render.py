@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headgate import words
@@ -19,7 +18,7 @@ from headgate.pipeline.report import charts
 from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.report.what_to_do import what_to_do
-from headgate.quota.key import format_value
+from headgate.templates import environment
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,7 @@ def write_report(
 def render(report: Report, *, generated_ms: int, title: str) -> str:
     """Return the page's HTML."""
     drawn = charts.all_charts(report)
-    env = Environment(
-        loader=PackageLoader("headgate.pipeline.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters.update(
-        amount=words.amount, count=words.count, share=words.share, duration=words.duration,
-        moment=words.moment, then=_then, exactly=format_value,
-    )  # fmt: skip
+    env = environment("headgate.pipeline.report", then=_then)
     data = {
         "tenants": [charts.series_of(tenant) for tenant in report.tenants],
         "start": report.start_ms,
