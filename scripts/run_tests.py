@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,9 @@ PLACES = {
     "spark": "tests/integration",
     "browser": "tests/browser",
 }
+# Said again at the end, where whoever has only the end of a run finds it.
+LINES_OF_A_FAILURE = 25
+MOST_FAILURES = 20
 NO_TESTS = 5  # pytest's exit code where nothing was selected
 # Processes of a group, and how its tests are dealt out. What waits for servers uses a third of a
 # core; a file's tests stay together, for they share a cluster.
@@ -59,6 +63,8 @@ class Result(NamedTuple):
     seconds: float
     cpu_seconds: float
     exit_code: int
+    bad: tuple[str, ...] = ()
+    """Tests that didn't pass, each with the end of what pytest said of it."""
 
 
 def expression(group: str, *, slow: bool) -> str:
@@ -114,7 +120,21 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
         int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
     )
     passed = total - failed - errors - skipped
-    return Result(group, passed, failed, errors, skipped, took, cpu, code)
+    bad = tuple(said for case in suite.iter("testcase") for said in _said(group, case))
+    return Result(group, passed, failed, errors, skipped, took, cpu, code, bad)
+
+
+def _said(group: str, case: ET.Element) -> Iterator[str]:
+    """Say of a test that didn't pass which it is, and the last lines of why."""
+    for kind in ("failure", "error", "skipped"):
+        for found in case.findall(kind):
+            told = (found.text or found.get("message") or "").rstrip().splitlines()
+            yield "\n".join(
+                (
+                    f"{kind.upper()} {group} {case.get('classname')}::{case.get('name')}",
+                    *(f"    {line[:200]}" for line in told[-LINES_OF_A_FAILURE:]),
+                )
+            )
 
 
 def run_all(groups: list[str], *, slow: bool, order: list[str], more: list[str]) -> list[Result]:
@@ -209,6 +229,8 @@ def main() -> int:
     if options.all and not options.groups:
         record(results, seed)
     print()
+    bad = [said for result in results for said in result.bad]
+    print(*bad[:MOST_FAILURES], sep="\n", end="\n\n" if bad else "")
     for result in results:
         state = "ok" if good(result) else "FAILED"
         print(

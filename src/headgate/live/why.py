@@ -351,7 +351,7 @@ def _since(quota: QuotaWhy, at_ms: int) -> str:
     if use is None or not use.held_since_ms:
         return ""
     return (
-        f"The quota-id is throttled since {moment(use.held_since_ms)}, "
+        f"The quota-id has been throttled since {moment(use.held_since_ms)}, "
         f"for {duration(at_ms - use.held_since_ms)}; in all it was told to wait {use.throttled} "
         f"times, {duration(use.throttled_ms)} together."
     )

@@ -115,7 +115,7 @@ def test_why_answers_in_a_sentence_and_a_picture(console: Console) -> None:
     text = text_of(client.get("/why?user=alice&client-id=app-0").text)
     assert "alice/app-0 waits 900 ms more" in text
     assert "What frees it It goes on in 900 ms" in text
-    assert "Since when The quota-id is throttled since 2027-01-15 07:59:00 UTC" in text
+    assert "Since when The quota-id has been throttled since 2027-01-15 07:59:00 UTC" in text
     assert "applies" in text
     blank = text_of(client.get("/why?user=alice&client-id=").text)
     assert "alice waits 900 ms more" in blank
