@@ -107,7 +107,7 @@ def test_why_says_who_is_held_by_what_and_tells_a_tenant_of_nobody_else(
         assert foreign[:2] == (1, "") and "CLUSTER_AUTHORIZATION_FAILED" in foreign[2]
         assert ask("carol", "--user", "nobody", "--client-id", "etl") == foreign
         status, out, _ = ask("carol", "--user", "carol", "--json")
-        assert status == 0 and "alice" not in out and "127.0.0.1" not in out
+        assert status == 0 and "alice" not in out  # carol's own address may stand there
         unused = [
             ask("carol", "--user", "carol", "--client-id", client)[1].replace(client, "X")
             for client in ("etl", "abc")
