@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import strategies as st
 
-from headgate.pipeline.replay import packer, sensor_group
-from headgate.pipeline.replay.packed_format import ORDER, PackOptions
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying import packer, sensor_group
+from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 
 WORLDS: st.SearchStrategy[dict[str, Any]] = st.builds(

@@ -12,7 +12,7 @@ from headgate.pipeline.answers.advice import Advice
 from headgate.pipeline.answers.what_if import what_if
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import replay
+from headgate.pipeline.replaying import replay
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import PackOptions
+from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.schema import REQUESTS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, PRODUCER_IDS, QuotaType

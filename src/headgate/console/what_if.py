@@ -115,7 +115,7 @@ def preload() -> None:
 
     def load() -> None:
         with contextlib.suppress(ImportError):  # the first what-if says which package is missing
-            from headgate.pipeline.replay import replay
+            from headgate.pipeline.replaying import replay
 
             replay.preload()
 
@@ -283,9 +283,9 @@ def _replayed(events: Any, plan: Plan) -> list[Tried]:
 
     from headgate.pipeline.answers.what_if import options_of
     from headgate.pipeline.quotas import Quotas
-    from headgate.pipeline.replay.packed_format import ORDER
-    from headgate.pipeline.replay.packer import PackRequests
-    from headgate.pipeline.replay.replay import ReplayPacked
+    from headgate.pipeline.replaying.packed_format import ORDER
+    from headgate.pipeline.replaying.packer import PackRequests
+    from headgate.pipeline.replaying.replay import ReplayPacked
     from headgate.pipeline.sources.journal import requests_of
     from headgate.usage.format import SCHEMA
 

@@ -1,6 +1,9 @@
 """
 Turn request logs and usage journals into answers, on Spark.
 
+``import headgate.pipeline as hp`` gives the functions of ``library``, and loads them when one is
+first asked for.
+
 Data goes from the bottom up; a module imports only from lines above its own.
 
 - ``table``: what a table is: a name, a grain, columns.
@@ -11,14 +14,60 @@ Data goes from the bottom up; a module imports only from lines above its own.
 - ``sources``: the files and topics that lines and events are read from.
 - ``workers``: what runs in Spark's Python workers: rows of requests, or their sums by second.
 - ``frames``: Spark frames of what the workers read.
-- ``replay``: Kafka's decisions on past charges, under one plan of quotas or several.
+- ``replaying``: Kafka's decisions on past charges, under one plan of quotas or several.
 - ``answers``: usage, effective quotas, what-if, recommendations, chargeback, storms.
 - ``splits``: cluster-wide quotas split over brokers, as a stream.
 - ``report``: one page that shows the tables.
 - ``tables``: how tables are written, all of a run's or none.
 - ``run``: a command's run: progress, tables, figures of the closing table.
 - ``growing``: the same answers of an input that grows.
+- ``library``: the answers as functions on DataFrames.
 - ``session``, ``class_data``: Spark's start, and what makes it quicker.
 - ``bundled``: a small log and quotas that come with the package.
 - ``warm``: what set-up makes ready for later runs.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headgate.pipeline.library.answers import (
+        chargeback,
+        effective,
+        recommend,
+        replay,
+        storms,
+        usage,
+        what_if,
+    )
+    from headgate.pipeline.library.reading import activity, bad_lines, requests
+
+__all__ = [
+    "activity",
+    "bad_lines",
+    "chargeback",
+    "effective",
+    "recommend",
+    "replay",
+    "requests",
+    "storms",
+    "usage",
+    "what_if",
+]
+
+_READING: Final = ("activity", "bad_lines", "requests")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a function of the library when it is first asked for: commands need none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "reading" if name in _READING else "answers"
+    return getattr(importlib.import_module(f"{__name__}.library.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    """Name the library's functions beside what is loaded."""
+    return sorted({*globals(), *__all__})

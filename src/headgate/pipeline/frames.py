@@ -33,7 +33,8 @@ PIECES_PER_PART: Final = 128
 
 def spread(spark: SparkSession, pieces: Sequence[FilePiece]) -> DataFrame:
     """Return a frame with the numbers of the pieces, spread over tasks; no shuffle."""
-    tasks = tasks_for(pieces, spark.sparkContext.defaultParallelism)
+    context = getattr(spark, "sparkContext", None)  # a Connect client has none: Spark chooses
+    tasks = tasks_for(pieces, context.defaultParallelism) if context is not None else None
     return spark.range(0, len(pieces), 1, tasks)
 
 

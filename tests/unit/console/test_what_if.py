@@ -20,10 +20,10 @@ from headgate.console import what_if as what_if_module
 from headgate.console.what_if import preload, what_if
 from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay import replay
-from headgate.pipeline.replay.packed_format import ORDER
-from headgate.pipeline.replay.packer import PackLogs
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying import replay
+from headgate.pipeline.replaying.packed_format import ORDER
+from headgate.pipeline.replaying.packer import PackLogs
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.workers.log_reader import ReadOptions

@@ -15,8 +15,8 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.bundled import bundled_log, bundled_quotas
 from headgate.pipeline.quotas import load
-from headgate.pipeline.replay import replay
-from headgate.pipeline.replay.packed_format import PackOptions
+from headgate.pipeline.replaying import replay
+from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.table import Table

@@ -18,9 +18,9 @@ from headgate.pipeline.growing.parts import REQUESTS as KEPT
 from headgate.pipeline.growing.rotation import RolledFiles
 from headgate.pipeline.growing.rounds import Input
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import ORDER, PackOptions
-from headgate.pipeline.replay.packer import PackLogs, PackRequests
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
+from headgate.pipeline.replaying.packer import PackLogs, PackRequests
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.journal import starts_in

@@ -21,9 +21,9 @@ from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.session import Session
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import ORDER, PackOptions
-from headgate.pipeline.replay.packer import PackLogs
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
+from headgate.pipeline.replaying.packer import PackLogs
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of
 from headgate.pipeline.workers.emit import EmitActivity, EmitRequests

@@ -15,8 +15,8 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import PackOptions
-from headgate.pipeline.replay.packer import PackLogs
+from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.packer import PackLogs
 from headgate.pipeline.sources import compressed
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.compressed import Damaged, ReadError, decompressed

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from headgate.pipeline.answers.what_if import NamePlans
 from headgate.pipeline.quotas import Quotas, load
-from headgate.pipeline.replay.packed_format import ORDER, PackOptions
-from headgate.pipeline.replay.packer import PackLogs, PackRequests
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying.packed_format import ORDER, PackOptions
+from headgate.pipeline.replaying.packer import PackLogs, PackRequests
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REPLAY, REQUESTS
 from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import pieces_of

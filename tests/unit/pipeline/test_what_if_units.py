@@ -12,9 +12,9 @@ import pytest
 
 from headgate.pipeline.answers.what_if import options_of
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import ORDER
-from headgate.pipeline.replay.packer import PackRequests
-from headgate.pipeline.replay.replay import ReplayPacked
+from headgate.pipeline.replaying.packed_format import ORDER
+from headgate.pipeline.replaying.packer import PackRequests
+from headgate.pipeline.replaying.replay import ReplayPacked
 from headgate.pipeline.schema import REQUESTS
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_SHARES, QuotaType

@@ -14,7 +14,7 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.pipeline.replay.packed_format import PackOptions
+    from headgate.pipeline.replaying.packed_format import PackOptions
     from headgate.pipeline.table import Table
     from headgate.pipeline.workers.exchange import Left, Reading
 
@@ -41,7 +41,7 @@ def activity_of(emitted: DataFrame) -> DataFrame:
 
 def pack(on: Opened, options: PackOptions) -> DataFrame:
     """Return PACKED rows of the run's inputs, for a replay."""
-    from headgate.pipeline.replay import replay
+    from headgate.pipeline.replaying import replay
 
     return replay.pack_logs(
         on.spark,

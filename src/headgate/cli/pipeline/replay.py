@@ -19,7 +19,7 @@ from headgate.cli.results import Tables
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.pipeline.replay.packed_format import PackOptions
+    from headgate.pipeline.replaying.packed_format import PackOptions
     from headgate.pipeline.workers.exchange import Left
 
 
@@ -50,7 +50,7 @@ def _replay(arguments: argparse.Namespace) -> Tables:
 
 
 def _options(on: Opened) -> PackOptions:
-    from headgate.pipeline.replay.packed_format import PackOptions
+    from headgate.pipeline.replaying.packed_format import PackOptions
 
     window_ms = on.arguments.quota_window_size_seconds * 1000
     return PackOptions((on.quotas,), True, on.arguments.quota_window_num, window_ms)
@@ -59,7 +59,7 @@ def _options(on: Opened) -> PackOptions:
 def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
     """Write table ``replay`` and the figures of its agreement with the log."""
     from headgate.pipeline import schema
-    from headgate.pipeline.replay import replay
+    from headgate.pipeline.replaying import replay
 
     options, run = _options(on), on.run
     packed = pack_once(on, options)
@@ -73,7 +73,7 @@ def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
 def _write_direct(on: Opened) -> Left:
     """Let workers write the table; keep the figures of its agreement with the log."""
     from headgate.pipeline import schema
-    from headgate.pipeline.replay import replay
+    from headgate.pipeline.replaying import replay
     from headgate.pipeline.workers.daemon import PRELOADS
 
     options = _options(on)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ConfigError
 from headgate.pipeline import schema
-from headgate.pipeline.answers.usage import resolve
+from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, resolve
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import largest, sums
 from headgate.quota.file import as_yaml
@@ -109,8 +109,12 @@ def period_start(period: str, ms: Column) -> Column:
 
     if period not in PERIODS:
         raise ConfigError(f"--period {period}: choose {', '.join(PERIODS)}")
-    start = F.date_trunc(period, F.timestamp_millis(ms.cast("long")))
-    return F.unix_millis(start)
+    if period == "hour":
+        return F.floor(ms / HOUR_MS) * HOUR_MS
+    # By dates, which no session's time zone moves.
+    day = F.date_from_unix_date(F.floor(ms / DAY_MS).cast("int"))
+    start = F.trunc(day, "month") if period == "month" else day
+    return F.unix_date(start).cast("long") * DAY_MS
 
 
 def chargeback(

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from headgate.live.past import Past
 from headgate.pipeline.logs.line_parser import BadLine, LineParser
 from headgate.pipeline.logs.time_stamps import zone_of
-from headgate.pipeline.replay.charges import emptied
+from headgate.pipeline.replaying.charges import emptied
 from headgate.pipeline.sources.chunks import read_lines
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.workers.log_reader import ReadOptions, RequestsOfLogs

@@ -23,7 +23,7 @@ from headgate.pipeline.answers.proposals import Sharers, propose
 from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
-from headgate.pipeline.replay.packed_format import PackOptions
+from headgate.pipeline.replaying.packed_format import PackOptions
 from headgate.pipeline.table import largest
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity

@@ -19,8 +19,8 @@ import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.packed_format import PackOptions
-from headgate.pipeline.replay.replay import pack_requests, replay_packed
+from headgate.pipeline.replaying.packed_format import PackOptions
+from headgate.pipeline.replaying.replay import pack_requests, replay_packed
 from headgate.pipeline.table import largest, sums
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.replay.arrays import is_in, joined
-from headgate.pipeline.replay.charges import emptied
-from headgate.pipeline.replay.events import Events, Names, events_of
-from headgate.pipeline.replay.packed_format import OWN, PackOptions
-from headgate.pipeline.replay.sensor_group import SensorGroup
+from headgate.pipeline.replaying.arrays import is_in, joined
+from headgate.pipeline.replaying.charges import emptied
+from headgate.pipeline.replaying.events import Events, Names, events_of
+from headgate.pipeline.replaying.packed_format import OWN, PackOptions
+from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.quota.entity import quota_id
 from headgate.throttle.java import UNLIMITED
 

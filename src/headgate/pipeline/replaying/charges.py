@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.replay.arrays import array_of, is_in, valid
+from headgate.pipeline.replaying.arrays import array_of, is_in, valid
 
 # Quota types whose decisions a log holds enough for: thread time, what a mutation is made of and
 # which producer ids are new aren't logged. A journal knows all, and how each sensor decided.

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headgate.pipeline.replay.packed_format import LAYERS, ROOT, heads_schema
-from headgate.pipeline.replay.roots import tags_of
+from headgate.pipeline.replaying.packed_format import LAYERS, ROOT, heads_schema
+from headgate.pipeline.replaying.roots import tags_of
 
 
 class Numbers:

@@ -17,11 +17,11 @@ import numpy as np
 
 from headgate.pipeline import schema
 from headgate.pipeline.emitted import EMITTED_REQUESTS, JOURNAL
-from headgate.pipeline.replay.arrays import array_of, file_hash, is_in, joined, valid
-from headgate.pipeline.replay.charge_index import MAX_KNOWN, index_of
-from headgate.pipeline.replay.charges import ops_and_amounts, replayable, told_ms_of
-from headgate.pipeline.replay.packed_format import LOGGED, OWN, PACKED, PackOptions
-from headgate.pipeline.replay.packed_rows import SENT, Gathered, packed_rows_of, serialize
+from headgate.pipeline.replaying.arrays import array_of, file_hash, is_in, joined, valid
+from headgate.pipeline.replaying.charge_index import MAX_KNOWN, index_of
+from headgate.pipeline.replaying.charges import ops_and_amounts, replayable, told_ms_of
+from headgate.pipeline.replaying.packed_format import LOGGED, OWN, PACKED, PackOptions
+from headgate.pipeline.replaying.packed_rows import SENT, Gathered, packed_rows_of, serialize
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.sources.row_groups import completed, read_row_group, stat_of
 from headgate.pipeline.workers.emit import EmitRequests, own_pieces

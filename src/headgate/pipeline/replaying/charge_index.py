@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from headgate.pipeline.quotas import TimedResolver
-from headgate.pipeline.replay.arrays import array_of, codes_of
-from headgate.pipeline.replay.packed_format import (
+from headgate.pipeline.replaying.arrays import array_of, codes_of
+from headgate.pipeline.replaying.packed_format import (
     ABSENT,
     BUCKETS,
     ROOT,
@@ -28,7 +28,7 @@ from headgate.pipeline.replay.packed_format import (
     Rooted,
     Terms,
 )
-from headgate.pipeline.replay.roots import Root, layer_of, root_of
+from headgate.pipeline.replaying.roots import Root, layer_of, root_of
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import Tags
 from headgate.throttle.pacing import BURST_MS

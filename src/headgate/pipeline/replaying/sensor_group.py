@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.replay.events import Events, Numbers
-from headgate.pipeline.replay.packed_format import BOTH, BUCKETS, GROUP_COLUMNS, LAYERS, USER
+from headgate.pipeline.replaying.events import Events, Numbers
+from headgate.pipeline.replaying.packed_format import BOTH, BUCKETS, GROUP_COLUMNS, LAYERS, USER
 
 # Events that overlapping bundles are put in order by at a time, at least.
 ORDER_EVENTS: Final = 1_000_000

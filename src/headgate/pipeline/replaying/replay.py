@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.replay.decisions import RowSink
-from headgate.pipeline.replay.packed_format import ORDER, PACKED, PackOptions
-from headgate.pipeline.replay.packer import PackLogs, PackRequests
-from headgate.pipeline.replay.sensor_group import GroupKind, SensorGroup, group_kind
-from headgate.pipeline.replay.sums import SUMS, SumSink
+from headgate.pipeline.replaying.decisions import RowSink
+from headgate.pipeline.replaying.packed_format import ORDER, PACKED, PackOptions
+from headgate.pipeline.replaying.packer import NEEDED, PackLogs, PackRequests
+from headgate.pipeline.replaying.sensor_group import GroupKind, SensorGroup, group_kind
+from headgate.pipeline.replaying.sums import SUMS, SumSink
 from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.tables.worker_files import Part
 from headgate.pipeline.workers.exchange import Key, Left, part_of
@@ -78,7 +78,7 @@ def _sensors_of(kind: GroupKind, options: PackOptions) -> SensorGroup:
     """Return an empty group of sensors of a kind."""
     plans = len(options.plans)
     if kind.quota_type.endswith(":shares") and kind.rule is None:
-        from headgate.pipeline.replay.shares_group import SharesGroup
+        from headgate.pipeline.replaying.shares_group import SharesGroup
 
         capacity = dict(options.capacities)[kind.quota_type.partition(":")[0]]
         return SharesGroup(kind, plans, capacity)
@@ -188,8 +188,21 @@ def pack_logs(
 
 
 def pack_requests(options: PackOptions) -> Callable[[DataFrame], DataFrame]:
-    """Pack a frame of requests: requests -> PACKED."""
-    return lambda requests: requests.mapInArrow(PackRequests(options), PACKED.struct)
+    """
+    Pack a frame of requests: requests -> PACKED.
+
+    A column that isn't needed stays in the JVM, or in the table's file.
+    """
+    wanted = schema.REQUESTS.names if options.rows else NEEDED
+
+    def transform(requests: DataFrame) -> DataFrame:
+        have = requests.columns
+        if "kind" not in have:  # else there may be bad lines, which are handed on as they are
+            requests = requests.select(*(name for name in wanted if name in have))
+        packed: DataFrame = requests.mapInArrow(PackRequests(options), PACKED.struct)
+        return packed
+
+    return transform
 
 
 def together(packed: DataFrame) -> DataFrame:

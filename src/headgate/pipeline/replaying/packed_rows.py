@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.replay.arrays import blobs, file_hash, joined
-from headgate.pipeline.replay.charge_index import ChargeIndex
-from headgate.pipeline.replay.packed_format import (
+from headgate.pipeline.replaying.arrays import blobs, file_hash, joined
+from headgate.pipeline.replaying.charge_index import ChargeIndex
+from headgate.pipeline.replaying.packed_format import (
     GROUP_COLUMNS,
     LOGGED,
     PACKED,

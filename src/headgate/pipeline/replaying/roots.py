@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from headgate.pipeline.quotas import Quotas, key_of
-from headgate.pipeline.replay.packed_format import BOTH, CLIENT, NOBODY, ROOT, USER
+from headgate.pipeline.replaying.packed_format import BOTH, CLIENT, NOBODY, ROOT, USER
 from headgate.quota.key import PRODUCER_IDS
 from headgate.throttle.overrides import (
     CLIENT_ID_FLAG,

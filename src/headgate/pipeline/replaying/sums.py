@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.pipeline.replay.events import Events, Names, events_of
-from headgate.pipeline.replay.packed_format import ABSENT, LOGGED
-from headgate.pipeline.replay.roots import tags_of
-from headgate.pipeline.replay.sensor_group import SensorGroup
+from headgate.pipeline.replaying.events import Events, Names, events_of
+from headgate.pipeline.replaying.packed_format import ABSENT, LOGGED
+from headgate.pipeline.replaying.roots import tags_of
+from headgate.pipeline.replaying.sensor_group import SensorGroup
 from headgate.pipeline.table import make_table
 
 SUMS: Final = make_table(

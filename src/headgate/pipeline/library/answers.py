@@ -1,0 +1,244 @@
+"""
+Ask what the commands answer, of a frame of requests.
+
+Every function takes requests (REQUESTS) as its first argument; those that need only sums by second
+take ACTIVITY as well. What they return has the columns of the table of their name, with its units
+(``headgate.pipeline.schema``, docs/reference/pipeline.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import ConfigError
+from headgate.pipeline import frames
+from headgate.pipeline.answers import chargeback as bills
+from headgate.pipeline.answers import effective as explained
+from headgate.pipeline.answers import recommend as advised
+from headgate.pipeline.answers import storms as stormy
+from headgate.pipeline.answers import usage as used
+from headgate.pipeline.answers import what_if as tried
+from headgate.pipeline.answers.advice import Advice
+from headgate.pipeline.library.reading import (
+    QuotasGiven,
+    activity,
+    completed,
+    files_of,
+    named,
+    pack,
+    quotas_of,
+)
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.replaying.packed_format import (
+    DEFAULT_SAMPLES,
+    DEFAULT_WINDOW_MS,
+    PackOptions,
+)
+from headgate.pipeline.replaying.replay import replay_packed
+from headgate.quota.table import QuotaTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
+"""Quotas to try: by name, or several or one whose names are their files' stems."""
+_PERIODS: Final = {"second": 1000, "hour": used.HOUR_MS, "day": used.DAY_MS}
+
+
+def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second") -> DataFrame:
+    """
+    Say who used what: USAGE, one row per quota-id, broker and second.
+
+    Args:
+        requests: REQUESTS or ACTIVITY.
+        quotas: in force: who shares what, and the limits.
+        by: ``second``; or ``hour`` or ``day``, which give USAGE_HOUR and USAGE_DAY.
+
+    Raises:
+        ConfigError: the frame holds no requests, the quotas can't be read, no period is called so.
+    """
+    if by not in _PERIODS:
+        raise ConfigError(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
+    seconds = activity(requests).transform(used.usage(quotas_of(quotas)))
+    return seconds if by == "second" else seconds.transform(used.rollup(_PERIODS[by]))
+
+
+def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
+    """
+    Say which quota applied to each client, and which are dead: EFFECTIVE.
+
+    Args:
+        requests: REQUESTS or ACTIVITY.
+        quotas: in force.
+
+    Raises:
+        ConfigError: the frame holds no requests, or the quotas can't be read.
+    """
+    return activity(requests).transform(explained.effective(quotas_of(quotas)))
+
+
+def chargeback(
+    requests: DataFrame,
+    quotas: QuotasGiven = None,
+    *,
+    period: str = "day",
+    prices: bills.Prices | str | os.PathLike[str] | None = None,
+) -> DataFrame:
+    """
+    Say what each principal used, and what it costs: CHARGEBACK, one row per principal and period.
+
+    Args:
+        requests: REQUESTS or ACTIVITY.
+        quotas: in force, for peaks against limits.
+        period: ``hour``, ``day`` or ``month`` (UTC).
+        prices: prices, or the path of a price file; None = no prices.
+
+    Raises:
+        ConfigError: as `effective`; the price file can't be read; no period is called so.
+    """
+    if prices is not None and not isinstance(prices, bills.Prices):
+        prices = bills.load_prices(os.fspath(prices))
+    bill = bills.chargeback(quotas_of(quotas), period=period, prices=prices)
+    return activity(requests).transform(bill)
+
+
+def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> DataFrame:
+    """
+    Find connections, producer ids and requests that came too fast: STORMS, one row per storm.
+
+    Files are read twice, for the sums and for the connections.
+
+    Args:
+        requests: REQUESTS.
+        thresholds: what counts as a storm.
+
+    Raises:
+        ConfigError: the frame holds no requests.
+    """
+    from pyspark.sql import functions as F
+
+    files = files_of(requests)
+    if files is not None:
+        emitted = frames.emit_activity(
+            requests.sparkSession, files.pieces, connections=True, **files.reading
+        )
+        sums, seen = frames.sums_of(emitted), frames.connections(emitted)
+    else:
+        whole = completed(requests)
+        sums = frames.activity(whole)
+        where = ("broker_id", "listener", "client_ip", "connection")
+        seen = whole.select(*where, F.col("record_ms").alias("first_ms"))
+    return stormy.storms(thresholds)(sums, stormy.connections_by_second(seen))
+
+
+def replay(
+    requests: DataFrame,
+    quotas: QuotasGiven = None,
+    *,
+    num_samples: int = DEFAULT_SAMPLES,
+    window_ms: int = DEFAULT_WINDOW_MS,
+) -> DataFrame:
+    """
+    Say what Kafka's sensor would have decided for every request: REPLAY, a row per row.
+
+    Args:
+        requests: REQUESTS. Journals keep their own limits and order where they are read from files;
+            a frame's rows don't hold these, and come under ``quotas``.
+        quotas: in force.
+        num_samples: quota.window.num of the broker (logs).
+        window_ms: quota.window.size.seconds x 1000 of the broker (logs).
+
+    Raises:
+        ConfigError: the frame holds no requests, or the quotas can't be read.
+    """
+    options = PackOptions((quotas_of(quotas),), True, num_samples, window_ms)
+    return pack(requests, options).transform(replay_packed(options))
+
+
+def what_if(
+    requests: DataFrame,
+    plans: Plans,
+    *,
+    in_force: QuotasGiven = None,
+    num_samples: int = DEFAULT_SAMPLES,
+    window_ms: int = DEFAULT_WINDOW_MS,
+    capacities: Mapping[str, float] | None = None,
+    split_period_ms: int = 5000,
+) -> DataFrame:
+    """
+    Try other quotas on past requests, several plans side by side: WHAT_IF.
+
+    Args:
+        requests: REQUESTS.
+        plans: quotas to try.
+        in_force: what was in force when the logs were written: a plan more, the first one, by which
+            the throttling of fetches is bounded.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+        capacities: by byte-rate type, a broker's bytes per second, for plans with shares.
+        split_period_ms: headgate.splits.period.ms, for plans with cluster-wide rates.
+
+    Raises:
+        ConfigError: the frame holds no requests, plans can't be read, or two have the same name.
+    """
+    every = _plans(plans)
+    if in_force is not None:
+        every.insert(0, quotas_of(in_force, "in_force"))
+    options = tried.options_of(
+        named(every),
+        num_samples=num_samples,
+        window_ms=window_ms,
+        capacities=capacities,
+        split_period_ms=split_period_ms,
+    )
+    return pack(requests, options).transform(
+        tried.what_if_packed(options, in_force=in_force is not None)
+    )
+
+
+def _plans(plans: Plans) -> list[Quotas]:
+    if isinstance(plans, Mapping):
+        return [dataclasses.replace(quotas_of(p), name=name) for name, p in plans.items()]
+    if plans is None or isinstance(plans, Quotas | QuotaTable | str | os.PathLike):
+        return [quotas_of(plans)]
+    return [quotas_of(plan) for plan in plans]
+
+
+def recommend(
+    requests: DataFrame,
+    quotas: QuotasGiven = None,
+    *,
+    advice: Advice | None = None,
+    num_samples: int = DEFAULT_SAMPLES,
+    window_ms: int = DEFAULT_WINDOW_MS,
+) -> DataFrame:
+    """
+    Propose quotas from use, and try them on the same requests: RECOMMEND.
+
+    Unlike the others it runs its jobs at once: what it proposes is what the next job tries.
+
+    Args:
+        requests: REQUESTS.
+        quotas: in force.
+        advice: how figures are made.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+
+    Raises:
+        ConfigError: the frame holds no requests, or the quotas can't be read.
+    """
+    transform = advised.recommend(
+        quotas_of(quotas),
+        lambda options: pack(requests, options),
+        advice,
+        num_samples=num_samples,
+        window_ms=window_ms,
+    )
+    sums = activity(requests).persist()
+    try:
+        return transform(sums)
+    finally:
+        sums.unpersist()
