@@ -40,7 +40,7 @@ PLACES = {
     "spark": "tests/integration",
     "browser": "tests/browser",
 }
-# Said again at the end, where whoever has only the end of a run finds it.
+# Told again at the end, for a person with only the end of a run.
 LINES_OF_A_FAILURE = 25
 MOST_FAILURES = 20
 NO_TESTS = 5  # pytest's exit code where nothing was selected
@@ -64,7 +64,7 @@ class Result(NamedTuple):
     cpu_seconds: float
     exit_code: int
     bad: tuple[str, ...] = ()
-    """Tests that didn't pass, each with the end of what pytest said of it."""
+    """Tests that didn't pass, each with the end of what pytest said about it."""
 
 
 def expression(group: str, *, slow: bool) -> str:
@@ -125,7 +125,7 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
 
 
 def _said(group: str, case: ET.Element) -> Iterator[str]:
-    """Say of a test that didn't pass which it is, and the last lines of why."""
+    """Say which test did not pass, and the last lines of why."""
     for kind in ("failure", "error", "skipped"):
         for found in case.findall(kind):
             told = (found.text or found.get("message") or "").rstrip().splitlines()

@@ -60,7 +60,9 @@ def test_a_held_client_is_told_which_quota_why_that_one_who_shares_it_and_what_f
         "users/<default> (5 MB/s), clients/etl (7 B/s)."
     )
     assert found.others == "The quota-id is shared with alice/app (1 connected, 1 held)."
-    assert found.since.startswith("The quota-id has been throttled since 2023-11-14 22:12:15 UTC, for 1 ")
+    assert found.since.startswith(
+        "The quota-id has been throttled since 2023-11-14 22:12:15 UTC, for 1 "
+    )
     assert found.free == (
         "It goes on in 1.2 s; it stays free at 1 MB/s or less; what it sent needs a quota of 2.1 "
         "MB/s."
