@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("build", "runtime", "dev", "pins")
+FILES = ("build", "runtime", "dev", "mutants", "pins")
 OPTIONS = [
     "--quiet",
     "--universal",

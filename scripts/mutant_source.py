@@ -1,0 +1,235 @@
+"""
+Draw mutants of a module: small changes of its code, each of which some test should notice.
+
+The operators are mutmut's. mutmut's own runner leaves out module tables, properties and all other
+decorated functions, which is where much is decided here; so only its operators are used. Two are
+added: turn a condition round that is a name, and leave out a statement that changes something.
+
+Left out are words (docstrings, annotations, messages of errors, `__slots__`, `__repr__`), another
+case of a string where a longer one is tried, and None in a value's place, which mypy --strict
+refuses nearly everywhere and every test that touches the line does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, WhitespaceInclusivePositionProvider
+from mutmut.mutation.mutators import mutation_operators
+
+NO_BEHAVIOUR = ("__slots__", "__all__", "__repr__")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """
+    One change of one module.
+
+    Attributes:
+        path: the module.
+        function: the outermost function around it, with its class; "" for the module's own level.
+        first_line: where that function begins, its decorators included.
+        lines: the lines of its statement, first and last; a test that runs none can't notice.
+        before: the changed lines, without indentation.
+        after: what they become.
+        original: the module's text.
+        start: where the change begins in it.
+        end: where it ends there.
+        text: what stands there instead.
+    """
+
+    path: Path
+    function: str
+    first_line: int
+    lines: tuple[int, int]
+    before: str
+    after: str
+    original: str
+    start: int
+    end: int
+    text: str
+
+    def source(self) -> str:
+        """Return the module's text with the change in it."""
+        return self.original[: self.start] + self.text + self.original[self.end :]
+
+
+def conditions(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """Turn conditions round that are a name or a call; mutmut turns round comparisons."""
+    if isinstance(node, cst.If | cst.While | cst.IfExp):
+        test = node.test
+        if isinstance(test, cst.Name | cst.Attribute | cst.Call):
+            yield test, cst.UnaryOperation(cst.Not(), test)
+
+
+def left_out(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """Leave out a call whose value nobody uses, a change of what is kept, or an error."""
+    is_call = isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)
+    kept = cst.Attribute | cst.Subscript
+    is_change = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, kept)
+    if is_call or is_change or isinstance(node, cst.AugAssign | cst.Raise):
+        yield node, cst.Pass()
+
+
+def is_needless(gone: cst.CSTNode, come: cst.CSTNode) -> bool:
+    """Tell whether a change is left out: to None, or to another case of a string."""
+    if isinstance(gone, cst.Assign | cst.AnnAssign):
+        return True
+    if isinstance(gone, cst.Call) and isinstance(come, cst.Call):
+        return len(gone.args) == len(come.args) and gone.func is come.func
+    return isinstance(come, cst.SimpleString) and "XX" not in come.value
+
+
+def changes(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """Yield every change of a node: what goes, and what comes."""
+    for kind, operator in mutation_operators:
+        if isinstance(node, kind):
+            yield from ((node, to) for to in operator(node) if not is_needless(node, to))
+    yield from conditions(node)
+    yield from left_out(node)
+
+
+def without_behaviour(node: cst.CSTNode) -> bool:
+    """Tell whether no decision depends on a node and what is in it."""
+    if isinstance(
+        node, cst.Annotation | cst.Decorator | cst.Import | cst.ImportFrom | cst.TypeAlias
+    ):
+        return True
+    if isinstance(node, cst.FunctionDef):
+        return node.name.value in NO_BEHAVIOUR
+    if isinstance(node, cst.Assign):
+        target = node.targets[0].target
+        return isinstance(target, cst.Name) and target.value in NO_BEHAVIOUR
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+        return node.func.value in ("TypeVar", "cast")
+    return isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString)
+
+
+class _Drawer:
+    """Walks a module and draws its mutants."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = path.read_text()
+        self.module = cst.parse_module(self.source)
+        self.wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
+        self.positions = self.wrapper.resolve(WhitespaceInclusivePositionProvider)
+        self.parents = self.wrapper.resolve(ParentNodeProvider)
+        self.offsets = [0]
+        for line in self.source.splitlines(keepends=True):
+            self.offsets.append(self.offsets[-1] + len(line))
+        self.seen = {self.source}
+
+    def draw(self) -> Iterator[Mutant]:
+        for node, function in self.walk(self.wrapper.module, None):
+            for gone, come in changes(node):
+                if isinstance(gone, cst.BaseString) and self.in_raise(gone):
+                    continue
+                mutant = self.mutant(gone, come, function)
+                if mutant is not None:
+                    yield mutant
+
+    def walk(
+        self, node: cst.CSTNode, function: cst.FunctionDef | None
+    ) -> Iterator[tuple[cst.CSTNode, cst.FunctionDef | None]]:
+        if without_behaviour(node):
+            return
+        yield node, function
+        for child in node.children:
+            inner = function
+            if isinstance(node, cst.FunctionDef) and function is None and child is node.body:
+                inner = node
+            yield from self.walk(child, inner)
+
+    def in_raise(self, node: cst.CSTNode) -> bool:
+        while (parent := self.parents.get(node)) is not None:
+            if isinstance(parent, cst.Raise):
+                return True
+            if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                return False
+            node = parent
+        return False
+
+    def offset(self, place: cst.metadata.CodePosition) -> int:
+        return self.offsets[place.line - 1] + place.column
+
+    def mutant(
+        self, gone: cst.CSTNode, come: cst.CSTNode, function: cst.FunctionDef | None
+    ) -> Mutant | None:
+        place = self.positions[gone]
+        start, end = self.offset(place.start), self.offset(place.end)
+        text = self.module.code_for_node(come)
+        changed = self.source[:start] + text + self.source[end:]
+        if changed in self.seen:
+            return None
+        self.seen.add(changed)
+        before, after = self.difference(changed)
+        first = self.positions[function] if function else None
+        return Mutant(
+            self.path,
+            self.qualified(function) if function else "",
+            self.first_line(function) if first and function else 0,
+            self.statement(gone),
+            before,
+            after,
+            self.source,
+            start,
+            end,
+            text,
+        )
+
+    def difference(self, changed: str) -> tuple[str, str]:
+        old, new = self.source.splitlines(), changed.splitlines()
+        same = sum(1 for _ in _equal(old, new))
+        tail = sum(1 for _ in _equal(old[same:][::-1], new[same:][::-1]))
+        return _joined(old[same : len(old) - tail]), _joined(new[same : len(new) - tail])
+
+    def qualified(self, function: cst.FunctionDef) -> str:
+        names = [function.name.value]
+        node: cst.CSTNode = function
+        while (parent := self.parents.get(node)) is not None:
+            if isinstance(parent, cst.ClassDef):
+                names.append(parent.name.value)
+            node = parent
+        return ".".join(reversed(names))
+
+    def first_line(self, function: cst.FunctionDef) -> int:
+        """Return the line that Python names as a function's first."""
+        first = function.decorators[0] if function.decorators else function
+        line = self.positions[first].start.line
+        lines = self.source.splitlines()
+        while not lines[line - 1].strip() or lines[line - 1].lstrip().startswith("#"):
+            line += 1
+        return line
+
+    def statement(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return the lines of a node's statement; of a compound one, those of its head."""
+        while not isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            parent = self.parents.get(node)
+            if parent is None:
+                break
+            node = parent
+        place = self.positions[node]
+        last = place.end.line
+        if isinstance(node, cst.BaseCompoundStatement):
+            last = self.positions[node.body].start.line
+        return place.start.line, max(place.start.line, last)
+
+
+def _equal(old: list[str], new: list[str]) -> Iterator[str]:
+    for one, other in zip(old, new, strict=False):
+        if one != other:
+            return
+        yield one
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return " ".join(line.strip() for line in lines)
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Return all mutants of a module, in the order of its text."""
+    return sorted(_Drawer(path).draw(), key=lambda mutant: (mutant.start, mutant.end, mutant.text))

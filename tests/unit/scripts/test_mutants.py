@@ -1,0 +1,57 @@
+"""Mutants that may live: each is named with its reason, and the code it changes is still there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def mutants() -> ModuleType:
+    path = ROOT / "scripts" / "mutants.py"
+    spec = importlib.util.spec_from_file_location("headgate_script_mutants", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_may_live_names_code_that_is_there(mutants: ModuleType) -> None:
+    house = ROOT / "src" / "headgate"
+    stale = []
+    for where, before, _ in mutants.read_allowed(mutants.ALLOWED):
+        file, _, function = where.partition(" ")
+        path = house / file
+        text = (
+            " ".join(line.strip() for line in path.read_text().splitlines())
+            if path.exists()
+            else ""
+        )
+        name = function.rpartition(".")[2]
+        if before not in text or (function != "(module)" and f"def {name}(" not in text):
+            stale.append((where, before))
+    assert not stale, "remove these from tests/data/mutants_allowed.txt, or name the new code"
+
+
+def test_a_mutant_may_live_only_with_a_reason(mutants: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "allowed.txt"
+    path.write_text(
+        "# all\n= Both sides give 0.\na/b.py C.f\n  - x < 1\n  + x <= 1\n  - y\n  + z\n"
+    )
+    where = "a/b.py C.f"
+    reason = "Both sides give 0."
+    assert mutants.read_allowed(path) == {
+        (where, "x < 1", "x <= 1"): reason,
+        (where, "y", "z"): reason,
+    }
+    path.write_text("a/b.py C.f\n  - x < 1\n  + x <= 1\n")
+    with pytest.raises(ValueError, match=r"allowed\.txt:3: a mutant without reason"):
+        mutants.read_allowed(path)
