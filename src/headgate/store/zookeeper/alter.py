@@ -13,7 +13,7 @@ from headgate.quota.alteration import QuotaAlteration
 from headgate.store.base import Origin
 from headgate.store.identity import StoreIdentity, moved_on
 from headgate.store.zookeeper.change import decide, reads_of
-from headgate.store.zookeeper.client import Step, ZkClient
+from headgate.store.zookeeper.client import Interrupted, Step, ZkClient
 from headgate.store.zookeeper.history import ZkHistory
 from headgate.store.zookeeper.identity import count_step, node_of
 
@@ -25,6 +25,15 @@ PATIENCE_S = 60.0
 
 #: An alteration and the steps that make it happen.
 _Todo = tuple[QuotaAlteration, list[Step]]
+
+
+def insist(failed: str, check_same: Callable[[], None], tried: Callable[[], bool]) -> None:
+    """Try until it is done; others come between, and connections are lost."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not tried():
+        check_same()
+        if time.monotonic() > deadline:
+            raise StoreError(failed, retriable=True)
 
 
 class ZkAlterer:
@@ -74,11 +83,8 @@ class ZkAlterer:
         pending = list(batch)
         deadline = time.monotonic() + PATIENCE_S
         rounds = 0
-        before, most = self._done, -1
         while True:
             todo, version = self._decide(pending)
-            most = len(todo) if most < 0 else most
-            self._done = before + most - len(todo)
             versions = self._versions(len(todo), version)
             outcomes = self._client.commit(
                 [
@@ -86,9 +92,13 @@ class ZkAlterer:
                     for (_, steps), version in zip(todo, versions, strict=True)
                 ]
             )
-            pending = [a for (a, _), o in zip(todo, outcomes, strict=True) if o is not None]
+            pending = [
+                a
+                for (a, _), outcome in zip(todo, outcomes, strict=True)
+                if outcome is not None and not self._happened(a, outcome)
+            ]
+            self._done += len(todo) - len(pending)
             if not pending:
-                self._done = before + most
                 return
             if time.monotonic() > deadline:
                 raise StoreError(
@@ -99,6 +109,17 @@ class ZkAlterer:
             # Writers that met once shouldn't meet again.
             rounds += 1
             time.sleep(random.uniform(0, min(0.5, 0.005 * 2**rounds)))
+
+    def _happened(self, alteration: QuotaAlteration, outcome: BaseException) -> bool:
+        """
+        Whether a transaction happened whose answer was lost; the history tells.
+
+        The values don't tell: another writer may have set others since, and would lose them to a
+        change that is made twice.
+        """
+        if not isinstance(outcome, Interrupted):
+            return False
+        return self._history.holds(alteration.entity.path, self._origin.change)
 
     def _decide(self, pending: Sequence[QuotaAlteration]) -> tuple[list[_Todo], int]:
         """Return the transactions still to be made, and the revision as they were decided."""

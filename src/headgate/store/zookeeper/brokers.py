@@ -4,12 +4,11 @@ Broker settings in ZooKeeper: ours among Kafka's own in a broker's znode, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from headgate.store.base import BrokerConfigs
+from headgate.store.base import AuditEvent, BrokerConfigs, Origin
 from headgate.store.broker_rules import BROKER_SETTINGS, base_setting, broker_event
-from headgate.store.zookeeper.client import Step, ZkClient
-from headgate.store.zookeeper.history import ZkHistory
+from headgate.store.zookeeper.client import Step, ZkClient, settled
 from headgate.store.zookeeper.layout import (
     BROKERS,
     CHANGE_PREFIX,
@@ -35,27 +34,29 @@ def read(client: ZkClient) -> BrokerConfigs:
     return found
 
 
-def steps(
+def alter(
     client: ZkClient,
-    history: ZkHistory,
     broker: str,
     ops: Mapping[str, str | None],
-    who: str,
-    tool: str,
-) -> list[Step]:
+    more: Callable[[AuditEvent], list[Step]],
+    origin: Origin,
+) -> BaseException | None:
     """
-    Return the steps that change settings of a broker; none where nothing changes.
+    Set and remove settings of a broker, in one transaction.
 
     Args:
         client: the connection.
-        history: makes the audit line.
         broker: the id as text, or "".
         ops: setting to its new value, or None to remove it.
-        who: the principal, for the audit.
-        tool: the program, for the audit.
+        more: returns the other steps of the transaction, given its audit line.
+        origin: where the change comes from, for the audit.
+
+    Returns:
+        None when done, or nothing was to be done; else try again.
 
     Raises:
         InvalidQuota: the znode isn't a configuration.
+        StoreError: nobody knows whether it was done.
     """
     name = broker or "<default>"
     path = f"{BROKERS}/{name}"
@@ -63,13 +64,13 @@ def steps(
     config = decode_config(node.data if node else None)
     changed = {key: value for key, value in ops.items() if config.get(key) != value}
     if not changed:
-        return []
+        return None
     new = {k: v for k, v in {**config, **changed}.items() if v is not None}
-    event = broker_event(broker, config, changed, who, tool)
     verb, version = ("create", -1) if node is None else ("set", node.version)
     notice = f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}"
-    return [
+    steps = [
         Step(verb, path, encode_config(new), version),
         Step("sequence", notice, encode_notice(f"brokers/{name}")),
-        history.audit_step(event),
+        *more(broker_event(broker, config, changed, origin.who, origin.tool)),
     ]
+    return settled(client, steps, path, node)

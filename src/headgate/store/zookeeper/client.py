@@ -290,6 +290,43 @@ class ZkClient:
                     time.sleep(RETRY_S)
 
 
+def settled(
+    client: ZkClient, steps: list[Step], path: str, before: Node | None
+) -> BaseException | None:
+    """
+    Commit one transaction that leaves no name behind; return its outcome, which is known.
+
+    Args:
+        client: the connection.
+        steps: of the transaction.
+        path: a znode that they create, set or delete.
+        before: that znode as it was when they were decided.
+
+    Returns:
+        None when done; Conflict when it didn't happen.
+
+    Raises:
+        StoreError: the connection was lost, and the znode is neither as it was nor as it was set:
+            others changed it too, and to change it again might undo what they did.
+    """
+    [outcome] = client.commit([steps])
+    if not isinstance(outcome, Interrupted):
+        return outcome
+    client.sync()  # a new connection's server may be behind
+    node = client.nodes([path])[path]
+    # What deletes has no data, and what is gone has none.
+    wanted = next(step.data for step in steps if step.path == path)
+    if (None if node is None else node.data) == wanted:
+        return None
+    if (None if node is None else node.mzxid) == (None if before is None else before.mzxid):
+        return Conflict(str(outcome))
+    raise StoreError(
+        f"ZooKeeper {client.hosts}: the connection was lost while {path} was changed, and others "
+        "have changed it since; look what it is now",
+        retriable=True,
+    ) from outcome
+
+
 def _answer(answer: Any) -> Any:
     try:
         return answer.get(timeout=CALL_TIMEOUT_S)

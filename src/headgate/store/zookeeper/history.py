@@ -23,7 +23,7 @@ from headgate.store.zookeeper.change import (
     encode_history,
     history_path,
 )
-from headgate.store.zookeeper.client import Node, Step, ZkClient
+from headgate.store.zookeeper.client import Interrupted, Node, Step, ZkClient
 from headgate.store.zookeeper.layout import AUDIT, CHANGE_PREFIX, HISTORY, history_node, sequence
 
 #: Entries kept per entity, and audit lines kept.
@@ -33,7 +33,7 @@ KEEP_AUDIT = 10_000
 NOTICE_LIFE_MS = 15 * 60 * 1_000
 #: How often an entry is tried over others that come between.
 MAX_ATTEMPTS = 20
-#: Entries of ours among which a change's own is looked for.
+#: Entries read at a time where one is looked for, the latest first.
 LOOK_BACK = 20
 #: Sweep when a folder has this many more than it should, so that sweeping is rare.
 SLACK = 100
@@ -93,6 +93,15 @@ class ZkHistory:
             ]
         return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
 
+    def holds(self, path: str, change: str) -> bool:
+        """Whether an entity's history has an entry of a change, by the name of that change."""
+        self._client.sync()  # a new connection's server may be behind
+        folder = history_node(path)
+        names = self._client.children([folder])[folder]
+        nodes = self._client.nodes(f"{folder}/{name}" for name in names if name.startswith("e_"))
+        recorded = (decode_history(node.data) for node in nodes.values() if node)
+        return any(entry is not None and entry.origin.change == change for entry in recorded)
+
     def record_foreign(self, changes: Iterable[ForeignChange]) -> None:
         """Write changes that no history entry accounts for."""
         for change in changes:
@@ -111,15 +120,7 @@ class ZkHistory:
         name = f"x_{change.zxid}"
         if name in names:
             return True
-        ours = [own for own in names if own.startswith("e_")][-LOOK_BACK:]
-        others = sorted((n for n in names if n.startswith("x_")), key=lambda n: int(n[2:]))
-        found = self._client.nodes(f"{folder}/{n}" for n in [*ours, *others[-LOOK_BACK:]])
-        entries = sorted(
-            (_moment(path, node), recorded.changed)
-            for path, node in found.items()
-            if node and (recorded := decode_history(node.data))
-        )
-        changed = _unaccounted(change, entries)
+        changed = _unaccounted(change, self._since(folder, names, change.since))
         if not changed:
             return True
         entry = encode_history(change.t_ms, FOREIGN, changed)
@@ -129,6 +130,25 @@ class ZkHistory:
             else Step("set", folder, known.data, known.version)
         )
         return self._client.commit([[first, Step("create", f"{folder}/{name}", entry)]])[0] is None
+
+    def _since(
+        self, folder: str, names: Sequence[str], zxid: int
+    ) -> list[tuple[int, Sequence[Changed]]]:
+        """Return a history's entries after a transaction, oldest first: moments and changes."""
+        ours = [f"{folder}/{name}" for name in names if name.startswith("e_")]
+        others = [name for name in names if name.startswith("x_") and int(name[2:]) > zxid]
+        found = self._client.nodes(f"{folder}/{name}" for name in others)
+        while ours:
+            part = self._client.nodes(ours[-LOOK_BACK:])
+            del ours[-LOOK_BACK:]
+            found.update(part)
+            if any(node is not None and node.czxid <= zxid for node in part.values()):
+                break
+        return sorted(
+            (_moment(path, node), recorded.changed)
+            for path, node in found.items()
+            if node and (recorded := decode_history(node.data))
+        )
 
     def _folder(self, path: str) -> Node | None:
         return self._client.nodes([path])[path]
@@ -153,6 +173,17 @@ class ZkHistory:
         stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
         data = json.dumps(asdict(stamped), separators=(",", ":"), ensure_ascii=False).encode()
         return Step("sequence", f"{AUDIT}/a_", data)
+
+    def keep_audit(self, event: AuditEvent) -> bool:
+        """Keep an audit line; False if that has to be tried again."""
+        step = self.audit_step(event)
+        [outcome] = self._client.commit([[step]])
+        if isinstance(outcome, Interrupted):
+            self._client.sync()  # a new connection's server may be behind
+            names = self._client.children([AUDIT])[AUDIT][-LOOK_BACK:]
+            nodes = self._client.nodes(f"{AUDIT}/{name}" for name in names).values()
+            return any(node is not None and node.data == step.data for node in nodes)
+        return outcome is None
 
     def audit_log(self, limit: int | None) -> list[AuditEvent]:
         """Return audit lines, oldest first."""

@@ -33,6 +33,21 @@ CLOCK = "/headgate/clock"
 #: ``succeeds`` names the store that this one took over from.
 IDENTITY = "/headgate/identity"
 HOMES = (KAFKA_HOME, OWN_HOME)
+#: Entity types that have quotas, as both homes name them.
+TYPES = ("users", "clients", "ips")
+#: What a home that is changed has at least.
+SKELETON = (
+    KAFKA_HOME,
+    *CHANGES.values(),
+    *(f"{KAFKA_HOME}/{name}" for name in TYPES),
+    BROKERS,
+    OWN_HOME,
+    *(f"{OWN_HOME}/{name}" for name in TYPES),
+    HISTORY,
+    AUDIT,
+    LEASES,
+    CLOCK,
+)
 
 #: The layout of defaults in KIP-55's first draft, which may still hold data: read, never written.
 OLDER: Mapping[QuotaEntity, str] = {

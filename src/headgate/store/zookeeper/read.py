@@ -4,7 +4,7 @@ Reads quotas out of znodes: which znodes make up an entity, and the whole tree a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import QuotaEntity, entity_from_path
@@ -15,12 +15,14 @@ from headgate.store.zookeeper.layout import (
     HOMES,
     KAFKA_HOME,
     OLDER,
+    TYPES,
     chain,
     decode_config,
     decode_values,
 )
 
-TYPES = ("users", "clients", "ips")
+#: An entity that changes each time it is read, and so often in a row, is taken as it comes.
+MOST_PASSES = 100
 
 
 def read_tree(client: ZkClient) -> tuple[list[QuotaEntity], dict[str, Node | None]]:
@@ -51,6 +53,33 @@ def sources(entity: QuotaEntity) -> list[str]:
     """Return the znodes whose data make up an entity's quotas."""
     older = OLDER.get(entity)
     return [*([older] if older else []), *(chain(home, entity.path)[-1] for home in HOMES)]
+
+
+def read_entities(client: ZkClient, entities: Iterable[QuotaEntity]) -> dict[str, Node | None]:
+    """
+    Return the znodes of :func:`sources` of entities, each entity's as of one moment.
+
+    An entity has a znode in each home, and one read tells about one znode. So all but the last are
+    read once more: those that didn't change had these values when the last one was read.
+    """
+    nodes: dict[str, Node | None] = {}
+    left = list(entities)
+    for _ in range(MOST_PASSES):
+        if not left:
+            break
+        nodes.update(client.nodes(path for entity in left for path in sources(entity)))
+        again = client.nodes(path for entity in left for path in sources(entity)[:-1])
+        left = [
+            entity
+            for entity in left
+            if any(_made(again[path]) != _made(nodes[path]) for path in sources(entity)[:-1])
+        ]
+    return nodes
+
+
+def _made(node: Node | None) -> tuple[int, int] | None:
+    """Return the transactions that made a znode and its data."""
+    return None if node is None else (node.czxid, node.mzxid)
 
 
 def config_at(path: str, nodes: Mapping[str, Node | None]) -> dict[str, str]:

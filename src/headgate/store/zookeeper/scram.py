@@ -16,7 +16,7 @@ from headgate.errors import StoreError
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_name
 from headgate.store.base import AuditEvent
 from headgate.store.zookeeper.change import write_config
-from headgate.store.zookeeper.client import Step
+from headgate.store.zookeeper.client import Step, settled
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
     CHANGES,
@@ -68,8 +68,8 @@ def alter_credentials(
         if new == config:
             return
         notice = Step("sequence", f"{CHANGES[KAFKA_HOME]}/{CHANGE_PREFIX}", encode_notice(path))
-        [outcome] = store.client.commit([[*write_config(links, new, nodes), notice]])
-        if outcome is None:
+        steps = [*write_config(links, new, nodes), notice]
+        if settled(store.client, steps, links[-1], node) is None:
             break
         if time.monotonic() > deadline:
             raise StoreError(f"{store.url}: {path} keeps changing; try again", retriable=True)

@@ -8,13 +8,13 @@ connection was lost everything is read again, so nothing that happened meanwhile
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from headgate.clock import now_ms
 from headgate.config.security import ZooKeeperSecurity
-from headgate.errors import ApiError, KafkaError, StoreError, StoreReplaced
+from headgate.errors import ApiError, KafkaError, StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, alterations_of, table_delta
@@ -30,45 +30,34 @@ from headgate.store.leases import HeldLease, take
 from headgate.store.watched import WatchedStore, log
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
-from headgate.store.zookeeper.alter import BATCH, PATIENCE_S, ZkAlterer
-from headgate.store.zookeeper.client import Conflict, Node, ZkClient
+from headgate.store.zookeeper.alter import BATCH, ZkAlterer, insist
+from headgate.store.zookeeper.client import Node, ZkClient
 from headgate.store.zookeeper.history import ForeignChange, ZkHistory
 from headgate.store.zookeeper.layout import (
-    AUDIT,
-    BROKERS,
     CHANGE_PREFIX,
     CHANGES,
-    CLOCK,
-    HISTORY,
     HOMES,
     KAFKA_HOME,
-    LEASES,
     OLDER,
     OWN_HOME,
     OWN_ROOT,
+    SKELETON,
     decode_notice,
     node_name_error,
     noticed_entity,
     sequence,
 )
 from headgate.store.zookeeper.lease import ZkLeases
-from headgate.store.zookeeper.read import TYPES, config_at, gone_by, read_tree, sources, values_of
+from headgate.store.zookeeper.read import (
+    config_at,
+    gone_by,
+    read_entities,
+    read_tree,
+    values_of,
+)
 
 #: A look without any notification, in case a watch was lost: cheap, one exists() per home.
 IDLE_POLL_S = 10.0
-
-_SKELETON = (
-    KAFKA_HOME,
-    *CHANGES.values(),
-    *(f"{KAFKA_HOME}/{name}" for name in TYPES),
-    BROKERS,
-    OWN_HOME,
-    *(f"{OWN_HOME}/{name}" for name in TYPES),
-    HISTORY,
-    AUDIT,
-    LEASES,
-    CLOCK,
-)
 
 
 class _Noticed(NamedTuple):
@@ -132,7 +121,7 @@ class ZooKeeperStore(WatchedStore):
     def _make_whole(self) -> None:
         self._client.make_chroot()
         self._client.sync()
-        known = self._client.nodes([OWN_ROOT, *_SKELETON])
+        known = self._client.nodes([OWN_ROOT, *SKELETON])
         self._client.make(path for path, node in known.items() if node is None)
         if self._identity is None and self._read_identity() is None:
             zk_identity.make(self._client)
@@ -203,8 +192,9 @@ class ZooKeeperStore(WatchedStore):
             try:
                 self._check_same()
                 return self._catch_up()
-            except StoreReplaced:
-                self._read_at = -1  # what was read may be another store's
+            except StoreError:
+                # What was read may be another store's; what was noticed may not have been read.
+                self._read_at = -1
                 raise
 
     def _publish(self, table: QuotaTable, delta: TableDelta) -> QuotaTable:
@@ -231,7 +221,8 @@ class ZooKeeperStore(WatchedStore):
                 if news is None:
                     return self._read_all()
                 noticed.update(news)
-            return self._obey(self._table, noticed)
+            table, delta = self._obey(self._table, noticed)
+            return self._publish(table, delta) if delta.changes else self._table
 
     def _read_notices(self, home: str) -> dict[str, _Noticed] | None:
         """Return the entity paths noticed since the last time; None when some were purged."""
@@ -259,7 +250,9 @@ class ZooKeeperStore(WatchedStore):
             self._seen[home] = sequence(fresh[-1])
         return noticed
 
-    def _obey(self, table: QuotaTable, noticed: Mapping[str, _Noticed]) -> QuotaTable:
+    def _obey(
+        self, table: QuotaTable, noticed: Mapping[str, _Noticed]
+    ) -> tuple[QuotaTable, TableDelta]:
         entities: dict[QuotaEntity, _Noticed | None] = {}
         if self._older_fired:
             self._older_fired = False
@@ -275,11 +268,9 @@ class ZooKeeperStore(WatchedStore):
 
     def _reread(
         self, table: QuotaTable, entities: Mapping[QuotaEntity, _Noticed | None]
-    ) -> QuotaTable:
-        """Read these entities again and publish what differs. Under ``_state_lock``."""
-        if not entities:
-            return table
-        nodes = self._client.nodes(path for e in entities for path in sources(e))
+    ) -> tuple[QuotaTable, TableDelta]:
+        """Read these entities again; return the table with them. Under ``_state_lock``."""
+        nodes = read_entities(self._client, entities)
         alterations = []
         for entity in entities:
             now = values_of(entity, nodes)
@@ -293,7 +284,7 @@ class ZooKeeperStore(WatchedStore):
             notice = entities[alteration.entity]
             if notice is not None and notice.home == KAFKA_HOME:
                 self._suspect(table, alteration, notice, nodes)
-        return self._publish(new, delta)
+        return new, delta
 
     def _suspect(
         self,
@@ -328,6 +319,11 @@ class ZooKeeperStore(WatchedStore):
         found = {entity: values_of(entity, nodes) for entity in entities}
         old = self._table
         table = QuotaTable.of(found, 1 if old is None else old.version)
+        # What changed meanwhile may have been read in part.
+        news = [self._read_notices(home) for home in HOMES]
+        if None in news:
+            return self._read_all()
+        table, _ = self._obey(table, {k: v for each in news if each for k, v in each.items()})
         self._publish_brokers(zk_brokers.read(self._client))
         if old is None:
             return self._publish(table, TableDelta((), 0, 0))
@@ -383,8 +379,9 @@ class ZooKeeperStore(WatchedStore):
             batch = accepted[first : first + BATCH]
             alterer.alter(batch)
             with self._state_lock:
-                table = self._refresh()
-                self._reread(table, dict.fromkeys(a.entity for a in batch))
+                table, delta = self._reread(self._refresh(), dict.fromkeys(a.entity for a in batch))
+                if delta.changes:
+                    self._publish(table, delta)
             self._poke.set()
         return results
 
@@ -393,16 +390,21 @@ class ZooKeeperStore(WatchedStore):
     ) -> None:
         """What else the broker's znode holds stays."""
         assert self._identity is not None
-        deadline = time.monotonic() + PATIENCE_S
-        steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
-        while steps:
-            counted = [*steps, zk_identity.count_step(self._identity.id)]
-            if self._client.commit([counted])[0] is None:
-                break
-            self._check_same()
-            if time.monotonic() > deadline:
-                raise StoreError(f"{self.url}: broker settings couldn't be altered", retriable=True)
-            steps = zk_brokers.steps(self._client, self._history, broker, ops, who, tool)
+        counted = zk_identity.count_step(self._identity.id)
+        insist(
+            f"{self.url}: broker settings couldn't be altered",
+            self._check_same,
+            lambda: (
+                zk_brokers.alter(
+                    self._client,
+                    broker,
+                    ops,
+                    lambda event: [self._history.audit_step(event), counted],
+                    Origin(who, tool),
+                )
+                is None
+            ),
+        )
         with self._state_lock:
             self._refresh()
             self._publish_brokers(zk_brokers.read(self._client))
@@ -411,14 +413,12 @@ class ZooKeeperStore(WatchedStore):
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""
         self._prepare()
-        outcome: BaseException | None = Conflict()
-        deadline = time.monotonic() + PATIENCE_S
-        while outcome is not None:
-            outcome = self._client.commit([[self._history.audit_step(event)]])[0]
-            if outcome is not None:
-                self._check_same()
-            if outcome is not None and time.monotonic() > deadline:
-                raise StoreError(f"{self.url}: the audit line couldn't be kept", retriable=True)
+        stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
+        insist(
+            f"{self.url}: the audit line couldn't be kept",
+            self._check_same,
+            lambda: self._history.keep_audit(stamped),
+        )
         self._history.prune_audit()
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
