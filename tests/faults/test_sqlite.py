@@ -1,4 +1,4 @@
-"""The SQLite store under kills and pauses of those who write to it."""
+"""The SQLite store while the processes that write to it are killed and paused."""
 
 from __future__ import annotations
 

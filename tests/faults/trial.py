@@ -96,7 +96,7 @@ class Trial:
 
     def run(self, calls: int, faults: Sequence[Callable[[], str]]) -> Verdict:
         """
-        Let writers work until so many calls were answered, with the faults spread over that.
+        Let writers work until this many calls were answered, with the faults spread over that.
 
         Args:
             calls: of all writers together.
@@ -145,7 +145,7 @@ class Trial:
         return sum(log.read_bytes().count(b'"outcome"') for log in self._logs if log.exists())
 
     def _until(self, calls: int) -> None:
-        """Wait until so many calls were answered."""
+        """Wait until this many calls were answered."""
         last, since = -1, time.monotonic()
         while (answered := self._answered()) < calls:
             if answered != last:
@@ -153,7 +153,7 @@ class Trial:
             if time.monotonic() - since > STANDSTILL_S:
                 raise AssertionError(f"no call was answered in {STANDSTILL_S} s, after {answered}")
             dead = [name for name, writer in self._writers.items() if not writer.is_alive()]
-            assert not dead, f"{dead} ended by themselves"
+            assert not dead, f"{dead} ended too soon"
             time.sleep(0.02)
 
     def _watched(self, over: Callable[[object], bool]) -> list[list[object]]:

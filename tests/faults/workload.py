@@ -186,7 +186,7 @@ def watch(opener: Opener, plan: Plan, log: Path) -> None:
 
 
 def lines(log: Path) -> Iterator[dict[str, Any]]:
-    """Return a log's lines; the last may be cut."""
+    """Return a log's lines; the last one may lack its end."""
     with suppress(FileNotFoundError):
         for line in log.read_bytes().split(b"\n")[:-1]:
             yield json.loads(line)
