@@ -97,11 +97,12 @@ def test_of_a_shared_bucket_its_own_part_is_told_apart(tmp_path: Path) -> None:
 async def test_a_reading_is_kept_shared_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go = [], threading.Event()
+    begun, some, go = [], threading.Event(), threading.Event()
 
     def read(journal: Path, user: str, *_: object) -> Recorded:
         begun.append(user)
-        assert go.wait(10)
+        some.set()
+        assert go.wait(60)
         return Recorded(0, True, {}, {})
 
     monkeypatch.setattr(reading, "recorded", read)
@@ -110,12 +111,13 @@ async def test_a_reading_is_kept_shared_and_bounded(
     assert await journals.soon("u0", None, ()) is None  # the page isn't held up
     for n in range(MOST_KEPT + 5):
         assert journals.of(f"u{n}", None, ()) is None
-    await asyncio.sleep(0)
+    assert await asyncio.to_thread(some.wait, 60)
     assert begun == ["u0"]  # one at a time
     go.set()
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
     assert len(begun) == reading.MOST_WAITING
     assert len(journals._kept) == MOST_KEPT
+    monkeypatch.setattr(reading, "SOON_S", 60.0)
     assert await journals.soon("a", None, ()) is not None
     assert await journals.soon("a", None, ()) is not None
     assert begun.count("a") == 1
