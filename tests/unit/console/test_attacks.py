@@ -71,7 +71,7 @@ async def _until(true: Callable[[], bool]) -> None:
 async def test_who_never_asks_in_full_keeps_nobody_out(
     monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(serve, "ASK_S", 0.3)
+    monkeypatch.setattr(serve, "ASK_S", 1.5)
 
     async def use(server: uvicorn.Server, port: int) -> None:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
@@ -89,7 +89,7 @@ async def test_who_never_asks_in_full_keeps_nobody_out(
 
 
 async def test_who_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "READ_S", 0.3)
+    monkeypatch.setattr(serve, "READ_S", 1.5)
 
     async def use(server: uvicorn.Server, port: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
