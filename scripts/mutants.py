@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import json
 import os
 import random
 import subprocess
@@ -129,6 +130,10 @@ def main() -> int:
         mutants = [mutant for path in paths for mutant in mutants_of(path)]
         told = Told(room, mutants, allowed)
         order = random.Random(options.seed).sample(range(len(mutants)), len(mutants))
+        lived = ROOT / ".cache" / "mutants" / f"{room.replace('/', '-')}-lived.json"
+        if options.lived:
+            again = {tuple(name) for name in json.loads(lived.read_text())}
+            order = [index for index in order if name_of(mutants[index]) in again]
         share = (options.ends - time.time()) / (len(packages) - place)
         told.note(f"{len(mutants)} mutants, seed {options.seed}, for at most {share:.0f} s")
         run = Run(
@@ -144,10 +149,11 @@ def main() -> int:
             tell=told.one,
         )
         run.all()
+        lived.write_text(json.dumps(told.lives))
         rows[room] = told.row(options.seed)
         lives += told.lives
         told.note(rows[room])
-    if not options.file:
+    if not (options.file or options.lived):
         write(rows, lives, allowed)
     return 1 if lives else 0
 
@@ -208,6 +214,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--tests-seconds", type=float, default=20, help="of tests for each mutant (20)"
     )
+    parser.add_argument("--lived", action="store_true", help="only those that lived last time")
     parser.add_argument("--file", default="", help="only files with this in their names")
     options = parser.parse_args()
     options.ends = time.time() + options.seconds
