@@ -171,7 +171,7 @@ def select_tags(
     for level in PRECEDENCE[:6]:
         entity = level.entity(user, client_id)
         if entity is not None and entity in quotas:
-            return (user if level.user_tag else "", client_id if level.client_tag else "")
+            return (user, client_id if level.client_tag else "")
     return ("", client_id)
 
 
