@@ -34,7 +34,7 @@ test-all: setup  ## all tests with full counts; writes date and result to bench/
 bench: setup  ## measure; results go to bench/
 	@$(VENV)/python scripts/run_each.py bench
 
-fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=60 for each target
+fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=20 for each target
 	@$(VENV)/python scripts/run_each.py fuzz
 
 mutants: setup  ## change the code that decides and see whether a test notices; SECONDS=3600, ROOM=throttle

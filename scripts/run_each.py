@@ -14,8 +14,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = 'if __name__ == "__main__"'
-PARTS = ("bench/gateway/peers.py", "bench/pipeline/make_events.py")
-"""What other programs start."""
+PARTS = (
+    "bench/gateway/peers.py",
+    "bench/pipeline/make_events.py",
+    "fuzz/one.py",
+    "fuzz/keep.py",
+)
+"""What other programs start, and what is done with what they found."""
 ARGUMENTS = {"bench/gateway/soak.py": ["--minutes", "5", "--csv", ".cache/soak.csv"]}
 """What to run otherwise than by default: a soak's default is an hour."""
 

@@ -20,6 +20,21 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import Final
+
+MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""
+What taking apart JSON or YAML of another form raises.
+
+A number may be infinite (``int`` of it is an OverflowError), brackets deeper than the stack.
+"""
 
 
 class KafkaError(enum.IntEnum):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import uvicorn
+from h11 import LocalProtocolError
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -80,6 +81,12 @@ class Connection(H11Protocol):
         """Take what was sent."""
         super().data_received(data)
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what isn't HTTP; just hang up where an answer is under way already."""
+        with contextlib.suppress(LocalProtocolError):
+            super().send_400_response(msg)
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, if there is one."""

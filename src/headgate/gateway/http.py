@@ -13,6 +13,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import uvicorn
+from h11 import LocalProtocolError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -55,6 +56,12 @@ class _Few(H11Protocol):
             ]
             idle = [c for c in few if c.cycle is None or c.cycle.response_complete]
             min(idle, key=lambda c: c.number, default=self).transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what isn't HTTP; just hang up where an answer is under way already."""
+        with contextlib.suppress(LocalProtocolError):
+            super().send_400_response(msg)
+        self.transport.close()
 
 
 class Showing(Protocol):

@@ -17,21 +17,21 @@ Also read: Kafka's words ``client`` for ``client-id``, and values under ``config
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from headgate.errors import InvalidQuota
+from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.human import has_unit, read_value
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.table import QuotaTable
+from headgate.quota.yaml_reading import compose
 from headgate.steps import finish, sorting
 
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,999}").fullmatch
@@ -98,7 +98,7 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         InvalidQuota: one line per mistake, ``source:line: what``.
     """
     try:
-        root = yaml.compose(as_yaml(text), Loader=_Loader)
+        root = compose(text)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -107,43 +107,10 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
     return _Reader(source).read(root)
 
 
-_MOST_DEPTH = 50
-"""Quotas are 5 deep; a note, which Headgate keeps for others, may be deeper."""
 _MOST_PROBLEMS = 1_000
 """Aliases make a short file's mistakes billions."""
 _MOST_FIELDS = 50
 """Of an entry of the history, for the same reason."""
-
-# JSON escapes a character beyond U+FFFF as two surrogates; YAML reads them as two bad characters.
-_JSON_ESCAPE = re.compile(
-    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL
-)
-_NOT_PLAIN = re.compile(r"[^ -~\n\r]")
-
-
-def as_yaml(text: str) -> str:
-    """
-    Rewrite JSON so that a YAML 1.1 parser reads it, line for line; return other text unchanged.
-
-    YAML 1.1 refuses tabs between tokens and surrogate pairs (an emoji's escapes), and takes some
-    characters inside quotes for line ends.
-    """
-    if text.lstrip()[:1] not in ("{", "["):
-        return text
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-    def joined(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0]
-        return (bytes.fromhex(match[1]) + bytes.fromhex(match[2])).decode("utf-16-be")
-
-    def escaped(match: re.Match[str]) -> str:
-        return " " if match[0] == "\t" else f"\\U{ord(match[0]):08x}"
-
-    return _NOT_PLAIN.sub(escaped, _JSON_ESCAPE.sub(joined, text))
 
 
 def digest_of(table: QuotaTable) -> str:
@@ -213,32 +180,6 @@ def _plain(value: float) -> int | float:
     return int(value) if format_value(value).lstrip("-").isdigit() else value
 
 
-_FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_FastLoader):  # type: ignore[misc]  # which of the two is known at run time only
-    """
-    Refuses deep nesting: both loaders recurse, and the one in C ends the process with its stack.
-
-    Args:
-        text: YAML.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
-
-    def descend_resolver(self, parent: Any, index: Any) -> None:
-        """Go into a node; both loaders call this for each."""
-        self._depth += 1
-        if self._depth > _MOST_DEPTH:
-            raise yaml.YAMLError(f"nested more than {_MOST_DEPTH} deep")
-
-    def ascend_resolver(self) -> None:
-        """Come out of a node."""
-        self._depth -= 1
-
-
 class _Reader:
     """Walks YAML nodes, which know their lines, and collects mistakes."""
 
@@ -272,8 +213,7 @@ class _Reader:
 
     def document(self, root: yaml.MappingNode) -> None:
         names = []
-        for key_node, node in root.value:
-            name = key_node.value
+        for name, key_node, node in self.fields(root):
             names.append(name)
             if name == "quotas":
                 for item in self.items(node, "quotas"):
@@ -284,7 +224,7 @@ class _Reader:
                 for item in self.items(node, "history"):
                     self.event(item)
             elif name == "note":
-                self.note = yaml.constructor.SafeConstructor().construct_document(node)
+                self.keep(node)
             elif name not in _NOTES:
                 self.wrong(
                     key_node,
@@ -297,8 +237,9 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self.wrong(node, "a quota is a mapping with 'entity: {...}' and keys")
             return
-        pairs = [(k, v) for k, v in node.value if k.value != "entity"]
-        entity_nodes = [v for k, v in node.value if k.value == "entity"]
+        fields = list(self.fields(node))
+        pairs = [(k, v) for name, k, v in fields if name != "entity"]
+        entity_nodes = [v for name, _, v in fields if name == "entity"]
         if len(entity_nodes) != 1:
             self.wrong(node, "a quota needs one 'entity: {user: NAME, ...}'")
             return
@@ -306,10 +247,10 @@ class _Reader:
         if entity is None:
             return
         lines = self.lines.setdefault(entity, {})
-        flat = []
+        flat: list[tuple[yaml.Node, yaml.Node]] = []
         for key_node, value_node in pairs:
             if key_node.value == "config" and isinstance(value_node, yaml.MappingNode):
-                flat.extend(value_node.value)
+                flat.extend((k, v) for _, k, v in self.fields(value_node))
             else:
                 flat.append((key_node, value_node))
         for key_node, value_node in flat:
@@ -327,8 +268,8 @@ class _Reader:
             self.wrong(node, "an entity is a mapping such as {user: alice, client-id: etl}")
             return None
         entries: dict[str, EntityName] = {}
-        for key_node, name_node in node.value:
-            entity_type = "client-id" if key_node.value == "client" else key_node.value
+        for name, key_node, name_node in self.fields(node):
+            entity_type = "client-id" if name == "client" else name
             if entity_type in entries:
                 self.wrong(key_node, f"entity type {entity_type} stands twice")
                 return None
@@ -400,25 +341,44 @@ class _Reader:
             self.wrong(node, "static_defaults is a mapping of key to value")
             return
         lines: dict[QuotaKey, int] = {}
-        for key_node, value_node in node.value:
+        for _, key_node, value_node in self.fields(node):
             parsed = self.key_value(_ANY_CLIENT, key_node, value_node, lines)
             if parsed is not None and parsed[1] is not None:
                 self.static_defaults[parsed[0]] = parsed[1]
 
     def event(self, node: yaml.Node) -> None:
-        named = node.value[:_MOST_FIELDS] if isinstance(node, yaml.MappingNode) else ()
-        fields = {k.value: v for k, v in named}
+        named = self.fields(node, _MOST_FIELDS) if isinstance(node, yaml.MappingNode) else ()
+        fields = {name: v for name, _, v in named}
         missing = [name for name in ("t_ms", "entity", "key", "value") if name not in fields]
         if missing:
             self.wrong(node, f"a history entry lacks {', '.join(missing)}")
             return
         entity = self.entity(fields["entity"])
         t_ms = self.number(fields["t_ms"], "t_ms")
+        if t_ms is not None and math.isinf(t_ms):
+            self.wrong(fields["t_ms"], "t_ms must be a moment, epoch ms")
+            return
         if entity is None or t_ms is None:
             return
         parsed = self.key_value(entity, fields["key"], fields["value"], {})
         if parsed is not None:
             self.history.append(QuotaEvent(int(t_ms), entity, *parsed))
+
+    def keep(self, node: yaml.Node) -> None:
+        try:
+            self.note = yaml.constructor.SafeConstructor().construct_document(node)
+        except (yaml.YAMLError, *MALFORMED) as exc:  # as of a date that no calendar has
+            self.wrong(node, f"the note can't be read: {' '.join(str(exc).split())}")
+
+    def fields(
+        self, node: yaml.MappingNode, most: int | None = None
+    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """Yield (name, its node, the value's) of a mapping, whose names are texts."""
+        for key_node, value_node in node.value[:most]:
+            if isinstance(key_node, yaml.ScalarNode):
+                yield key_node.value, key_node, value_node
+            else:
+                self.wrong(key_node, "a name must be text, not a list or a mapping")
 
     def items(self, node: yaml.Node, name: str) -> list[yaml.Node]:
         if isinstance(node, yaml.SequenceNode):

@@ -8,6 +8,7 @@ small b is a bit: both are refused.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -59,7 +60,8 @@ def read_value(text: str, key: QuotaKey) -> float:
         raise ValueError(f"{text!r} has no unit of {key}{hint}")
     value = float(number) * factor
     # 0.1 MB is 100,000 bytes, whatever a double makes of it.
-    return float(round(value)) if factor > 1 and abs(value - round(value)) < 1e-6 else value
+    whole = factor > 1 and math.isfinite(value) and abs(value - round(value)) < 1e-6
+    return float(round(value)) if whole else value
 
 
 _RATES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")

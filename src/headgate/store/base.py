@@ -7,12 +7,15 @@ used across a fork. Names of entities are raw here and sanitised only inside a h
 
 from __future__ import annotations
 
+import json
+import math
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from headgate.errors import MALFORMED
 from headgate.quota.alteration import AlterResult, QuotaAlteration, is_ip_literal
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
@@ -130,6 +133,30 @@ class AuditEvent:
     subject: str = ""
     detail: str = ""
     t_ms: int = 0
+
+
+def number(value: Any) -> float | None:
+    """
+    Return a value of a quota as the history has it, from JSON.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    found = None if value is None else float(value)
+    if found is not None and math.isnan(found):
+        raise ValueError("no number")
+    return found
+
+
+def read_audit(line: bytes) -> AuditEvent | None:
+    """Read an audit line; None for what isn't one. What a newer Headgate adds is left out."""
+    try:
+        told = json.loads(line)
+        known = {field.name: told[field.name] for field in fields(AuditEvent) if field.name in told}
+        t_ms = int(known.pop("t_ms", 0))
+        return AuditEvent(**{name: str(text) for name, text in known.items()}, t_ms=t_ms)
+    except MALFORMED:
+        return None
 
 
 class Watch(Protocol):

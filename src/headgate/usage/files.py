@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.errors import InvalidQuota
 from headgate.quota.sanitizer import desanitize, sanitize
 from headgate.usage.format import SCHEMA
 
@@ -61,7 +62,10 @@ def parse_name(path: Path) -> JournalFile | None:
         return None
     if len(digits) < _SEQ_DIGITS or not digits.isdecimal():
         return None
-    return JournalFile(path, desanitize(worker), int(digits), path.suffix)
+    try:
+        return JournalFile(path, desanitize(worker), int(digits), path.suffix)
+    except InvalidQuota:  # no name that Headgate gives
+        return None
 
 
 def journal_files(directory: Path) -> list[JournalFile]:

@@ -26,6 +26,8 @@ import json
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from headgate.errors import MALFORMED
+
 TOPIC: Final = "__headgate_splits"
 MOST_VALID_MS: Final = 3_600_000
 """A split that expired so long ago is taken out of the topic, whatever clocks say."""
@@ -113,7 +115,7 @@ def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
         if who.get("heartbeat") == "splits":
             return Heartbeat(int(what["epoch"]), int(what["computed_ms"]), int(what["valid_ms"]))
         entity = who["entity"]
-        return Split(
+        split = Split(
             str(entity.get("user", "")),
             str(entity.get("client-id", "")),
             str(who["key"]),
@@ -123,8 +125,9 @@ def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
             int(what["computed_ms"]),
             int(what["valid_ms"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except MALFORMED:
         return None
+    return split if split.split >= 0 else None  # NaN would limit nobody, and poison every sum
 
 
 class Fence:

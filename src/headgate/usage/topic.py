@@ -65,7 +65,7 @@ def _batches_of(message: Any) -> list[pa.RecordBatch]:
     """Return the batches of a message; of one that isn't the journal's, none, and say so."""
     try:
         return decode(message.value() or b"")
-    except pa.ArrowException as exc:
+    except (pa.ArrowException, OSError) as exc:  # OSError: what LZ4 can't unpack
         log.warning(
             "topic %s: message %s of partition %s isn't a journal's: %s",
             message.topic(),

@@ -22,8 +22,14 @@ DISTRIBUTIONS = {
     name: {distribution.lower().replace("_", "-") for distribution in found}
     for name, found in packages_distributions().items()
 }
-# What others bring: numba its compiler, jinja2 its escaped texts.
-BROUGHT = {"anyio": "starlette", "llvmlite": "numba", "markupsafe": "jinja2", "py4j": "pyspark"}
+# What others bring: numba its compiler, jinja2 its escaped texts, uvicorn its parser of HTTP.
+BROUGHT = {
+    "anyio": "starlette",
+    "h11": "uvicorn",
+    "llvmlite": "numba",
+    "markupsafe": "jinja2",
+    "py4j": "pyspark",
+}
 # Runs a command where nothing but the base install can be imported.
 BARE = f"""
 import sys

@@ -150,6 +150,17 @@ def split_list(text: str) -> list[str]:
     return parts
 
 
+def _rows(file: Path) -> object:
+    import yaml
+
+    from headgate.quota.yaml_reading import plain_yaml
+
+    try:
+        return plain_yaml(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise InvalidQuota(f"{file}: not YAML or JSON: {' '.join(str(exc).split())}") from exc
+
+
 def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
     """
     Return the clients that were named; a part that wasn't is any name no quota names.
@@ -172,13 +183,10 @@ def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
                 raise BadUsage(f"--client {flag}: expected user=U,client-id=C")
         found.append(QuotaEntity(entries))
     if file is not None:
-        import yaml
-
-        from headgate.quota.file import as_yaml
-
-        rows = yaml.load(as_yaml(file.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
+        rows = _rows(file)
         for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
-            if not isinstance(row, dict) or not set(row) <= {"user", "client-id"} or not row:
+            named = isinstance(row, dict) and row and set(row) <= {"user", "client-id"}
+            if not named or not all(isinstance(name, str) for name in row.values()):
                 raise InvalidQuota(
                     f"{file}: entry {number} isn't of the form {{user: U, client-id: C}}"
                 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headgate.cli.quotas.quota_output import entity_json, number
-from headgate.errors import InvalidQuota, StoreMovedOn
+from headgate.errors import MALFORMED, InvalidQuota, StoreMovedOn
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.plan import Plan, plan_of
@@ -109,7 +109,7 @@ def read_plan(path: Path) -> PlanFile | None:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or _MARK not in document:
         return None
@@ -124,7 +124,7 @@ def read_plan(path: Path) -> PlanFile | None:
             document["digest"],
             document["message"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except MALFORMED as exc:
         raise InvalidQuota(
             f"{path}: not a plan as `headgate plan --out` writes it: {exc!r}"
         ) from exc

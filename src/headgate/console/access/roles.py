@@ -23,7 +23,7 @@ import yaml
 
 from headgate.console.access.viewer import Role
 from headgate.errors import ConfigError
-from headgate.quota.file import as_yaml
+from headgate.quota.yaml_reading import plain_yaml
 
 _PERSON: Final = {"oidc": "subject", "proxy": "user"}
 
@@ -71,7 +71,7 @@ def read_roles(path: Path) -> Roles:
         ConfigError: it can't be read, or says something else; names each place.
     """
     try:
-        found = yaml.load(as_yaml(path.read_text(encoding="utf-8")), Loader=yaml.BaseLoader)
+        found = plain_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(found, dict) or not set(found) <= set(_PERSON):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import yaml
 
 from headgate.errors import ConfigError
-from headgate.quota.file import as_yaml
+from headgate.quota.yaml_reading import plain_yaml
 
 Tenants = Mapping[str, frozenset[str]]
 """A tenant's name to its principals, raw. What isn't in it has none."""
@@ -33,7 +33,7 @@ def read_tenants(path: Path) -> Tenants:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        found = yaml.load(as_yaml(text), Loader=yaml.BaseLoader)
+        found = plain_yaml(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from None
     rows = found.get("tenants") if isinstance(found, dict) and len(found) == 1 else None

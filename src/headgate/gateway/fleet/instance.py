@@ -163,7 +163,7 @@ class Instance:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 written = msgspec.json.decode(file.read(), type=_Written)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 written = _Written("", 0, "")
         except BaseException as error:
             file.close()

@@ -32,7 +32,7 @@ from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
 from headgate.gateway.log import get_logger
-from headgate.quota.file import as_yaml
+from headgate.quota.yaml_reading import plain_yaml
 
 if TYPE_CHECKING:
     from headgate.config.security import ClientSecurity
@@ -108,7 +108,7 @@ class Lending:
     def _read(self, path: Path) -> dict[str, ClientSecurity]:
         try:
             # Every value stays the text it is: 0123 and yes are passwords too.
-            content = yaml.load(as_yaml(path.read_text(encoding="utf-8")), yaml.BaseLoader)
+            content = plain_yaml(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(
                 f"headgate.upstream.credentials.file: {path} can't be read: {error.strerror}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
-from headgate.errors import StoreError, StoreReplaced
+from headgate.errors import MALFORMED, StoreError, StoreReplaced
 from headgate.gateway.kept.snapshot import Snapshot, load_snapshot, save_snapshot, write_whole
 from headgate.gateway.log import get_logger
 from headgate.quota.table import QuotaTable, table_delta
@@ -124,9 +124,10 @@ class StoreGuard:
         try:
             told = json.loads(self._accepted.read_text(encoding="utf-8"))
             accepted, until_ms = str(told["store"]), told.get("until_ms")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            over = until_ms is not None and now_ms() > int(until_ms)
+        except (OSError, *MALFORMED):
             return False
-        if until_ms is not None and now_ms() > int(until_ms):
+        if over:
             with contextlib.suppress(OSError):
                 self._accepted.unlink()
             return False

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headgate.errors import HeadgateError, StoreError
+from headgate.errors import MALFORMED, HeadgateError, StoreError
 from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.table import QuotaTable
 from headgate.store.identity import StoreIdentity
@@ -51,7 +51,7 @@ def load_snapshot(settings: Settings) -> Snapshot | None:
     try:
         file = read_quotas_file(path)
         return Snapshot(file.table, *_noted(file.note))
-    except (HeadgateError, OSError, KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (HeadgateError, OSError, *MALFORMED) as exc:
         raise StoreError(f"the snapshot {path} can't be read: {exc}") from exc
 
 

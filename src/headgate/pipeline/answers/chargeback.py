@@ -25,7 +25,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, resolve
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import largest, sums
-from headgate.quota.file import as_yaml
+from headgate.quota.yaml_reading import typed_yaml
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,7 +56,7 @@ def load_prices(path: str) -> Prices:
     import yaml
 
     try:
-        data = yaml.safe_load(as_yaml(Path(path).read_text(encoding="utf-8")))
+        data = typed_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as exc:
         raise ConfigError(f"--prices {path}: can't be read: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:

@@ -13,12 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from headgate.errors import InvalidQuota
+from headgate.errors import MALFORMED
 from headgate.quota.alteration import QuotaAlteration
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
-from headgate.store.base import AuditEvent, HistoryEntry, Origin, history_entry
+from headgate.store.base import (
+    AuditEvent,
+    HistoryEntry,
+    Origin,
+    history_entry,
+    number,
+    read_audit,
+)
 from headgate.store.identity import StoreIdentity
 
 #: History entries and audit lines kept; the topic is read whole at every start.
@@ -111,18 +118,19 @@ class TopicState:
             if kind == "quota":
                 self._quota(entity_from_path(key["path"]), QuotaKey.parse(key["key"]), value)
             elif kind == "broker":
-                _put(self.brokers, str(key["broker"]), str(key["key"]), value)
+                text = None if value is None else str(value)
+                _put(self.brokers, str(key["broker"]), str(key["key"]), text)
             elif kind == "identity":
                 self._identify(value)
             elif kind == "turn":
                 self.turn = None if value is None else _turn(value)
             elif kind == "lease":
-                self.leases[str(key["name"])] = value or {"owner": "", "epoch": 0, "expires_ms": 0}
+                self.leases[str(key["name"])] = _lease(value)
             elif kind == "history":
                 return self._history(str(key["id"]), record.value, value)
-            elif kind == "audit":
+            elif kind == "audit" and (value is None or read_audit(record.value or b"")):
                 _keep(self.audit, str(key["id"]), record.value)
-        except (ValueError, KeyError, TypeError, InvalidQuota):
+        except MALFORMED:
             pass
         return []
 
@@ -137,18 +145,16 @@ class TopicState:
         self.identity = found
 
     def _quota(self, entity: QuotaEntity, key: QuotaKey, value: Any) -> None:
-        number = None if value is None else float(value["value"])
-        _put(self.quotas, entity, key, number)
+        _put(self.quotas, entity, key, None if value is None else number(value["value"]))
         self.quotas_version += 1
 
     def _history(self, id_: str, data: bytes | None, value: Any) -> list[Expected]:
-        _keep(self.history, id_, data)
         if value is None:
+            _keep(self.history, id_, data)
             return []
-        entity = entity_from_path(value["path"])
-        expected = [
-            Expected(entity, QuotaKey.parse(key), after) for key, _before, after in value["changes"]
-        ]
+        told = _told(value)
+        _keep(self.history, id_, data)
+        expected = [Expected(entry.entity, entry.key, entry.after) for entry in told]
         self.last.update({(e.entity, e.key): e.value for e in expected})
         return [e for e in expected if e.key.known_to_kafka]
 
@@ -158,13 +164,8 @@ class TopicState:
         found: list[HistoryEntry] = []
         for data in self.history.values():
             entry = json.loads(data)
-            if path is not None and entry["path"] != path:
-                continue
-            about = entity_from_path(entry["path"])
-            found += [
-                history_entry(entry["t_ms"], Origin.of(entry), about, QuotaKey.parse(key), *values)
-                for key, *values in entry["changes"]
-            ]
+            if path is None or entry["path"] == path:
+                found += _told(entry)
         return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
     def audit_log(self, limit: int | None) -> list[AuditEvent]:
@@ -172,7 +173,7 @@ class TopicState:
         lines = list(self.audit.values())
         if limit is not None:
             lines = lines[len(lines) - min(limit, len(lines)) :]
-        return [AuditEvent(**json.loads(line)) for line in lines]
+        return [event for line in lines if (event := read_audit(line)) is not None]
 
     def trimmed(self, new_history: int, new_audit: int) -> list[Record]:
         """Return the records that take away what is too old once so many more are added."""
@@ -226,9 +227,27 @@ def turn_record(turn: Turn | None) -> Record:
     return Record(_key(kind="turn"), _json(value))
 
 
+def _told(value: Any) -> list[HistoryEntry]:
+    """Return what a history entry says."""
+    about, t_ms, origin = entity_from_path(value["path"]), int(value["t_ms"]), Origin.of(value)
+    return [
+        history_entry(t_ms, origin, about, QuotaKey.parse(key), number(before), number(after))
+        for key, before, after in value["changes"]
+    ]
+
+
+def _lease(value: Any) -> dict[str, Any]:
+    held = value or {"owner": "", "epoch": 0, "expires_ms": 0}
+    return {
+        "owner": str(held["owner"]),
+        "epoch": int(held["epoch"]),
+        "expires_ms": int(held["expires_ms"]),
+    }
+
+
 def _turn(value: Any) -> Turn:
     ops = {
-        (entity_from_path(path), QuotaKey.parse(key)): (before, after)
+        (entity_from_path(path), QuotaKey.parse(key)): (number(before), number(after))
         for path, key, before, after in value["ops"]
     }
     return Turn(str(value["id"]), int(value["t_ms"]), Origin.of(value), ops)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from headgate.errors import StoreError, StoreReplaced
+from headgate.errors import MALFORMED, StoreError, StoreReplaced
 
 #: How long a writer waits for another one; they hold the lock for milliseconds.
 BUSY_MS = 10_000
@@ -43,6 +43,9 @@ def translated(path: Path) -> Iterator[None]:
         )
         why = f" ({_WHY[code]})" if code in _WHY else ""
         raise StoreError(f"the quota store {path}: {exc}{why}", retriable=retriable) from exc
+    except MALFORMED as exc:  # rows that no Headgate wrote; SQLite keeps any bytes
+        said = " ".join(str(exc).split())
+        raise StoreError(f"the quota store {path} is damaged ({said}); bring a copy back") from exc
 
 
 class OpenFile:

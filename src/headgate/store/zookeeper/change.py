@@ -11,10 +11,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from headgate.errors import MALFORMED
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.store.base import Origin
+from headgate.store.base import Origin, number
 from headgate.store.zookeeper.client import Node, Step
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
@@ -178,9 +179,12 @@ def decode_history(data: bytes | None) -> Recorded | None:
     """Read a history entry; None for what isn't one."""
     try:
         found = json.loads(data or b"null")
-        changed = [Changed(QuotaKey.parse(key), *values) for key, *values in found["changes"]]
+        changed = [
+            Changed(QuotaKey.parse(key), number(before), number(after))
+            for key, before, after in found["changes"]
+        ]
         return Recorded(int(found["t_ms"]), Origin.of(found), changed)
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return None
 
 

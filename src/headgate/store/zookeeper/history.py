@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+from headgate.errors import InvalidQuota
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import FOREIGN, AuditEvent, HistoryEntry, history_entry
+from headgate.store.base import FOREIGN, AuditEvent, HistoryEntry, history_entry, read_audit
+from headgate.store.watched import log
 from headgate.store.zookeeper.change import (
     Changed,
     decode_history,
@@ -86,7 +88,11 @@ class ZkHistory:
             recorded = decode_history(node.data)
             if recorded is None:
                 continue
-            about = entity_from_path(history_path(path.rpartition("/")[0]))
+            try:
+                about = entity_from_path(history_path(path.rpartition("/")[0]))
+            except InvalidQuota as exc:
+                log.warning("%s is passed over: %s", path, exc)
+                continue
             entries += [
                 history_entry(recorded.t_ms, recorded.origin, about, *change)
                 for change in recorded.changed
@@ -136,7 +142,7 @@ class ZkHistory:
     ) -> list[tuple[int, Sequence[Changed]]]:
         """Return a history's entries after a transaction, oldest first: moments and changes."""
         ours = [f"{folder}/{name}" for name in names if name.startswith("e_")]
-        others = [name for name in names if name.startswith("x_") and int(name[2:]) > zxid]
+        others = [name for name in names if (_transaction(name) or 0) > zxid]
         found = self._client.nodes(f"{folder}/{name}" for name in others)
         while ours:
             part = self._client.nodes(ours[-LOOK_BACK:])
@@ -192,7 +198,7 @@ class ZkHistory:
             names = names[len(names) - min(limit, len(names)) :]
         nodes = self._client.nodes(f"{AUDIT}/{name}" for name in names)
         lines = [node.data for node in nodes.values() if node and node.data]
-        return [AuditEvent(**json.loads(line)) for line in lines]
+        return [event for line in lines if (event := read_audit(line)) is not None]
 
     def prune_audit(self) -> None:
         """Cut the audit to its latest lines."""
@@ -221,8 +227,14 @@ class ZkHistory:
 
 def _moment(path: str, node: Node) -> int:
     """Return the transaction of the change an entry is about."""
-    name = path.rpartition("/")[2]
-    return int(name[2:]) if name.startswith("x_") else node.czxid
+    found = _transaction(path.rpartition("/")[2])
+    return node.czxid if found is None else found
+
+
+def _transaction(name: str) -> int | None:
+    """Return the transaction by which an entry is named; None: it isn't."""
+    prefix, _, digits = name.partition("_")
+    return int(digits) if prefix == "x" and digits.isdecimal() else None
 
 
 def _unaccounted(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from headgate.errors import StoreError
+from headgate.errors import MALFORMED, StoreError
 from headgate.store.identity import StoreIdentity, new_identity
-from headgate.store.zookeeper.client import Step, ZkClient
+from headgate.store.watched import log
+from headgate.store.zookeeper.client import Node, Step, ZkClient
 from headgate.store.zookeeper.layout import IDENTITY
 
 
@@ -38,9 +39,18 @@ def _read(client: ZkClient, names: Sequence[str]) -> StoreIdentity | None:
         nodes = client.nodes([path, f"{path}/succeeds"])
         node, said = nodes[path], nodes[f"{path}/succeeds"]
         if node is not None:
-            told = json.loads(said.data) if said is not None and said.data else []
-            return StoreIdentity(name, node.version, tuple((i, n) for i, n in told))
+            return StoreIdentity(name, node.version, _succeeds(said))
     return None
+
+
+def _succeeds(node: Node | None) -> tuple[tuple[str, int], ...]:
+    """Read which stores it took over from; what can't be read proves nothing."""
+    try:
+        told = json.loads(node.data) if node is not None and node.data else []
+        return tuple((str(id_), int(revision)) for id_, revision in told)
+    except MALFORMED:
+        log.warning("%s is passed over: it names no stores", f"{IDENTITY}/…/succeeds")
+        return ()
 
 
 def make(client: ZkClient) -> None:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 
 from headgate.config.java_text import java_double, properties_order
-from headgate.errors import InvalidQuota
+from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import KEYS, QuotaKey
 
@@ -114,7 +114,7 @@ def decode_config(data: bytes | None) -> dict[str, str]:
         config = found["config"]
         if found["version"] != 1 or not isinstance(config, dict):
             raise ValueError("not version 1")
-    except (ValueError, KeyError, TypeError) as exc:
+    except MALFORMED as exc:
         text = data[:80].decode("utf-8", "replace")
         raise InvalidQuota(f'not of the form {{"version":1,"config":{{…}}}}: {text!r}') from exc
     return {str(key): str(value) for key, value in config.items()}
@@ -183,7 +183,7 @@ def decode_notice(data: bytes | None) -> str | None:
             return f"{found['entity_type']}/{found['entity_name']}"
         if found["version"] == 2:
             return str(found["entity_path"])
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         pass
     return None
 
@@ -203,8 +203,9 @@ def noticed_entity(entity_path: str) -> QuotaEntity | None:
 
 
 def sequence(name: str) -> int:
-    """Return a sequential znode's number."""
-    return int(name[-10:])
+    """Return a sequential znode's number; -1 of one that has none, which nobody numbered."""
+    digits = name[-10:]
+    return int(digits) if digits.isdecimal() else -1
 
 
 def _json(value: object) -> bytes:

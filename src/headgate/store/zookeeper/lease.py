@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from headgate.errors import MALFORMED, StoreError
 from headgate.quota.sanitizer import sanitize
 from headgate.store.leases import Decide, LeaseRecord
 from headgate.store.zookeeper.client import Node, Step, ZkClient
@@ -32,13 +33,14 @@ class ZkLeases:
     def look(self, name: str) -> LeaseRecord:
         """Return a lease as of now."""
         self._check_same()
-        return self._record(self._node(_path(name)))
+        path = _path(name)
+        return self._record(path, self._node(path))
 
     def change(self, name: str, decide: Decide) -> bool:
         """Keep what ``decide`` returns for a lease as it is now."""
         path = _path(name)
         node = self._node(path)
-        wanted = decide(self._record(node))
+        wanted = decide(self._record(path, node))
         if wanted is None:
             self._check_same()
             return False
@@ -50,14 +52,20 @@ class ZkLeases:
         self._client.sync()
         return self._client.nodes([path])[path]
 
-    def _record(self, node: Node | None) -> LeaseRecord:
-        held = json.loads(node.data) if node is not None and node.data else {}
-        ends_ms = 0 if node is None else node.mtime_ms + held.get("ttl_ms", 0)
-        return LeaseRecord(
-            held.get("owner", ""),
-            held.get("epoch", 0),
-            lambda: ends_ms > self._client.touch(CLOCK),
-        )
+    def _record(self, path: str, node: Node | None) -> LeaseRecord:
+        if node is None or not node.data:
+            return LeaseRecord("", 0, lambda: False)
+        try:
+            held = json.loads(node.data)
+            owner, epoch = str(held["owner"]), int(held["epoch"])
+            ends_ms = node.mtime_ms + int(held["ttl_ms"])
+        except MALFORMED as exc:
+            # Not taken for a lease that nobody ever had: epochs would begin again.
+            raise StoreError(
+                f"the znode {path} holds no lease: {node.data[:80]!r}; delete it once none of its "
+                "workers runs"
+            ) from exc
+        return LeaseRecord(owner, epoch, lambda: ends_ms > self._client.touch(CLOCK))
 
 
 def _path(name: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.errors import StoreError
-from headgate.quota.entity import DEFAULT, QuotaEntity, parse_name
+from headgate.quota.entity import QuotaEntity
 from headgate.store.base import AuditEvent
 from headgate.store.zookeeper.change import write_config
 from headgate.store.zookeeper.client import Step, settled
@@ -25,6 +25,7 @@ from headgate.store.zookeeper.layout import (
     decode_config,
     encode_notice,
 )
+from headgate.store.zookeeper.read import config_at, entity_at
 from headgate.store.zookeeper.store import ZooKeeperStore
 from headgate.wire.scram import HASHES
 
@@ -38,12 +39,12 @@ def read_credentials(store: ZooKeeperStore) -> dict[str, dict[str, str]]:
     nodes = store.client.nodes(f"{folder}/{name}" for name in names)
     found: dict[str, dict[str, str]] = {}
     for name in names:
-        user = parse_name(name)
-        node = nodes[f"{folder}/{name}"]
-        config = decode_config(node.data if node else None)
-        own = {key: value for key, value in config.items() if key in HASHES}
-        if own and user is not DEFAULT:
-            found[str(user)] = own
+        path = f"{folder}/{name}"
+        entity = entity_at(KAFKA_HOME, path)
+        user = None if entity is None else entity.user
+        own = {key: value for key, value in config_at(path, nodes).items() if key in HASHES}
+        if own and isinstance(user, str):
+            found[user] = own
     return found
 
 

@@ -1,6 +1,0 @@
-"""Fuzz ``identity`` of tests/fuzz_targets.py."""
-
-from harness import run
-
-if __name__ == "__main__":
-    run("identity")

@@ -1,0 +1,108 @@
+"""
+YAML and JSON read within bounds: nesting that no parser minds, values as texts or with numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import yaml
+
+from headgate.errors import MALFORMED
+
+_MOST_DEPTH: Final = 50
+"""Quotas are 5 deep; a note, which Headgate keeps for others, may be deeper."""
+
+# JSON escapes a character beyond U+FFFF as two surrogates; YAML reads them as two bad characters.
+_JSON_ESCAPE: Final = re.compile(
+    r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+_NOT_PLAIN: Final = re.compile(r"[^ -~\n\r]")
+
+
+def as_yaml(text: str) -> str:
+    """
+    Rewrite JSON so that a YAML 1.1 parser reads it, line for line; return other text unchanged.
+
+    YAML 1.1 refuses tabs between tokens and surrogate pairs (an emoji's escapes), and takes some
+    characters inside quotes for line ends.
+    """
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+    def joined(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        return (bytes.fromhex(match[1]) + bytes.fromhex(match[2])).decode("utf-16-be")
+
+    def escaped(match: re.Match[str]) -> str:
+        return " " if match[0] == "\t" else f"\\U{ord(match[0]):08x}"
+
+    return _NOT_PLAIN.sub(escaped, _JSON_ESCAPE.sub(joined, text))
+
+
+def compose(text: str) -> yaml.Node | None:
+    """
+    Read YAML or JSON as nodes, which know their lines.
+
+    Raises:
+        yaml.YAMLError: it is neither, or nested too deep.
+    """
+    root: yaml.Node | None = yaml.compose(as_yaml(text), Loader=_Loader)
+    return root
+
+
+def plain_yaml(text: str) -> Any:
+    """
+    Read YAML or JSON whose values all stay the texts they are: 0123 and yes are names too.
+
+    Raises:
+        yaml.YAMLError: it is neither, or nested too deep.
+    """
+    return yaml.load(as_yaml(text), Loader=_PlainLoader)
+
+
+def typed_yaml(text: str) -> Any:
+    """
+    Read YAML or JSON with its numbers.
+
+    Raises:
+        yaml.YAMLError: it is neither, or nested too deep, or a value isn't what it is said to be.
+    """
+    try:
+        return yaml.load(as_yaml(text), Loader=_Loader)
+    except MALFORMED as exc:
+        raise yaml.YAMLError(f"a value can't be read: {exc}") from exc
+
+
+_FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Shallow:
+    """Refuses deep nesting: all loaders recurse, and those in C end the process with its stack."""
+
+    _depth = 0
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        """Go into a node; both loaders call this for each."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise yaml.YAMLError(f"nested more than {_MOST_DEPTH} deep")
+
+    def ascend_resolver(self) -> None:
+        """Come out of a node."""
+        self._depth -= 1
+
+
+class _Loader(_Shallow, _FastLoader):  # type: ignore[misc]  # which of two is known at run time
+    """Reads numbers as such."""
+
+
+class _PlainLoader(_Shallow, yaml.BaseLoader):
+    """Reads texts."""

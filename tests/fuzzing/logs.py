@@ -1,0 +1,197 @@
+"""Request logs: single lines of any layout, and whole files, compressed and damaged."""
+
+from __future__ import annotations
+
+import bz2
+import functools
+import gzip
+import json
+import lzma
+import math
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from fuzzing.quotas import ROOT, folder
+from fuzzing.target import Target
+from headgate.pipeline.logs.line_parser import BadLine, LineParser, LogRow
+from headgate.pipeline.logs.scan.scanner import LineScanner
+from headgate.pipeline.logs.time_stamps import StampError, StampReader, sniff_nanos, zone_of
+from headgate.pipeline.sources.chunks import PADDING, read_lines
+from headgate.pipeline.sources.compressed import Damaged
+from headgate.pipeline.sources.pieces import FilePiece, pieces_of
+
+_SAMPLES = ROOT / "tests" / "data" / "pipeline"
+_ZONE = zone_of("Europe/Berlin")
+MOST_TEXT = 1 << 22
+"""A compressed input may unpack to more; reading it is stopped there."""
+
+
+@functools.cache
+def _scanner() -> LineScanner:
+    return LineScanner(_ZONE, connections=True)
+
+
+def scan(data: bytes, *, nanos: bool) -> tuple[dict[int, LogRow], int, int]:
+    """Return (rows by offset, lines given back, lines in all) of a buffer."""
+    scanner = _scanner()
+    text = np.frombuffer(data + b"{" * PADDING, np.uint8)
+    rows: dict[int, LogRow] = {}
+    back = total = 0
+    for taken, given_back, lines in scanner.scan(text, len(data), nanos=nanos):
+        if not lines:
+            scanner.forget()
+            continue
+        total += lines
+        back += len(given_back)
+        columns = scanner.columns(taken, 0)
+        values = [columns[name].to_pylist() for name in ("seq", *LogRow._fields)]
+        rows |= {seq: LogRow(*row) for seq, *row in zip(*values, strict=True)}
+    return rows, back, total
+
+
+def lines(data: bytes) -> None:
+    """Any lines: a row or a reason for each; the scan in machine code reads the same."""
+    text = data if data.endswith(b"\n") else data + b"\n"
+    nanos = sniff_nanos(text)
+    scanned, back, total = scan(text, nanos=nanos)
+    assert len(scanned) + back == total
+    parser = LineParser(_ZONE, nanos=nanos, file="server-2026-11-22.log")
+    offset = 0
+    for line in text.split(b"\n")[:-1]:
+        row = None
+        try:
+            row = parser.parse(line)
+        except BadLine as error:
+            assert str(error)
+        if row is not None:
+            assert row.bytes_charged >= 0
+            assert math.isfinite(row.record_ms)
+            assert math.isfinite(row.amount)
+            for text_field in (row.listener, row.connection, row.principal, row.client_id):
+                text_field.encode()
+        if offset in scanned:
+            assert scanned[offset] == row
+        offset += len(line) + 1
+
+
+def stamps(data: bytes) -> None:
+    """Any text in front of a line: a moment, or a reason; in a reader that has seen others."""
+    reader = StampReader(_ZONE, nanos=bool(data[:1] > b"\x7f"), file="x-2026-11-22.log")
+    for prefix in data[1:].split(b"\n")[:8]:
+        try:
+            at = reader.read(prefix)
+        except StampError as error:
+            assert str(error)
+        else:
+            assert isinstance(at, float)
+            assert not math.isnan(at)
+
+
+def files(data: bytes) -> None:
+    """Any bytes as a file of a log: its lines up to where it is damaged."""
+    path = str(folder() / "server.log")
+    (folder() / "server.log").write_bytes(data)
+    for piece in pieces_of([(path, len(data))], broker_id=1):
+        if not piece.unread:
+            _read(piece)
+
+
+def _read(piece: FilePiece) -> None:
+    size = 0
+    parser = LineParser(_ZONE, nanos=piece.nanos, file=piece.path)
+    try:
+        for offset, found in read_lines(piece):
+            assert offset >= 0
+            size += sum(map(len, found))
+            for line in found[:50]:
+                try:
+                    parser.parse(line)
+                except BadLine as error:
+                    assert str(error)
+            if size > MOST_TEXT:
+                return
+    except Damaged as error:
+        assert str(error)
+
+
+def _lines() -> list[bytes]:
+    found = []
+    for name in ("public", "precise"):
+        text = gzip.decompress((_SAMPLES / f"{name}.log.gz").read_bytes())
+        seen = set()
+        for line in text.split(b"\n"):
+            api = line.partition(b'"requestApiKeyName":"')[2][:12]
+            if api not in seen and len(line) < 3000:
+                seen.add(api)
+                found.append(line)
+    others = gzip.decompress((_SAMPLES / "others.jsonl.gz").read_bytes()).splitlines()
+    every = max(1, len(others) // 150)
+    found += [json.loads(line)["line"].encode() for line in others[::every]]
+    return [line for line in found if len(line) < 3000]
+
+
+def _stamps() -> list[bytes]:
+    return [b"\0" + line.partition(b"{")[0][:100] for line in _lines()] + [
+        b"\0[2026-11-22 10:00:00,123] ",
+        b"\0" + b"2026-11-22T10:00:00.123456789Z ",
+        b"\0Nov 22 10:00:00 host kafka[1]: ",
+        b"\0" + b"1795261549304 ",
+        b"\xff22/Nov/2026:10:00:00 +0100 ",
+    ]
+
+
+def _files() -> list[bytes]:
+    text = b"\n".join(_lines()[:6])
+    pack: list[Callable[[bytes], bytes]] = [
+        gzip.compress,
+        bz2.compress,
+        lzma.compress,
+        functools.partial(lzma.compress, format=lzma.FORMAT_ALONE),
+        *(lambda t, c=c: pa.compress(t, codec=c, asbytes=True) for c in ("zstd",)),  # type: ignore[misc]
+        _lz4_frame,
+    ]
+    packed = [each(text) for each in pack]
+    twice = gzip.compress(text[:500]) + gzip.compress(text[500:900])
+    bomb = gzip.compress(bytes(1 << 20))
+    raw = zlib.compressobj(wbits=31)
+    unfinished = raw.compress(text) + raw.flush(zlib.Z_SYNC_FLUSH)
+    return [text, *packed, twice, bomb, unfinished, b"PK\3\4" + text[:50], b"\xff\xfe" + text[:50]]
+
+
+def _lz4_frame(text: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as out:
+        out.write(text)
+    return bytes(sink.getvalue())
+
+
+_WORDS = (
+    b'"requestHeader":{', b'"clientId":', b"null", b"[", b"{", b"}", b"]", b'\\"', b"\\u", b"1e999",
+    b"NaN", b"Infinity", b"-1", b"9223372036854775807", b"User:", b'"topics":[',
+    b"recordsSizeInBytes",
+    b"Completed request:", b"\n",
+)  # fmt: skip
+TARGETS = {
+    "log lines": Target(lines, _lines, _WORDS),
+    "time stamps": Target(
+        stamps,
+        _stamps,
+        (
+            b"2026-11-22",
+            b"T",
+            b":",
+            b",",
+            b".",
+            b"+01:00",
+            b"Z",
+            b"Nov",
+            b"60",
+            b"0",
+            b"1795261549",
+        ),
+    ),
+    "log files": Target(files, _files, (b"\x1f\x8b", b"\n")),
+}
