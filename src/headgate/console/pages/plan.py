@@ -31,7 +31,7 @@ async def show(request: Request) -> Response:
 
 
 async def _form(request: Request, problems: list[str] | None = None, status: int = 200) -> Response:
-    last = (await _uploads(request)).applied()
+    last = await to_thread.run_sync((await _uploads(request)).applied)
     drift: Plan | None = None
     if last is not None:
         # Pruned, so that what the file doesn't mention is among what has changed.
@@ -68,7 +68,7 @@ async def upload(request: Request) -> Response:
         viewer(request).name, parts(request).clock_ms(), file.filename, text,
         bool(form.get("prune")),
     )  # fmt: skip
-    (await _uploads(request)).keep(kept)
+    await to_thread.run_sync((await _uploads(request)).keep, kept)
     return await _proposed(request, kept)
 
 
@@ -93,7 +93,7 @@ async def apply(request: Request) -> Response:
     """Apply a file as it was shown."""
     form = await request.form()
     uploads = await _uploads(request)
-    kept = uploads.of(viewer(request).name)
+    kept = await to_thread.run_sync(uploads.of, viewer(request).name)
     if kept is None or kept.mark != form.get("uploaded"):
         return await _form(request, ["Upload the file again: another one was uploaded since."], 409)
     reason = str(form.get("reason", "")).strip()
@@ -110,7 +110,7 @@ async def apply(request: Request) -> Response:
     )  # fmt: skip
     if problem:
         return await _proposed(request, kept, problem, reason, 409)
-    uploads.applied(kept._replace(t_ms=parts(request).clock_ms()))
+    await to_thread.run_sync(uploads.applied, kept._replace(t_ms=parts(request).clock_ms()))
     return RedirectResponse(url("/plan", done=name or "made"), 303)
 
 

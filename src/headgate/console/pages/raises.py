@@ -53,7 +53,7 @@ async def _list(
     listed: list[Raise] = []
     if parts(request).database is not None:
         raises = await _raises(request)
-        listed = raises.listed(None if who.sees_all else who.tenant)
+        listed = await to_thread.run_sync(raises.listed, None if who.sees_all else who.tenant)
     return render(
         request, "raises.html.j2", status, raises=listed, given=given, problem=problem,
         keys=_KEYS, principals=sorted(who.principals) if not who.sees_all else [], most=MOST_OPEN,
@@ -83,14 +83,14 @@ async def ask(request: Request) -> Response:
     wanted = Wanted(entity, key, value)
     raises = await _raises(request)
     async with _ASKING:
-        if not raises.is_room(who.tenant):
+        if not await to_thread.run_sync(raises.is_room, who.tenant):
             problem = f"{MOST_OPEN} asks are open: wait for an answer."
             return await _list(request, dict(form), problem, 422)
         made = Raise(
             0, who.tenant, who.name, parts(request).clock_ms(), entity, key, value, reason,
             await _evidence(request, wanted),
         )  # fmt: skip
-        number = raises.add(made)
+        number = await to_thread.run_sync(raises.add, made)
     await _audit(request, made._replace(id=number), "asked", reason)
     return RedirectResponse(url("/raises/one", id=number), 303)
 
@@ -127,7 +127,8 @@ async def _one(request: Request, number: Any) -> Raise:
     found = None
     if str(number).isdecimal() and len(str(number)) < 16:
         raises = await _raises(request)
-        found = raises.get(int(number), None if who.sees_all else who.tenant)
+        tenant = None if who.sees_all else who.tenant
+        found = await to_thread.run_sync(raises.get, int(number), tenant)
     if found is None:
         raise missing()
     return found
@@ -186,7 +187,7 @@ async def grant(request: Request) -> Response:
             problem, _ = await make(here, making, form.get("state"), who=who.name, message=message)
         if not problem:
             # After the change: a crash between leaves an ask open, and its number in the history.
-            (await _raises(request)).answer(answered)
+            await to_thread.run_sync((await _raises(request)).answer, answered)
     if problem:
         return await _proposed(request, asked, value, problem, word, 409)
     await _audit(request, answered, "granted" if value == asked.value else "changed", word)
@@ -210,7 +211,7 @@ async def refuse(request: Request) -> Response:
     async with _ANSWERING:
         problem = problem or _may_not_answer(request, await _one(request, asked.id))
         if not problem:
-            (await _raises(request)).answer(answered)
+            await to_thread.run_sync((await _raises(request)).answer, answered)
     if problem:
         given = format_value(asked.value)
         return render(request, "raise.html.j2", 422, asked=asked, given=given, problem=problem)
