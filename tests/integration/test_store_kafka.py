@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from contract.suite import Seen, alteration, errors, set_key
+from headgate.cli.quotas.store import main as store_command
 from headgate.config import load_settings
 from headgate.embedded import EmbeddedKafka
 from headgate.errors import StoreError
@@ -235,6 +236,29 @@ def test_sasl(kafka4: EmbeddedKafka, tmp_path: Path, mechanism: str) -> None:
         assert store.snapshot().get(carol, PRODUCER) == 5.0
         assert errors(store.alter([set_key(carol, PRODUCER, None)])) == [None]
         assert store._topic._topic == TOPIC
+
+
+def test_an_entity_with_keys_of_both_kinds_is_copied_from_another_store(
+    kafka4: EmbeddedKafka, tmp_path: Path
+) -> None:
+    url, old = f"kafka://{kafka4.bootstrap()}", f"sqlite:{tmp_path / 'old.db'}"
+    both = {PRODUCER: 5.0, PRODUCER_IDS: 6.0}
+    with open_store(old) as source:  # type: ignore[attr-defined]
+        source.alter([QuotaAlteration(ALICE, tuple(Op(k, v) for k, v in both.items()))])
+        known = source.identity()
+    try:
+        assert store_command(["copy", "--from", old, "--to", url]) == 0
+    finally:
+        with open_store(url) as new:  # type: ignore[attr-defined]
+            found = new.snapshot()
+            for key in both:
+                new.alter([set_key(ALICE, key, None)])
+            history = [h for h in new.history() if h.tool == "headgate store copy"]
+            succeeded = new.identity().succeeds[0]
+    assert found == QuotaTable.of({ALICE: both})
+    assert [h.after for h in history] == [5.0, 6.0]
+    assert {h.message for h in history} == {f"copied from {old}, store {known}"}
+    assert succeeded == (known.id, known.revision)
 
 
 @pytest.mark.parametrize("brokers", [1, pytest.param(2, marks=pytest.mark.slow)])

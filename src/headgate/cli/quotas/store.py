@@ -13,6 +13,7 @@ from headgate.cli.quotas.flags import add_connection
 from headgate.cli.quotas.quota_home import open_quota_store
 from headgate.cli.results import StoreAccepted, StoreCopied, StoreShown
 from headgate.errors import StoreError
+from headgate.quota.alteration import QuotaAlteration
 
 
 def main(argv: Sequence[str]) -> int:
@@ -121,9 +122,11 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
                 table = source.snapshot()
                 wanted = QuotasFile(table, (), (), frozenset())
                 plan = diff(target.snapshot(), wanted, prune=True)
-                for result in target.alter(plan.alterations(), who=who, tool=tool):
-                    if result.error is not None:
-                        raise StoreError(f"{result.entity}: {result.error}")
+                message = f"copied from {arguments.source}, store {before}"
+                for half in _halves(plan.alterations()):
+                    for result in target.alter(half, who=who, tool=tool, message=message):
+                        if result.error is not None:
+                            raise StoreError(f"{result.entity}: {result.error}")
                 now, there = source.broker_configs(), target.broker_configs()
                 for broker in {*now, *there}:
                     gone = dict.fromkeys(there.get(broker, ()), None)
@@ -141,3 +144,13 @@ def _copy(arguments: argparse.Namespace) -> StoreCopied:
             target.close()
     finally:
         source.close()
+
+
+def _halves(alterations: Sequence[QuotaAlteration]) -> list[list[QuotaAlteration]]:
+    """Return alterations of keys that Kafka knows, and of the others: a Kafka store keeps both."""
+    parts = [
+        (a._replace(ops=tuple(op for op in a.ops if op.key.known_to_kafka is theirs)), theirs)
+        for a in alterations
+        for theirs in (True, False)
+    ]
+    return [[a for a, half in parts if a.ops and half is theirs] for theirs in (True, False)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.client.quota_messages import Values, cut, entity_of
@@ -24,7 +24,7 @@ from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable
 from headgate.store.base import FOREIGN, Origin
 from headgate.store.identity import moved_on
-from headgate.store.kafka.client import RETRIABLE, KafkaClient
+from headgate.store.kafka.client import CALL_TIMEOUT_S, RETRIABLE, KafkaClient
 from headgate.store.kafka.codec import by_entity
 from headgate.store.kafka.state import (
     At,
@@ -37,6 +37,7 @@ from headgate.store.kafka.state import (
 )
 from headgate.store.kafka.topic import Decide, QuotaTopic
 from headgate.store.watched import log
+from headgate.wire.messages.quotas import AlteredEntry
 
 #: A broker shows what the controller acknowledged within milliseconds; longer than this, we go on.
 IMAGE_TIMEOUT_S: Final = 10.0
@@ -53,6 +54,22 @@ Change = tuple[QuotaKey, float | None, float | None]
 def new_id() -> str:
     """Return the id of a history entry, an audit line or a turn."""
     return uuid.uuid4().hex
+
+
+def _never(_state: TopicState) -> bool:
+    return False
+
+
+class _Held:
+    """The turn that one call of ``alter`` has, and since when, by the monotonic clock."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.since = 0.0
+
+    def is_in(self, state: TopicState) -> bool:
+        """Whether the topic says that it is ours."""
+        return state.turn is not None and state.turn.id == self.turn.id
 
 
 class KafkaAlterer:
@@ -109,54 +126,85 @@ class KafkaAlterer:
             StoreMovedOn: the revision is another one.
             StoreError: Kafka or the topic can't be reached.
         """
-        turn = None
-        if in_kafka:
-            turn = Turn.of(new_id(), self._clock_ms(), origin, in_kafka, known)
-            self._take_turn(turn, at_revision)
-            at_revision = None
-        errors: dict[QuotaEntity, ApiError] = {}
-        done: list[QuotaAlteration] = []
+        if not in_kafka:
+            self._alter_topic(in_topic, origin, at_revision)
+            return {}
+        turn = _Held(Turn.of(new_id(), self._clock_ms(), origin, in_kafka, known))
+        self._take_turn(turn, at_revision)
         try:
             values = self._settled(in_kafka)
             foreign = self._foreign(in_kafka, values)
             todo = [a for a in (_changing(a, values) for a in in_kafka) if a.ops]
-            errors = self.send(todo, validate_only=False)
+            errors = self.send(todo, validate_only=False, ready=lambda: self._keep_turn(turn))
             done = [a for a in todo if a.entity not in errors]
             self._await_image(done)
         except StoreError:
-            if turn is not None:
-                self._give_up(turn)
+            self._give_up(turn.turn)
             raise
         stamp = (self._clock_ms(), origin)
-        ids = [new_id() for _ in [*foreign, *done]]
+        ids = [new_id() for _ in [*foreign, *done, *in_topic]]
+        overtaken = False
 
         def decide(state: TopicState) -> list[Record]:
+            nonlocal overtaken
+            if any(id_ in state.history for id_ in ids):
+                return []  # written; it was the answer that was lost
+            overtaken = not turn.is_in(state)
+            if overtaken:
+                return []
             history: list[Record] = []
-            now = dict(values)
-            if not ids or ids[0] not in state.history:
-                for (entity, key, before, after), id_ in zip(foreign, ids, strict=False):
-                    told = (self._clock_ms(), FOREIGN)
-                    history.append(history_record(id_, told, entity, [(key, before, after)]))
-                for (entity, ops), id_ in zip(done, ids[len(foreign) :], strict=True):
-                    changes = [(key, now.get((entity, key)), value) for key, value in ops]
-                    history.append(history_record(id_, stamp, entity, changes))
-            records, told_of = _topic_changes(state, in_topic, stamp)
+            for (entity, key, before, after), id_ in zip(foreign, ids, strict=False):
+                told = (self._clock_ms(), FOREIGN)
+                history.append(history_record(id_, told, entity, [(key, before, after)]))
+            for (entity, ops), id_ in zip(done, ids[len(foreign) :], strict=False):
+                changes = [(key, values.get((entity, key)), value) for key, value in ops]
+                history.append(history_record(id_, stamp, entity, changes))
+            records, told_of = _topic_changes(
+                state, in_topic, stamp, ids[len(foreign) + len(done) :]
+            )
             history += told_of
-            if history and at_revision is not None:
-                found = state.identity
-                if found is None or found.revision != at_revision:
-                    raise moved_on(self._url, at_revision, found)
-            mine = state.turn is not None and turn is not None and state.turn.id == turn.id
-            back = [turn_record(None)] if mine else []
-            return [*records, *history, *state.trimmed(len(history), 0), *back]
+            return [*records, *history, *state.trimmed(len(history), 0), turn_record(None)]
 
         self._write(decide)
+        if overtaken and ids:
+            raise self._overtaken()
         return errors
+
+    def _alter_topic(
+        self, in_topic: Sequence[QuotaAlteration], origin: Origin, at_revision: int | None
+    ) -> None:
+        """Change what the topic keeps."""
+        stamp = (self._clock_ms(), origin)
+        ids = [new_id() for _ in in_topic]
+
+        def decide(state: TopicState) -> list[Record]:
+            if any(id_ in state.history for id_ in ids):
+                return []  # written; it was the answer that was lost
+            records, history = _topic_changes(state, in_topic, stamp, ids)
+            if history:
+                self._check_revision(state, at_revision)
+            return [*records, *history, *state.trimmed(len(history), 0)]
+
+        self.between_turns(decide)
+
+    def _check_revision(self, state: TopicState, expected: int | None) -> None:
+        found = state.identity
+        if expected is not None and (found is None or found.revision != expected):
+            raise moved_on(self._url, expected, found)
 
     # --- turns
 
-    def _take_turn(self, mine: Turn, at_revision: int | None) -> None:
-        """Wait until nobody else is changing Kafka's quotas; what a dead one left is settled."""
+    def between_turns(self, decide: Decide, taken: Callable[[TopicState], bool] = _never) -> None:
+        """
+        Commit to the topic while nobody is changing Kafka's quotas.
+
+        So nothing comes between what one with the turn decided by and what it commits. What a dead
+        one left is settled first.
+
+        Args:
+            decide: as :meth:`QuotaTopic.write` takes it.
+            taken: whether the turn that somebody has is the one that this commit is to take.
+        """
         seen, since = "", 0.0
         while True:
             self._topic.read_to_end()
@@ -168,30 +216,73 @@ class KafkaAlterer:
             if held is not None and now - since < self._turn_s:
                 self._topic.wait_until(_given_back(seen), self._turn_s - (now - since))
                 continue
-            left = self._left_by(held)
-            dead = "" if held is None else held.id
+            if held is not None:
+                self._settle(held)
+                continue
+            done = False
 
-            def decide(
-                state: TopicState, dead: str = dead, left: Sequence[Record] = left
-            ) -> list[Record]:
-                if state.turn is not None and state.turn.id == mine.id:
-                    return []  # taken; it was the answer that was lost
-                if state.turn is not None and state.turn.id != dead:
-                    return []  # somebody else was quicker
-                if at_revision is not None:
-                    found = state.identity
-                    if found is None or found.revision != at_revision:
-                        raise moved_on(self._url, at_revision, found)
-                return [*left, turn_record(mine)]
+            def free(state: TopicState) -> list[Record]:
+                nonlocal done
+                done = state.turn is None or taken(state)
+                # Else somebody was quicker. Where it is taken, it was the answer that was lost.
+                return decide(state) if state.turn is None else []
 
-            self._write(decide)
-            with self._topic.locked() as state:
-                if state.turn is not None and state.turn.id == mine.id:
-                    return
+            self._write(free)
+            if done:
+                return
 
-    def _left_by(self, dead: Turn | None) -> list[Record]:
+    def _settle(self, dead: Turn) -> None:
+        """Write the history of what a process changed that has the turn, and give it back."""
+        left = self._left_by(dead)
+
+        def decide(state: TopicState) -> list[Record]:
+            if state.turn is None or state.turn.id != dead.id:
+                return []
+            return [*left, turn_record(None)]
+
+        self._write(decide)
+
+    def _take_turn(self, mine: _Held, at_revision: int | None) -> None:
+        """Wait until nobody else is changing Kafka's quotas, and take the turn."""
+
+        def decide(state: TopicState) -> list[Record]:
+            self._check_revision(state, at_revision)
+            mine.since = time.monotonic()
+            return [turn_record(mine.turn)]
+
+        self.between_turns(decide, mine.is_in)
+
+    def _keep_turn(self, mine: _Held) -> None:
+        """
+        Take the turn again where it has been ours for a while, so that nobody takes us for dead.
+
+        Raises:
+            StoreError: somebody did.
+        """
+        if time.monotonic() - mine.since < self._turn_s / 4:
+            return
+        before, mine.turn = mine.turn.id, mine.turn._replace(id=new_id())
+        mine.since = time.monotonic()
+
+        def decide(state: TopicState) -> list[Record]:
+            if mine.is_in(state):
+                return []
+            if state.turn is None or state.turn.id != before:
+                raise self._overtaken()
+            return [turn_record(mine.turn)]
+
+        self._write(decide)
+
+    def _overtaken(self) -> StoreError:
+        return StoreError(
+            f"{self._url}: the change took so long that another process went on without it; the "
+            "history tells whether it was made",
+            retriable=True,
+        )
+
+    def _left_by(self, dead: Turn) -> list[Record]:
         """Return the history of what one who died with the turn had changed."""
-        if dead is None or not dead.ops:
+        if not dead.ops:
             return []
         log.warning("%s: a change by %s was cut short; its history is written now",
                     self._url, dead.origin.who or "somebody")  # fmt: skip
@@ -208,14 +299,7 @@ class KafkaAlterer:
     def _give_up(self, turn: Turn) -> None:
         """Give the turn back after a failure, if Kafka lets us; else the next one settles it."""
         try:
-            left = self._left_by(turn)
-
-            def decide(state: TopicState) -> list[Record]:
-                if state.turn is None or state.turn.id != turn.id:
-                    return []
-                return [*left, turn_record(None)]
-
-            self._write(decide)
+            self._settle(turn)
         except StoreError as exc:
             log.warning("%s: a change was cut short and couldn't be settled: %s", self._url, exc)
 
@@ -247,12 +331,23 @@ class KafkaAlterer:
             ]
 
     def send(
-        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
+        self,
+        alterations: Sequence[QuotaAlteration],
+        *,
+        validate_only: bool,
+        ready: Callable[[], None] = lambda: None,
     ) -> dict[QuotaEntity, ApiError]:
-        """Send alterations, at most 10,000 records at a time; return errors by entity."""
+        """
+        Send alterations, at most 10,000 records at a time; return errors by entity.
+
+        Args:
+            alterations: of keys that Kafka knows.
+            validate_only: check, and change nothing.
+            ready: called before each try; it may raise.
+        """
         errors: dict[QuotaEntity, ApiError] = {}
         for part in cut(alterations):
-            for entry in self._client.alter(part, validate_only=validate_only):
+            for entry in self._answered(part, validate_only, ready):
                 if entry.error_code in RETRIABLE:
                     raise StoreError(
                         f"{self._url}: {entry.error_message or KafkaError(entry.error_code).name}",
@@ -262,6 +357,21 @@ class KafkaAlterer:
                     error = ApiError(entry.error_code, entry.error_message)
                     errors[entity_of(entry.entity)] = error
         return errors
+
+    def _answered(
+        self, part: Sequence[QuotaAlteration], validate_only: bool, ready: Callable[[], None]
+    ) -> Sequence[AlteredEntry]:
+        """Return Kafka's answer; no try lasts so long that the turn could be over."""
+        deadline = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            ready()
+            try:
+                return self._client.alter(
+                    part, validate_only=validate_only, within_s=self._turn_s / 2
+                )
+            except StoreError as exc:
+                if not exc.retriable or time.monotonic() > deadline:
+                    raise
 
     def _await_image(self, alterations: Sequence[QuotaAlteration]) -> None:
         """Wait until the broker we ask shows what the controller acknowledged."""
@@ -304,15 +414,18 @@ def _changing(alteration: QuotaAlteration, values: Mapping[At, float | None]) ->
 
 
 def _topic_changes(
-    state: TopicState, alterations: Iterable[QuotaAlteration], stamp: tuple[int, Origin]
+    state: TopicState,
+    alterations: Sequence[QuotaAlteration],
+    stamp: tuple[int, Origin],
+    ids: Sequence[str],
 ) -> tuple[list[Record], list[Record]]:
-    """Return the records that change quotas of the topic, and their history."""
+    """Return the records that change quotas of the topic, and their history under these ids."""
     records: list[Record] = []
     history: list[Record] = []
-    for entity, ops in alterations:
+    for (entity, ops), id_ in zip(alterations, ids, strict=True):
         now = state.quotas.get(entity, {})
         changes: list[Change] = [(k, now.get(k), v) for k, v in ops if now.get(k) != v]
         records += [quota_record(entity, key, value) for key, _, value in changes]
         if changes:
-            history.append(history_record(new_id(), stamp, entity, changes))
+            history.append(history_record(id_, stamp, entity, changes))
     return records, history

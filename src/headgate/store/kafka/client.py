@@ -117,18 +117,27 @@ class KafkaClient:
         return answer
 
     def alter(
-        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool
+        self,
+        alterations: Sequence[QuotaAlteration],
+        *,
+        validate_only: bool,
+        within_s: float = CALL_TIMEOUT_S,
     ) -> tuple[AlteredEntry, ...]:
         """
         Set and remove quotas.
 
+        Args:
+            alterations: what to set and remove.
+            validate_only: check, and change nothing.
+            within_s: nothing is sent later than this, seconds.
+
         Returns:
             Kafka's answer, an entry per entity; errors that pass have been tried again.
         """
-        deadline = time.monotonic() + CALL_TIMEOUT_S
+        deadline = time.monotonic() + within_s
         request = alter_request(alterations, validate_only=validate_only)
         while True:
-            frame = self._call(ALTER_CLIENT_QUOTAS, request)
+            frame = self._call(ALTER_CLIENT_QUOTAS, request, deadline)
             answer: AlterClientQuotasResponse = decode_response(ALTER_CLIENT_QUOTAS, VERSION, frame)
             codes = {entry.error_code for entry in answer.entries}
             if not codes & RETRIABLE or time.monotonic() > deadline:
@@ -151,22 +160,27 @@ class KafkaClient:
     # --- connection
 
     def _call(
-        self, api_key: int, message: DescribeClientQuotasRequest | AlterClientQuotasRequest
+        self,
+        api_key: int,
+        message: DescribeClientQuotasRequest | AlterClientQuotasRequest,
+        deadline: float | None = None,
     ) -> bytes:
-        """Return the answer's frame."""
+        """Return the answer's frame; a deadline is a moment of the monotonic clock."""
         with self._starting:
             if self._thread is None:
                 self._thread = LoopThread("headgate-store-client")
             thread = self._thread
-        return thread.run(self._swap(api_key, message))
+        return thread.run(
+            self._swap(api_key, message, deadline or time.monotonic() + CALL_TIMEOUT_S)
+        )
 
-    async def _swap(self, api_key: int, message: object) -> bytes:
+    async def _swap(self, api_key: int, message: object, deadline: float) -> bytes:
         """Return the answer's frame, over another connection where one broke."""
-        deadline = time.monotonic() + CALL_TIMEOUT_S
         async with self._turn:
             while True:
+                left_s = max(0.1, deadline - time.monotonic())
                 try:
-                    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    async with asyncio.timeout(min(ANSWER_TIMEOUT_S, left_s)):
                         if self._connection is None:
                             self._connection = await self._connect()
                         return await self._connection.swap(

@@ -60,6 +60,8 @@ POLL_MS = 5_000
 GRACE_S = 2.0
 #: A change that the history records and Kafka doesn't show by then was undone without Headgate.
 EXPECTED_S = 10.0
+#: Where the topic's quotas change at each look, and so often in a row, they are taken as they come.
+MOST_PASSES = 100
 
 
 class _Suspect(NamedTuple):
@@ -164,12 +166,18 @@ class KafkaStore(WatchedStore):
 
     def _refresh(self) -> QuotaTable:
         with self._state_lock:
-            self._check_identity(self._read_identity())
-            described = self._client.describe()
-            with self._topic.locked() as state:
-                own = dict(state.quotas)
-                own_version = state.quotas_version
-                brokers = dict(state.brokers)
+            for _ in range(MOST_PASSES):
+                with self._topic.locked() as state:
+                    version = state.quotas_version
+                described = self._client.describe()
+                self._check_identity(self._read_identity())
+                with self._topic.locked() as state:
+                    own = dict(state.quotas)
+                    own_version = state.quotas_version
+                    brokers = dict(state.brokers)
+                # Where the topic's quotas stayed as they were, Kafka's belong to the same moment.
+                if own_version == version:
+                    break
             self._publish_brokers(brokers)
             old = self._table
             unchanged = described is self._described and own_version == self._quotas_version
@@ -283,16 +291,20 @@ class KafkaStore(WatchedStore):
     def _alter_broker(
         self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
     ) -> None:
+        id_ = new_id()
+
         def decide(state: TopicState) -> list[Record]:
+            if id_ in state.audit:
+                return []  # written; it was the answer that was lost
             now = state.brokers.get(broker, {})
             changed = {key: value for key, value in ops.items() if now.get(key) != value}
             if not changed:
                 return []
             event = replace(broker_event(broker, now, changed, who, tool), t_ms=self._clock_ms())
             records = [broker_record(broker, key, value) for key, value in changed.items()]
-            return [*records, audit_record(new_id(), event), *state.trimmed(0, 1)]
+            return [*records, audit_record(id_, event), *state.trimmed(0, 1)]
 
-        self._write_change(decide)
+        self._alterer.between_turns(decide)
 
     def audit(self, event: AuditEvent) -> None:
         """Keep a line about something refused or done."""

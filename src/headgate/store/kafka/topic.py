@@ -99,14 +99,14 @@ class QuotaTopic:
 
     def _topic_id(self) -> str:
         names = TopicCollection([self._topic])
-        try:
-            return str(
-                self._admin.describe_topics(names)[self._topic].result(STEP_TIMEOUT_S).topic_id
-            )
-        except KafkaException as exc:
-            if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return ""
-            with self._translated("reach"):
+        with self._translated("reach"):
+            try:
+                return str(
+                    self._admin.describe_topics(names)[self._topic].result(STEP_TIMEOUT_S).topic_id
+                )
+            except KafkaException as exc:
+                if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return ""
                 raise
 
     def _start(self) -> bool:
@@ -162,6 +162,12 @@ class QuotaTopic:
                 f"{error.str()}",
                 retriable=bool(error.retriable())
                 or error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT),
+            ) from exc
+        except TimeoutError as exc:
+            raise StoreError(
+                f"Kafka {self._config['bootstrap.servers']}: couldn't {verb} topic {self._topic} "
+                f"in {STEP_TIMEOUT_S:.0f} s",
+                retriable=True,
             ) from exc
 
     # --- reading

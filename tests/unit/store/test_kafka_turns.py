@@ -1,0 +1,256 @@
+"""Changes of the Kafka store one at a time: turns, lost answers, and processes taken for dead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from headgate.errors import StoreError, StoreMovedOn
+from headgate.quota.alteration import Op, QuotaAlteration
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey
+from headgate.quota.table import QuotaTable
+from headgate.store.base import Origin
+from headgate.store.identity import StoreIdentity
+from headgate.store.kafka.alter import KafkaAlterer
+from headgate.store.kafka.state import (
+    Record,
+    TopicState,
+    Turn,
+    identity_record,
+    is_change,
+    turn_record,
+)
+from headgate.store.kafka.store import KafkaStore
+
+ALICE = QuotaEntity.of(user="alice")
+Values = dict[QuotaEntity, dict[QuotaKey, float]]
+
+
+class Home:
+    """The topic and Kafka's own quotas, in memory; it is the alterer's topic and client too."""
+
+    def __init__(self) -> None:
+        self.state = TopicState()
+        self.state.apply(identity_record(StoreIdentity("id", 0)))
+        self.kafka: Values = {}
+        self.lost: Callable[[], object] | None = None
+        self.before_alter: Callable[[], object] = lambda: None
+
+    # the topic
+
+    def read_to_end(self) -> None:
+        pass
+
+    @contextmanager
+    def locked(self) -> Iterator[TopicState]:
+        yield self.state
+
+    def wait_until(self, met: Callable[[TopicState], bool], timeout_s: float) -> None:
+        """Nobody gives a turn back here but by the end of its time."""
+        threading.Event().wait(timeout_s)
+
+    def write(self, decide: Callable[[TopicState], list[Record]]) -> None:
+        """Commit, and count; where the answer is to be lost, decide again as the topic does."""
+        while records := decide(self.state):
+            identity = self.state.identity
+            assert identity is not None
+            if any(map(is_change, records)):
+                grown = identity._replace(revision=identity.revision + 1)
+                records = [*records, identity_record(grown)]
+            for record in records:
+                self.state.apply(record)
+            if self.lost is None:
+                return
+            meanwhile, self.lost = self.lost, None
+            meanwhile()
+
+    # Kafka
+
+    def alter(self, part: Sequence[QuotaAlteration], **_more: Any) -> list[Any]:
+        before, self.before_alter = self.before_alter, lambda: None
+        before()
+        for entity, ops in part:
+            self.put(entity, {op.key: op.value for op in ops})
+        return []
+
+    def put(self, entity: QuotaEntity, values: Mapping[QuotaKey, float | None]) -> None:
+        new = {**self.kafka.get(entity, {}), **values}
+        self.kafka[entity] = {k: v for k, v in new.items() if v is not None}
+
+    # who changes it
+
+    def process(self, turn_s: float = 0.05) -> Process:
+        return Process(self, turn_s)
+
+    def told(self) -> list[tuple[str, float | None, float | None]]:
+        return [(e.who, e.before, e.after) for e in self.state.entries(None, None)]
+
+
+class Process(KafkaAlterer):
+    """One process's alterer."""
+
+    def __init__(self, home: Home, turn_s: float) -> None:
+        unused: Any = home
+        super().__init__("kafka://x", unused, unused, home.write, lambda: 7, turn_s)
+        self.home = home
+
+    def _look_up(self, entities: Sequence[QuotaEntity]) -> dict[QuotaEntity, Any]:
+        return {e: self.home.kafka[e] for e in entities if self.home.kafka.get(e)}
+
+    def set(self, who: str, key: QuotaKey, value: float, at: int | None = None) -> None:
+        asked = [QuotaAlteration(ALICE, (Op(key, value),))]
+        theirs, ours = (asked, []) if key.known_to_kafka else ([], asked)
+        self.alter(theirs, ours, QuotaTable.of(self.home.kafka), Origin(who, "t", who), at)
+
+
+@pytest.fixture
+def home() -> Home:
+    return Home()
+
+
+def left_by_a_dead_one(home: Home, value: float) -> None:
+    """Somebody took the turn, changed Kafka, and died."""
+    op = (ALICE, PRODUCER), (None, value)
+    home.write(lambda _state: [turn_record(Turn("dead", 1, Origin("dead", "t"), dict([op])))])
+    home.put(ALICE, {PRODUCER: value})
+
+
+def test_a_change_in_the_topic_whose_answer_is_lost_is_made_once(home: Home) -> None:
+    home.lost = lambda: home.process().set("b", PRODUCER_IDS, 2.0)
+    home.process().set("a", PRODUCER_IDS, 1.0)
+    assert home.told() == [("a", None, 1.0), ("b", 1.0, 2.0)]
+    assert home.state.quotas == {ALICE: {PRODUCER_IDS: 2.0}}
+
+
+def test_one_based_on_a_revision_is_not_refused_after_it_was_made(home: Home) -> None:
+    home.lost = lambda: home.process().set("b", PRODUCER_IDS, 2.0)
+    home.process().set("a", PRODUCER_IDS, 1.0, at=0)
+    assert home.told() == [("a", None, 1.0), ("b", 1.0, 2.0)]
+
+
+def test_a_change_in_kafka_whose_history_s_answer_is_lost_is_told_once(home: Home) -> None:
+    process = home.process()
+
+    def at_history() -> None:
+        # The first write took the turn; this is the second, and it has happened.
+        home.process().set("b", PRODUCER, 2.0)
+
+    def at_turn() -> None:
+        home.lost = at_history
+
+    home.lost = at_turn
+    process.set("a", PRODUCER, 1.0)
+    assert home.told() == [("a", None, 1.0), ("b", 1.0, 2.0)]
+    assert home.kafka == {ALICE: {PRODUCER: 2.0}}
+
+
+def test_nothing_of_the_topic_comes_between_a_turn_and_its_history(home: Home) -> None:
+    """Else the history's order isn't that of the values, and revisions pass unnoticed."""
+    waited = []
+
+    def meanwhile() -> None:
+        other = home.process(turn_s=0.01)
+        settle = other._settle
+        other._settle = lambda dead: (waited.append(dead.origin.who), settle(dead))  # type: ignore[method-assign]
+        other.set("b", PRODUCER_IDS, 5.0)
+
+    home.before_alter = meanwhile
+    with pytest.raises(StoreError, match="another process went on without it"):
+        home.process().set("a", PRODUCER, 1.0, at=0)
+    # It waited for the turn, and only when that was over for one who died did it go on.
+    assert waited == ["a"]
+
+
+def test_the_revision_is_compared_after_what_a_dead_one_left_is_told(home: Home) -> None:
+    left_by_a_dead_one(home, 9.0)
+    with pytest.raises(StoreMovedOn):
+        home.process().set("a", PRODUCER, 1.0, at=0)
+    assert home.told() == [("dead", None, 9.0)]
+    assert home.kafka == {ALICE: {PRODUCER: 9.0}}
+    home.process().set("a", PRODUCER, 1.0, at=1)
+    assert home.told() == [("dead", None, 9.0), ("a", 9.0, 1.0)]
+    assert home.state.turn is None
+
+
+def test_one_who_was_held_up_before_it_changed_kafka_changes_nothing(home: Home) -> None:
+    """Others took it for dead, and went on."""
+    slow = home.process(turn_s=0.0)
+    settled = slow._settled
+
+    def held_up(alterations: Sequence[QuotaAlteration]) -> Any:
+        found = settled(alterations)
+        home.process(turn_s=0.01).set("b", PRODUCER, 2.0)
+        return found
+
+    slow._settled = held_up  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="another process went on without it") as raised:
+        slow.set("a", PRODUCER, 1.0)
+    assert raised.value.retriable
+    assert home.told() == [("b", None, 2.0)]
+    assert home.kafka == {ALICE: {PRODUCER: 2.0}}
+    assert home.state.turn is None
+
+
+def test_one_who_was_held_up_after_it_changed_kafka_is_told_of_once(home: Home) -> None:
+    slow = home.process()
+
+    def held_up(_alterations: Sequence[QuotaAlteration]) -> None:
+        home.process(turn_s=0.01).set("b", PRODUCER, 2.0)
+
+    slow._await_image = held_up  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="the history tells whether it was made"):
+        slow.set("a", PRODUCER, 1.0)
+    assert home.told() == [("a", None, 1.0), ("b", 1.0, 2.0)]
+
+
+def test_a_turn_is_taken_anew_while_its_change_goes_on(home: Home) -> None:
+    """A change of many parts is nobody's to take over."""
+    process = home.process(turn_s=0.0)
+    turns: list[str] = []
+
+    def note() -> None:
+        assert home.state.turn is not None
+        turns.append(home.state.turn.id)
+
+    home.before_alter = note
+    process._settled = lambda _alterations: note() or {}  # type: ignore[func-returns-value, method-assign]
+    process.set("a", PRODUCER, 1.0)
+    assert len(set(turns)) == 2
+    assert home.state.turn is None
+
+
+class Reader(KafkaStore):
+    """A store over the home, which sees the topic's quotas change while Kafka's are described."""
+
+    def __init__(self, home: Home, changes: Iterator[float]) -> None:
+        self._state_lock = threading.RLock()
+        self._table = self._described = self._identity = None
+        self._brokers, self._in_kafka, self._quotas_version = {}, {}, -1
+        self._topic: Any = home
+        self._client: Any = self
+        self.home, self.changes = home, changes
+        self.url = "kafka://x"
+
+    def describe(self) -> tuple[Any, ...]:
+        for value in self.changes:
+            self.home.put(ALICE, {PRODUCER: value})
+            self.home.process().set("other", PRODUCER_IDS, value)
+            break
+        return ()
+
+    def _read_identity(self) -> StoreIdentity | None:
+        return self.home.state.identity
+
+
+def test_a_read_is_made_again_where_the_topic_s_quotas_changed_meanwhile(home: Home) -> None:
+    reader = Reader(home, iter((1.0, 2.0)))
+    looks = []
+    describe = reader.describe
+    reader.describe = lambda: (looks.append(1), describe())[1]  # type: ignore[method-assign]
+    assert reader._refresh().get(ALICE, PRODUCER_IDS) == 2.0
+    assert len(looks) == 3
