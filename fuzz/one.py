@@ -196,7 +196,8 @@ def guided(name: str, seconds: float) -> None:
     words.write_text("".join(f'"{text}"\n' for text in texts))
     options = [
         sys.argv[0], str(where), f"-max_total_time={int(seconds)}", "-max_len=4096",
-        "-verbosity=0", "-rss_limit_mb=0", "-timeout=600", f"-dict={words}",
+        "-verbosity=0", "-rss_limit_mb=0", "-timeout=600",
+        *([f"-dict={words}"] if target.words else ()),
     ]  # fmt: skip
     atheris.Setup(options, feeding.feed)
     feeding.begin(target.run)

@@ -8,7 +8,9 @@ its body, its cookies and other headers, parted by ``\\xff``.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
+import logging
 import re
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -38,7 +40,9 @@ _OTHERS = tuple(f"tenant-{n:04}".encode() for n in range(1, 12))
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
 
 
 class _Nobody:
@@ -144,6 +148,18 @@ class _Shown:
         return [{"headgate_up": b"headgate_up 1\n"}]
 
 
+class _Strict(logging.Logger):
+    """A log into which no application's exception may come."""
+
+    def __init__(self) -> None:
+        super().__init__("fuzzing")
+
+    def error(self, msg: object, *given: object, **named: object) -> None:
+        raise AssertionError(msg) from named.get("exc_info")  # type: ignore[misc]
+
+    exception = error
+
+
 class _Transport(asyncio.Transport):
     """A peer that takes everything."""
 
@@ -188,6 +204,7 @@ def gateway(data: bytes) -> None:
     async def play() -> bytes:
         state = ServerState()
         protocol = gateway_http._Few(config=_http(), server_state=state, app_state={})
+        protocol.logger = _Strict()
         transport = _Transport()
         protocol.connection_made(transport)
         for piece in data.split(b"\xff"):

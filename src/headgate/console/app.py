@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
@@ -161,6 +161,7 @@ def make_app(parts: ConsoleParts, access: Access, pages: tuple[Page, ...] = PAGE
         routes=[Mount(STATIC, files), *(page.route() for page in pages)],
         exception_handlers={
             HTTPException: _refused,
+            ClientDisconnect: _gone,
             HeadgateError: _failed,
             Exception: _broken,
         },
@@ -196,6 +197,11 @@ async def _failed(request: Request, error: Exception) -> Response:
         return _error_page(request, status, str(error))
     log.warning("%s: %s", printable(request.url.path), printable(str(error)))
     return _error_page(request, status, "That couldn't be read or changed now. Try again later.")
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Answer nobody: a browser that goes while it sends a form is no fault of ours."""
+    return Response(status_code=400)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

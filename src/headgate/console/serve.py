@@ -84,6 +84,9 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what isn't HTTP; just hang up where an answer is under way already."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what it still says goes nowhere
+            self.cycle.message_event.set()
         with contextlib.suppress(LocalProtocolError):
             super().send_400_response(msg)
         self.transport.close()
@@ -172,20 +175,9 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="headgate-parent", daemon=True).start()
 
 
-def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[], None]) -> None:
-    """
-    Serve until SIGTERM or SIGINT.
-
-    Args:
-        app: the application.
-        sock: listens already.
-        tls: a certificate; None: plain HTTP.
-        ready: called when requests are served.
-
-    Raises:
-        ConfigError: the certificate can't be used.
-    """
-    config = uvicorn.Config(
+def config_of(app: ASGIApp, tls: Tls | None = None) -> uvicorn.Config:
+    """Return how an application is served: only ``access.proxy`` believes what a proxy says."""
+    return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -199,6 +191,22 @@ def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[]
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )
+
+
+def serve(app: ASGIApp, sock: socket.socket, tls: Tls | None, ready: Callable[[], None]) -> None:
+    """
+    Serve until SIGTERM or SIGINT.
+
+    Args:
+        app: the application.
+        sock: listens already.
+        tls: a certificate; None: plain HTTP.
+        ready: called when requests are served.
+
+    Raises:
+        ConfigError: the certificate can't be used.
+    """
+    config = config_of(app, tls)
     try:
         config.load()
     except OSError as error:

@@ -59,6 +59,9 @@ class _Few(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what isn't HTTP; just hang up where an answer is under way already."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what it still says goes nowhere
+            self.cycle.message_event.set()
         with contextlib.suppress(LocalProtocolError):
             super().send_400_response(msg)
         self.transport.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from subprocess import PIPE
@@ -131,9 +132,16 @@ def test_without_a_provider_there_are_no_such_pages(console: Console) -> None:
     assert console.client().get(CALLBACK).status_code == 404
 
 
-def test_a_provider_is_reached_by_tls(console: Console) -> None:
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "http://idp.example", "http://localhost.idp.example", "http://127.0.0.1.idp.example/",
+        "http://127.0.0.1@idp.example", "//localhost", "http://[::1", "ftp://localhost",
+    ],
+)  # fmt: skip
+def test_a_provider_is_reached_by_tls(console: Console, issuer: str) -> None:
     with pytest.raises(ConfigError, match="isn't https"):
-        use(console, "http://idp.example")
+        use(console, issuer)
 
 
 # --- a provider that lies
@@ -234,6 +242,12 @@ def test_a_group_may_have_a_role(console: Console, liar: Liar) -> None:
     assert "payments" in client.get("/").text or client.get("/tenant").status_code == 200
 
 
+def unsigned(claims: dict[str, Any]) -> str:
+    parts = ({"alg": "none", "typ": "JWT"}, claims)
+    texts = [urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join((*texts, ""))
+
+
 LIES: dict[str, Callable[[Liar, dict[str, Any]], str]] = {
     "another audience": lambda liar, c: liar.signed({**c, "aud": "another-client"}),
     "another audience that azp excuses": lambda liar, c: liar.signed(
@@ -243,6 +257,11 @@ LIES: dict[str, Callable[[Liar, dict[str, Any]], str]] = {
     "another nonce": lambda liar, c: liar.signed({**c, "nonce": "replayed"}),
     "no nonce": lambda liar, c: liar.signed({k: v for k, v in c.items() if k != "nonce"}),
     "no subject": lambda liar, c: liar.signed({k: v for k, v in c.items() if k != "sub"}),
+    "another client that it was made for": lambda liar, c: liar.signed(
+        {**c, "aud": [CLIENT, "another-client"], "azp": "another-client"}
+    ),
+    "no end": lambda liar, c: liar.signed({k: v for k, v in c.items() if k != "exp"}),
+    "no signature": lambda _, c: unsigned(c),
     "an old token": lambda liar, c: liar.signed({**c, "iat": 1, "exp": 2}),
     "another key": lambda liar, c: liar.signed(c, liar.other),
     "signed by the client's secret": lambda liar, c: liar.signed(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from authlib.integrations.starlette_client import OAuth
 from cryptography.fernet import Fernet, InvalidToken
@@ -16,6 +17,7 @@ from httpx2 import HTTPError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.console.access.names import is_loopback
 from headgate.errors import ConfigError, HeadgateError
 
 CALLBACK: Final = "/sign-in/oidc/callback"
@@ -25,6 +27,15 @@ _ALGORITHMS: Final = frozenset(
 """Signatures that only the provider can make: never ``none``, never one by the client's secret."""
 _COOKIE_S: Final = 600
 _TIMEOUT_S: Final = 10.0
+
+
+def _is_local(issuer: str) -> bool:
+    """Whether an issuer without TLS is on this machine."""
+    try:
+        where = urlsplit(issuer)
+    except ValueError:
+        return False
+    return where.scheme == "http" and is_loopback(where.hostname or "")
 
 
 class Refused(HeadgateError):
@@ -64,8 +75,7 @@ class Oidc:
         redirect_uri: str,
         cookie: str,
     ) -> None:
-        local = issuer.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
-        if not issuer.startswith("https://") and not local:
+        if not issuer.startswith("https://") and not _is_local(issuer):
             raise ConfigError(f"headgate.console.oidc.issuer: {issuer} isn't https://…")
         if "openid" not in scope.split():
             raise ConfigError("headgate.console.oidc.scope has to have openid in it")
