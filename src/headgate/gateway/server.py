@@ -23,6 +23,7 @@ from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.cluster.discovery import Discovery, GatewayError
 from headgate.gateway.cluster.ports import Ports
+from headgate.gateway.cluster.quota_changes import in_steps
 from headgate.gateway.cluster.quotas import Quotas
 from headgate.gateway.cluster.shared_listeners import SharedListeners
 from headgate.gateway.cluster.splits import Splits
@@ -45,7 +46,8 @@ from headgate.gateway.own_answers.topics import Topics
 from headgate.gateway.shown import Shown
 from headgate.gateway.usage.usage_journal import open_journal
 from headgate.metrics.meters import Meters
-from headgate.quota.table import QuotaTable
+from headgate.quota.table import QuotaTable, comparing
+from headgate.steps import finish
 
 if TYPE_CHECKING:
     from headgate.config.listeners import HostPort
@@ -142,7 +144,7 @@ class Gateway:
             self.ways,
             self.shared,
             self._front,
-            work.tasks,
+            work,
             only_brokers,
             self.following.look_soon.set,
             lambda: self.fronting_changed(),
@@ -376,24 +378,28 @@ class Gateway:
         """Return the brokers of the cluster that have a port here, whichever worker fronts them."""
         return self.discovery.exposed()
 
-    def _front(self, broker_id: int) -> Broker:
-        """Make a broker that is fronted from now on."""
-        now = now_ms()
-        settings = self.settings
-        meters = Meters()
-        rules = Enforcement(settings, broker_id, now_ms, self.journal, meters)
-        rules.load(self.in_force.coming, now)
+    async def _front(self, broker_id: int) -> Broker:
+        """Make a broker that is fronted from now on; it takes the quotas in slices."""
+        run, meters = self.work.slices.run, Meters()
+        rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters)
+        table = self.in_force.coming
+        await run(rules.loading(table, now_ms))
+        while (coming := self.in_force.coming) is not table:  # changed meanwhile
+            await run(in_steps(await run(comparing(table, coming)), [rules]))
+            table = coming
+        rules.reload(self.settings)
+        finish(rules.managers.sharing_among(len(self.discovery.broker_ids()), now_ms))
         assert self._hangup is not None
         broker = Broker(
             broker_id,
-            settings,
+            self.settings,
             rules,
             meters,
             self._plans,
             self._buffer,
             self._hangup,
             self._ask,
-            now,
+            now_ms(),
             self.quotas.hosts.address,
             self._broker_hosts,
         )

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.steps import Work
+from headgate.steps import Work, finish
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
@@ -71,12 +71,20 @@ class BpsQuotaManager(PacedQuotaManager):
 
     def set_brokers(self, brokers: int, now_ms: int) -> None:
         """Tell how many brokers share the quotas; bounds without a split in force follow."""
-        if self.moving is not None and brokers != self.brokers:
-            self.moving(now_ms)
+        finish(self.sharing_among(brokers, lambda: now_ms))
+
+    def sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
+        """Do as :meth:`set_brokers`, in steps; ``clock`` returns epoch ms and is asked at each."""
+        if brokers == self.brokers:
+            return
+        now_ms = self._move(clock)
         self.brokers = brokers
-        for tags, sensor in self._sensors.items():
+        for count, (tags, sensor) in enumerate(list(self._sensors.items()), 1):
             if sensor.valid_until_ms == LONG_MAX:
                 sensor.set_bound(self.fallback(tags), now_ms)
+            if not count % SENSORS_AT_ONCE:
+                yield
+                now_ms = self._move(clock)
 
     def updating(
         self, entity: QuotaEntity, value: float | None, clock: Callable[[], int]

@@ -366,17 +366,21 @@ class PacedQuotaManager(SensorRegistry):
         self, bounds: Iterable[tuple[Tags, float]], clock: Callable[[], int], valid_until_ms: int
     ) -> Work[None]:
         """Do as :meth:`assign`, in steps; ``clock`` returns epoch ms and is asked at each."""
-        now_ms = clock()
+        now_ms = self._move(clock)
         # Bounds that no request is charged to are dropped once they lapse.
         self._assigned = {t: a for t, a in self._assigned.items() if a[1] >= now_ms}
-        for count, (tags, bound) in enumerate(bounds):
-            if not count % SENSORS_AT_ONCE:
-                if count:
-                    yield
-                    now_ms = clock()
-                if self.moving is not None:
-                    self.moving(now_ms)
+        for count, (tags, bound) in enumerate(bounds, 1):
             self._put(tags, bound, now_ms, valid_until_ms)
+            if not count % SENSORS_AT_ONCE:
+                yield
+                now_ms = self._move(clock)
+
+    def _move(self, clock: Callable[[], int]) -> int:
+        """Return now, epoch ms, when what was claimed by bounds that are to move is charged."""
+        now_ms = clock()
+        if self.moving is not None:
+            self.moving(now_ms)
+        return now_ms
 
     def _put(self, tags: Tags, bound: float, now_ms: int, valid_until_ms: int) -> None:
         self._assigned[tags] = (bound, valid_until_ms)

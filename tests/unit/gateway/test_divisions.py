@@ -45,7 +45,7 @@ def buckets(count: int, written: list[str]) -> Managers:
     return managers
 
 
-@pytest.mark.parametrize("how", ["local", "supervised", "streamed", "shares"])
+@pytest.mark.parametrize("how", ["local", "supervised", "streamed", "shares", "brokers"])
 def test_splits_and_shares_of_many_quota_ids_are_divided_a_few_at_a_time(how: str) -> None:
     written: list[str] = []
     managers, other = buckets(CLIENTS, written), buckets(0, written)
@@ -62,6 +62,10 @@ def test_splits_and_shares_of_many_quota_ids_are_divided_a_few_at_a_time(how: st
             yield from LocalSplits(5_000).round({1: managers, 2: other}, clock)
         elif how == "shares":
             yield from share_out(managers, clock)
+        elif how == "brokers":
+            yield from managers.sharing_among(1, clock)  # as before
+            assert not written
+            yield from managers.sharing_among(4, clock)
         elif how == "streamed":
             splits = [
                 Split(f"u{n}", "", PRODUCER_BPS.name, 1, 2.0, 7, NOW, 60_000)

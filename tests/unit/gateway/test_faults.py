@@ -301,6 +301,41 @@ def test_a_standby_opens_every_port_it_couldnt_at_first_and_none_without_its_lea
         assert thread.call(lambda: (opened(3), gateway.ports.standing_by)) == (["A", "B"], set())
 
 
+async def test_a_lease_that_is_lost_while_the_quotas_are_taken_fronts_nothing() -> None:
+    settings = Settings.from_properties(
+        {
+            "headgate.upstream": "127.0.0.1:1",
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+        }
+    )
+    gateway = Gateway(settings)
+    ports, leases = gateway.ports, Leases(1)
+    made = 0
+
+    async def make(broker_id: int) -> Any:
+        nonlocal made
+        made += 1
+        if made == 1:  # lost, and somebody else's lease in between
+            del leases.epochs[broker_id]
+            ports.lost(broker_id)
+            leases.epochs[broker_id] = 2
+        await asyncio.sleep(0)
+        return SimpleNamespace(broker_id=broker_id, made=made, rules=Rules(), listeners={})
+
+    class Rules:
+        """Of no quota."""
+
+        managers = SimpleNamespace(sharing_among=lambda *_: iter(()))
+
+    ports._make = make
+    ports.standing_by.add(1)
+    seen: list[dict[int, Any]] = []
+    ports._on_change = lambda: seen.append({n: it.made for n, it in gateway.brokers.items()})
+    await ports.take_over(1, leases)
+    assert (made, seen[-1]) == (2, {1: 2})
+
+
 def test_a_sweep_that_fails_is_made_again(
     gateway: GatewayThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headgate.config import Settings
+from headgate.gateway import Gateway
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import Gate, GateKey
 from headgate.gateway.charging.headroom import Allowance
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.cluster.quota_changes import AT_ONCE, QuotaChanges
+from headgate.gateway.connection.hangup import HangupWatch
 from headgate.gateway.loop.slices import Slices
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
@@ -242,6 +245,39 @@ async def test_a_broker_that_is_fronted_meanwhile_begins_with_the_table() -> Non
     await here.quota_changes.work()
     assert here.bounds() == late.bounds() == [NEW] * CLIENTS
     assert late.journal.lines == []
+
+
+async def test_a_new_broker_takes_the_table_in_steps_and_what_changes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written()
+    settings = Settings.from_properties(
+        {
+            "headgate.upstream": "127.0.0.1:1",
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+            "headgate.data.dir": str(tmp_path),
+        }
+    )
+    users = {QuotaEntity.of(user=f"u{n}"): {PRODUCER: OLD} for n in range(CLIENTS)}
+    gateway = Gateway(settings, table=QuotaTable(users), journal=written)
+    ticks = itertools.count()
+    monkeypatch.setattr(gateway, "_hangup", HangupWatch(asyncio.get_running_loop()))
+    monkeypatch.setattr(gateway.work.slices, "_clock", lambda: 200_000 * next(ticks))
+    front = asyncio.ensure_future(gateway._front(1))
+    at_once = 0
+    while not front.done():
+        before = len(written.lines)
+        await asyncio.sleep(0)
+        at_once = max(at_once, len(written.lines) - before)
+        if before and gateway.table.version == gateway.in_force.coming.version == 0:
+            changed = QuotaAlteration.of(QuotaEntity.of(user="u3"), (Op(PRODUCER, NEW),))
+            gateway.quotas.changed(*gateway.table.apply([changed]))
+    broker = front.result()
+    assert 0 < at_once <= 2 * 16
+    assert broker.rules.managers.produce.bound(("u3", "")) == NEW
+    assert broker.rules.managers.produce.bound((f"u{CLIENTS - 1}", "")) == OLD
+    await gateway.stop(0)
 
 
 async def test_a_store_that_comes_back_is_compared_in_steps_and_its_index_made_so() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headgate.gateway.charging.context import Context
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.plans import Plan
     from headgate.quota.entity import QuotaEntity
     from headgate.quota.table import QuotaTable, TableDelta
+    from headgate.steps import Work
     from headgate.throttle.controller_mutation import MutationQuota
 
+_LOADED_AT_ONCE: Final = 16
+"""Entities whose quotas a new broker takes in one step: a quarter of a millisecond."""
 _PRODUCE: Final = PRODUCER.name
 _PRODUCER_IDS: Final = PRODUCER_IDS.name
 Changes: TypeAlias = "list[tuple[QuotaEntity, QuotaKey, float | None]]"
@@ -137,9 +141,15 @@ class Enforcement:
 
     def load(self, table: QuotaTable, now_ms: int) -> None:
         """Put a whole table in force, on managers that have none yet."""
-        self._apply(
-            [(e, k, v) for e, values in table.entities.items() for k, v in values.items()], now_ms
-        )
+        for _ in self.loading(table, lambda: now_ms):
+            pass
+
+    def loading(self, table: QuotaTable, clock: Callable[[], int]) -> Work[None]:
+        """Do as ``load``, in steps; ``clock`` returns epoch ms."""
+        entities = iter(table.entities.items())
+        while some := list(islice(entities, _LOADED_AT_ONCE)):
+            yield from self._steps([(e, k, v) for e, vs in some for k, v in vs.items()], clock)
+            yield
 
     def updating(self, delta: TableDelta) -> Iterator[None]:
         """Do as ``update``, in steps: a default entity may concern any number of live sensors."""

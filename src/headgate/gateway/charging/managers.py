@@ -37,6 +37,7 @@ from headgate.throttle.shares import SharesQuotaManager
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
+    from headgate.steps import Work
     from headgate.throttle.registry import Throttle
 
 SHARES_PERIOD_MS: Final = 1000
@@ -174,6 +175,11 @@ class Managers:
     def splits(self) -> bool:
         """Whether there is a cluster-wide quota to be split."""
         return self.produce_bps.enabled or self.fetch_bps.enabled
+
+    def sharing_among(self, brokers: int, clock: Callable[[], int]) -> Work[None]:
+        """Tell in steps how many brokers share cluster-wide quotas; ``clock`` returns epoch ms."""
+        for manager in (self.produce_bps, self.fetch_bps):
+            yield from manager.sharing_among(brokers, clock)
 
     def set_exempt(self, principals: frozenset[str]) -> None:
         """Name the principals who are measured, on sensors of their own, and never throttled."""

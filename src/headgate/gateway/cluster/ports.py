@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headgate.gateway.cluster.ways import Ways
     from headgate.gateway.fleet.leases import Leases
     from headgate.gateway.kept.current import Current
-    from headgate.gateway.loop.tasks import Tasks
+    from headgate.gateway.loop.tasks import OwnWork
 
 log = get_logger("headgate.gateway")
 
@@ -46,7 +46,7 @@ class Ports:
         ways: make what a listener needs.
         shared: the listeners that aren't one broker's.
         make: makes a broker that is fronted from now on.
-        tasks: where a standby waits.
+        work: of the gateway's own; a standby waits there.
         only: front these brokers only (a worker's share); None: all.
         on_unknown: an answer named a broker that isn't known here.
         on_change: other brokers are fronted now.
@@ -65,8 +65,8 @@ class Ports:
         discovery: Discovery,
         ways: Ways,
         shared: SharedListeners,
-        make: Callable[[int], Broker],
-        tasks: Tasks,
+        make: Callable[[int], Awaitable[Broker]],
+        work: OwnWork,
         only: frozenset[int] | None,
         on_unknown: Callable[[], None],
         on_change: Callable[[], None],
@@ -77,7 +77,8 @@ class Ports:
         self._ways = ways
         self._shared = shared
         self._make = make
-        self._tasks = tasks
+        self._tasks = work.tasks
+        self._slices = work.slices
         self._only = only
         self._on_unknown = on_unknown
         self._on_change = on_change
@@ -111,17 +112,17 @@ class Ports:
                 log.error("a broker can't be fronted", broker=broker_id, error=str(error))
                 if self.leases is not None and broker_id not in self._brokers:
                     await self.leases.give_up(broker_id)
-        self._count_brokers()
+        await self._count_brokers()
         self._on_change()
 
     async def _open_new(self, broker_id: int) -> None:
         if self._only is not None and broker_id not in self._only:
             self._expose_elsewhere(broker_id)
         elif broker_id in self._brokers:
-            self._open(broker_id)
+            await self._open(broker_id, self.leases)
         elif self._discovery.has_port(broker_id) and broker_id not in self.standing_by:
             if self.leases is None or await self.leases.take(broker_id):
-                self._open(broker_id)
+                await self._open(broker_id, self.leases)
             else:
                 self._expose_elsewhere(broker_id)
                 self._stand_by(broker_id, self.leases)
@@ -150,7 +151,9 @@ class Ports:
                 await leases.wait_for(broker_id)
                 log.warning("taking over", broker=broker_id)
             try:
-                self._open(broker_id)  # or those of its ports that weren't free before
+                await self._open(broker_id, leases)  # or its ports that weren't free before
+                if broker_id not in self._brokers:
+                    continue
                 self._shared.open(accept=self.started)
                 break
             except (HeadgateError, OSError) as error:
@@ -161,7 +164,7 @@ class Ports:
                     log.warning("can't take over yet", broker=broker_id, error=str(error))
                 await asyncio.sleep(_PORT_AGAIN_S)
         self.standing_by.discard(broker_id)
-        self._count_brokers()
+        await self._count_brokers()
         self._on_change()
 
     def lost(self, broker_id: int) -> None:
@@ -178,11 +181,15 @@ class Ports:
 
     # --- ports ------------------------------------------------------------------------------
 
-    def _open(self, broker_id: int) -> None:
-        """Front a broker, or follow it to a new address."""
+    async def _open(self, broker_id: int, leases: Leases | None) -> None:
+        """Front a broker unless its lease is lost meanwhile, or follow it to a new address."""
         broker = self._brokers.get(broker_id)
         if broker is None:
-            broker = self._brokers[broker_id] = self._make(broker_id)
+            held = None if leases is None else leases.epochs.get(broker_id)
+            broker = await self._make(broker_id)
+            if leases is not None and leases.epochs.get(broker_id) != held:
+                return  # ``lost`` stands by for it
+            self._brokers[broker_id] = broker
         try:
             for name, cluster in self._discovery.clusters.items():
                 where = cluster.brokers.get(broker_id)
@@ -220,10 +227,8 @@ class Ports:
         if self.started:
             listener.acceptor.start()
 
-    def _count_brokers(self) -> None:
+    async def _count_brokers(self) -> None:
         """Tell managers how many brokers share a cluster-wide quota."""
         count = len(self._discovery.broker_ids())
-        now = now_ms()
-        for broker in self._brokers.values():
-            broker.rules.managers.produce_bps.set_brokers(count, now)
-            broker.rules.managers.fetch_bps.set_brokers(count, now)
+        for broker in list(self._brokers.values()):
+            await self._slices.run(broker.rules.managers.sharing_among(count, now_ms))

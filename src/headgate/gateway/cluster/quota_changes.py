@@ -20,6 +20,7 @@ from headgate.throttle.registry import SENSORS_AT_ONCE
 
 if TYPE_CHECKING:
     from headgate.gateway.broker.broker import Broker
+    from headgate.gateway.charging.enforcement import Enforcement
     from headgate.gateway.loop.slices import Slices
     from headgate.quota.table import QuotaTable
     from headgate.steps import Work
@@ -109,15 +110,19 @@ class QuotaChanges:
     ) -> Work[None]:
         if self._looks_up(delta):
             yield from table.indexing()
-        changes = delta.changes
-        for first in range(0, len(changes), AT_ONCE):
-            some = delta._replace(changes=changes[first : first + AT_ONCE])
-            for broker in brokers:
-                yield from broker.rules.updating(some)
-                yield
+        yield from in_steps(delta, [broker.rules for broker in brokers])
 
     def _concerns_many(self, delta: TableDelta) -> bool:
         """Whether a default entity changes, and more live sensors follow than one step takes."""
         return any(change.entity.has_default for change in delta.changes) and any(
             broker.rules.managers.most_sensors > SENSORS_AT_ONCE for broker in self._brokers()
         )
+
+
+def in_steps(delta: TableDelta, rules: Collection[Enforcement]) -> Work[None]:
+    """Put changes in force under the rules of some brokers, a few at a time."""
+    for first in range(0, len(delta.changes), AT_ONCE):
+        some = delta._replace(changes=delta.changes[first : first + AT_ONCE])
+        for each in rules:
+            yield from each.updating(some)
+            yield
