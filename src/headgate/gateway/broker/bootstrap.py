@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from headgate.clock import now_ms
-from headgate.gateway.connection.acceptor import accept, listen, pending, size_buffers
+from headgate.gateway.connection.acceptor import accept, listen, size_buffers
 from headgate.gateway.log import get_logger
 from headgate.throttle.connection import host_address
 
@@ -24,7 +24,6 @@ log = get_logger("headgate.gateway")
 
 _AVOID_S: Final = 5.0
 """How long a broker that couldn't be reached is passed over."""
-_BATCH: Final = 32
 _LOOK_MS: Final = 100
 """How often it is looked for a slot, where no broker has one."""
 
@@ -56,7 +55,6 @@ class BootstrapListener:
         self._waiting: asyncio.TimerHandle | None = None
         self._sock = listen(endpoint.address.host, endpoint.address.port, 128)
         size_buffers(self._sock, settings)
-        self._pending = pending(self._sock)
         self._loop = asyncio.get_running_loop()
         self._go_on()
 
@@ -87,34 +85,31 @@ class BootstrapListener:
     def _take(self) -> None:
         if self._next is not None and self._next.clients.ending:
             self._next = None  # charged in vain: another gateway fronts that broker now
-        for _ in range(_BATCH):
-            broker = self._next or self._choose()
-            if broker is None or not broker.quotas.slot_available(self.name):
-                self._next = None
-                self._wait(_LOOK_MS)
-                return
-            if self._next is None:
-                self._next = broker
-                delay_ms = broker.listeners[self.name].acceptor.rate(now_ms())
-                if delay_ms > 0:
-                    self._wait(delay_ms)
-                    return
-            try:
-                sock, peer = accept(self._sock)
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # such as out of descriptors: don't spin
-                broker.listeners[self.name].meters.closed[f"accept-{error.errno}"] += 1
-                self._wait(_LOOK_MS)
-                return
+        broker = self._next or self._choose()
+        if broker is None or not broker.quotas.slot_available(self.name):
             self._next = None
-            try:
-                broker.listeners[self.name].acceptor.admit(sock, host_address(peer[0]), now_ms())
-            except BaseException:
-                sock.close()
-                raise
-            if not self._pending.poll(0):
+            self._wait(_LOOK_MS)
+            return
+        if self._next is None:
+            self._next = broker
+            delay_ms = broker.listeners[self.name].acceptor.rate(now_ms())
+            if delay_ms > 0:
+                self._wait(delay_ms)
                 return
+        try:
+            sock, peer = accept(self._sock)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # such as out of descriptors: don't spin
+            broker.listeners[self.name].meters.closed[f"accept-{error.errno}"] += 1
+            self._wait(_LOOK_MS)
+            return
+        self._next = None
+        try:
+            broker.listeners[self.name].acceptor.admit(sock, host_address(peer[0]), now_ms())
+        except BaseException:
+            sock.close()
+            raise
 
     def _choose(self) -> Broker | None:
         """Return the next broker in turn, passing over those that can't be reached or are full."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import _socket
 import asyncio
 import contextlib
-import select
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -33,8 +32,6 @@ _AGAIN_MS: Final = 100
 MOST_PARKED: Final = 1_000
 """Connections of addresses that come too fast and wait to be closed; if more come the one that
 waits longest is closed early, for each holds a descriptor."""
-_BATCH: Final = 32
-"""Connections taken per turn of the loop, so that a storm doesn't starve those at work."""
 
 
 class Acceptor:
@@ -81,7 +78,6 @@ class Acceptor:
         self._delay_ends_ms = 0
         self._parked: dict[socket.socket, asyncio.TimerHandle] = {}
         self._listening = False
-        self._pending = pending(sock)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -121,12 +117,11 @@ class Acceptor:
             self._go_on()
 
     def _ready(self) -> None:
+        """Take one connection: none is charged, or makes the others wait, before it is there."""
         try:
             now = self._now_ms()
-            for _ in range(_BATCH):
-                # None is charged, or makes the others wait, before it is there.
-                if not self._reserve(now) or not self._accept(now) or not self._pending.poll(0):
-                    return
+            if self._reserve(now):
+                self._accept(now)
         except Exception:
             # The port stays readable: without a pause this would be the loop's only business.
             log.exception("a connection couldn't be taken", listener=self.listener)
@@ -188,23 +183,22 @@ class Acceptor:
         self.blocked_since_ms = 0
         self.start()
 
-    def _accept(self, now: int) -> bool:
+    def _accept(self, now: int) -> None:
         try:
             sock, peer = accept(self._sock)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return False
+            return
         except OSError as error:
             # Out of descriptors: wait, rather than spin on a readable listener.
             self._meters.closed[f"accept-{error.errno}"] += 1
             self._pause()
-            return False
+            return
         self._reserved = False
         try:
             self.admit(sock, host_address(peer[0]), now)
         except BaseException:
             sock.close()
             raise
-        return True
 
     def admit(self, sock: socket.socket, address: str, now: int) -> None:
         """Take over a connection that was rated, unless its address has too many or too fast."""
@@ -278,13 +272,6 @@ def accept(listening: socket.socket) -> tuple[Accepted, Any]:
 
 
 _family = _socket.socket.family.__get__
-
-
-def pending(sock: socket.socket) -> select.poll:
-    """Return what tells at once, by ``poll(0)``, whether a connection waits to be accepted."""
-    made = select.poll()
-    made.register(sock, select.POLLIN)
-    return made
 
 
 def size_buffers(sock: socket.socket, settings: Settings) -> None:
