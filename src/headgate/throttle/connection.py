@@ -71,6 +71,9 @@ class Admission(NamedTuple):
     throttle_time_ms: int
 
 
+_ADMITTED: Final = Admission(Outcome.ACCEPTED, 0)
+
+
 class RateState(SampledRate):
     """A sampled rate with an int bound and the time of its last record."""
 
@@ -84,6 +87,10 @@ class RateState(SampledRate):
     def throttle(self, now_ms: int, cap_ms: int) -> int:
         """Charge one connection; return the capped throttle time, 0 within the bound."""
         self.last_record_ms = now_ms
+        if self.bound == INT_MAX and self.last_ms <= now_ms < self.quick_until:
+            self.value += 1  # as ``record`` does; no rate is too high
+            self.last_ms = now_ms
+            return 0
         rate, window = self.charge(1, now_ms)
         if rate <= self.bound:
             return 0
@@ -311,7 +318,7 @@ class ConnectionQuotas:
             known.count += 1
         if count >= self.max_per_ip_overrides.get(address, self.max_per_ip):
             return Admission(Outcome.TOO_MANY, 0)
-        return Admission(Outcome.ACCEPTED, throttle_ms)
+        return Admission(Outcome.ACCEPTED, throttle_ms) if throttle_ms else _ADMITTED
 
     def release(self, listener: str, address: str) -> None:
         """

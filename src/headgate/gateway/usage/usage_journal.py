@@ -2,14 +2,15 @@
 How the gateway's charges become events of the usage journal, in files or in a topic.
 
 On the event loop a charge costs packing ten numbers: what events have in common is an ``Origin``,
-made once per connection, API and quota, and kept with the
-connection.
+made once per connection, API and quota, and kept with the connection. What connections have in
+common of it is worked out once for all of them.
 """
 
 from __future__ import annotations
 
 import logging
 from math import inf, nan
+from operator import attrgetter
 from pathlib import Path
 from struct import error as StructError
 from types import SimpleNamespace
@@ -39,6 +40,8 @@ _NO_ANSWER: Final = (None,) * 5
 """Told and upstream throttle, size, handler's time and producer ids, of what isn't a request."""
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
+_MOST_SHARED: Final = 4_096
+"""What connections have in common is kept for this many clients, and this many addresses."""
 
 
 class UsageJournal(Journal):
@@ -52,15 +55,19 @@ class UsageJournal(Journal):
     """
 
     def __init__(self, writer: EventWriter, num_samples: int, window_ms: int) -> None:
-        from headgate.usage.format import Origin
+        from headgate.usage.format import ORIGIN_COLUMNS, Origin
 
         self._writer = writer
         self._append = writer.append
         # Where there is room; of a writer that only appends, never.
         self._packer: Any = writer if hasattr(writer, "rows") else _NO_PACKER
         self._origin = Origin
+        self._columns = attrgetter(*ORIGIN_COLUMNS)
+        self._own_columns = ORIGIN_COLUMNS.index("client_ip")  # and the next one, the connection
         self._windows: dict[str, Any] = {"num_samples": num_samples, "window_ms": window_ms}
         self._sensors: Sensors = {}
+        self._shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._accepted: dict[tuple[int, str, str], Any] = {}
         writer.start()
 
     def start(
@@ -113,8 +120,7 @@ class UsageJournal(Journal):
             origins = client.origins
             origin = origins.get(key)
             if origin is None:
-                kind = "norecord" if decision is UNCHARGED else "record"
-                origin = self._make(client, context, plan, kind, quota_type, user, client_id)
+                origin = self._of(client, key)
                 if len(origins) >= _MOST_ORIGINS:
                     origins.clear()
                 origins[key] = origin
@@ -124,7 +130,9 @@ class UsageJournal(Journal):
         ids = NOTHING if producer_ids is None else len(producer_ids)
         rows = self._packer.rows
         at = rows.at
-        if at < rows.end and origin.token is rows.token:
+        if at < rows.end:
+            if origin.token is not rows.token:
+                rows.enter(origin)
             try:
                 PACK(
                     rows.buffer, at, origin.index, t_ms, amount, bound, ms, told_ms, upstream_ms,
@@ -252,9 +260,14 @@ class UsageJournal(Journal):
         self, broker_id: int, listener: str, client_ip: str, t_ms: int, throttle_ms: int
     ) -> None:
         """See ``Journal``."""
-        origin = self._origin(
-            "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
-        )
+        key = (broker_id, listener, client_ip)
+        origin = self._accepted.get(key)
+        if origin is None:
+            if len(self._accepted) >= _MOST_SHARED:
+                self._accepted.clear()
+            origin = self._accepted[key] = self._origin(
+                "connection", "connection_creation_rate", broker_id, listener, client_ip=client_ip
+            )
         self._append((origin, t_ms, 1.0, None, throttle_ms, *_NO_ANSWER))
 
     def producer_id(
@@ -276,6 +289,21 @@ class UsageJournal(Journal):
         """See ``Journal``."""
         origin = self._make(client, context, plan, "held", "consumer_byte_rate", "", "")
         self._append((origin, t_ms, float(waited_ms), None, None, *_NO_ANSWER))
+
+    def _of(self, client: ClientConnection, key: tuple[Any, ...]) -> Any:
+        """Return a connection's own origin of what it shares with others of its client."""
+        at = self._own_columns
+        shared = self._shared.get((client.broker_id, client.listener, key))
+        if shared is None:
+            quota_type, plan, context, user, client_id, uncharged = key
+            kind = "norecord" if uncharged else "record"
+            made = self._make(client, context, plan, kind, quota_type, user, client_id)
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            shared = self._columns(made)
+            self._shared[client.broker_id, client.listener, key] = shared
+        columns = [*shared[:at], client.client_ip, client.connection, *shared[at + 2 :]]
+        return self._origin(*columns)
 
     def _make(
         self,
