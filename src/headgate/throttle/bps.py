@@ -79,8 +79,9 @@ class BpsQuotaManager(PacedQuotaManager):
             return
         now_ms = self._move(clock)
         self.brokers = brokers
-        for count, (tags, sensor) in enumerate(list(self._sensors.items()), 1):
-            if sensor.valid_until_ms == LONG_MAX:
+        for count, tags in enumerate(list(self._sensors), 1):
+            sensor: PacedSensor | None = self._sensors.get(tags)
+            if sensor is not None and sensor.valid_until_ms == LONG_MAX:
                 sensor.set_bound(self.fallback(tags), now_ms)
             if not count % SENSORS_AT_ONCE:
                 yield

@@ -223,8 +223,9 @@ class SensorRegistry(ABC):
         """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        for tags, sensor in list(self._sensors.items()):
-            if sensor.last_record_ms < self._idle_before_ms and self._sensors.get(tags) is sensor:
+        for tags in list(self._sensors):  # not its items: new pairs wake the garbage collector
+            sensor = self._sensors.get(tags)
+            if sensor is not None and sensor.last_record_ms < self._idle_before_ms:
                 del self._sensors[tags]
                 self._forget()
                 yield tags

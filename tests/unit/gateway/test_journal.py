@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from headgate.gateway.charging.managers import Managers
+from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.usage.usage_journal import UsageJournal
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
+from headgate.throttle.registry import UNCHARGED, Throttle
 from headgate.usage.format import Event
 from headgate.usage.rows import batch_of
 from kit.playbook import After, FromBroker, FromClient, Mute, Ready, ToClient
@@ -37,6 +41,48 @@ class Kept:
 
     def close(self) -> None:
         return None
+
+
+def test_what_connections_share_is_worked_out_once_and_each_keeps_its_own_name() -> None:
+    asked = 0
+
+    def sensor(tags: tuple[str, str]) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return {"rule": "sampled", "num_samples": 11, "window_ms": 1_000}
+
+    writer = Kept()
+    journal = UsageJournal(writer, 11, 1_000)  # type: ignore[arg-type]
+    journal.start(1, 0, None, {PRODUCER.name: sensor})  # type: ignore[arg-type]
+    context: Any = Mock(principal="alice", client_id="app")  # hashed by identity, as contexts are
+    plan: Any = next(iter(build_plans(pass_unknown=False).values()))
+    names = [("A", "10.0.0.1", 1), ("A", "10.0.0.2", 1), ("B", "10.0.0.1", 1), ("A", "10.0.0.1", 2)]
+    for number, (listener, address, broker_id) in enumerate(names * 2):
+        client: Any = SimpleNamespace(
+            origin_seen=(None,) * 7, origins={}, broker_id=broker_id, listener=listener,
+            client_ip=address, connection=f"c{number}",
+        )  # fmt: skip
+        for charged in (Throttle(0, "alice", "", 5.0), UNCHARGED):
+            journal.record(
+                client, context, plan, PRODUCER.name, 7, 1.0, charged, 0, 0, 1, 0, None
+            )  # fmt: skip
+        journal.connection(broker_id, listener, address, 7, 0)
+    told = [event[0] for event in writer.events[1:]]
+    assert [
+        (o.kind, o.broker_id, o.listener, o.client_ip, o.connection, o.principal, o.quota_user)
+        for o in told
+    ] == [
+        row
+        for number, (listener, address, broker_id) in enumerate(names * 2)
+        for row in (
+            ("record", broker_id, listener, address, f"c{number}", "alice", "alice"),
+            ("norecord", broker_id, listener, address, f"c{number}", "alice", ""),
+            ("connection", broker_id, listener, address, None, None, None),
+        )
+    ]
+    assert {o.num_samples for o in told if o.kind != "connection"} == {11}
+    assert asked == 2 * 3  # by decision, and by broker and listener; never by connection
+    assert len({id(o) for o in told if o.kind == "connection"}) == len(names)
 
 
 TABLES = [
