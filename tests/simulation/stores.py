@@ -1,0 +1,419 @@
+"""A stand-in for what keeps quotas: one home, and the stores that machines have open on it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+from headgate.errors import StoreError
+from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
+from headgate.store.broker_rules import broker_event
+from headgate.store.identity import StoreIdentity, moved_on, replaced
+from headgate.store.leases import Decide, HeldLease, LeaseRecord, take
+from headgate.store.watched import WatchedStore, threading
+
+KEEP_AUDIT: Final = 10_000
+
+
+class Flavour(NamedTuple):
+    """
+    What tells the kinds of stores apart, as a gateway sees them.
+
+    Args:
+        name: of the kind.
+        whole: one transaction for all entities of a call; else one for each.
+        own_clock: leases run by the home's clock; else by the holders'.
+        announces: changes are announced; else looked for.
+        poll_s: how often a watch looks for what nothing announced, seconds.
+    """
+
+    name: str
+    whole: bool
+    own_clock: bool
+    announces: bool
+    poll_s: float
+
+
+SQLITE: Final = Flavour("sqlite", whole=True, own_clock=False, announces=False, poll_s=0.2)
+ZOOKEEPER: Final = Flavour("zookeeper", whole=False, own_clock=True, announces=True, poll_s=10.0)
+KAFKA: Final = Flavour("kafka", whole=False, own_clock=False, announces=True, poll_s=5.0)
+FLAVOURS: Final = (SQLITE, ZOOKEEPER, KAFKA)
+
+
+@dataclass
+class Contents:
+    """What a home holds; a backup is a copy of it."""
+
+    identity: StoreIdentity
+    table: QuotaTable = field(default_factory=QuotaTable)
+    log: list[HistoryEntry] = field(default_factory=list)
+    pruned: int = 0
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    audit: list[AuditEvent] = field(default_factory=list)
+    leases: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    commits: int = 0
+
+    @property
+    def seq(self) -> int:
+        """The number of the latest change there ever was."""
+        return self.pruned + len(self.log)
+
+    def count(self) -> None:
+        """Make the revision grow."""
+        self.identity = self.identity._replace(revision=self.identity.revision + 1)
+
+    def set(self, alteration: QuotaAlteration, t_ms: int, origin: Origin) -> bool:
+        """Set and clear keys of one entity, and log it; return whether that changed anything."""
+        entity, ops = alteration
+        changed = False
+        for key, value in ops:
+            before = self.table.get(entity, key)
+            if before == value:
+                continue
+            self.table, _ = self.table.apply([QuotaAlteration(entity, (Op(key, value),))])
+            self.log.append(history_entry(t_ms, origin, entity, key, before, value))
+            changed = True
+        return changed
+
+
+class Home:
+    """
+    The place where quotas are kept, with any number of stores open on it.
+
+    Args:
+        flavour: which kind it is of.
+        new_id: makes the id of a new store.
+        clock_ms: its own clock.
+
+    Attributes:
+        contents: what it holds; None: it is missing, or was emptied.
+        place: grows when something else is put in its place.
+        announce: called with each store that is to hear of a change.
+    """
+
+    def __init__(
+        self, flavour: Flavour, new_id: Callable[[], str], clock_ms: Callable[[], int]
+    ) -> None:
+        self.flavour = flavour
+        self._new_id = new_id
+        self.clock_ms = clock_ms
+        self.contents: Contents | None = None
+        self.place = 0
+        self.stores: list[SimStore] = []
+        self.announce: Callable[[SimStore], None] = lambda store: store.poke()
+        self._places = itertools.count(1)
+
+    def make(self) -> None:
+        """Make what is missing: a store of its own."""
+        if self.contents is None:
+            self.contents = Contents(StoreIdentity(self._new_id(), 0))
+            self.place = next(self._places)
+
+    def backup(self) -> Contents | None:
+        """Return a copy of what it holds."""
+        return copy.deepcopy(self.contents)
+
+    def put(self, contents: Contents | None) -> None:
+        """Have something else in its place: a backup, another store, or nothing."""
+        self.contents = copy.deepcopy(contents)
+        self.place = next(self._places)
+
+    def committed(self) -> None:
+        """A transaction is done: tell who watches."""
+        assert self.contents is not None
+        self.contents.commits += 1
+        if self.flavour.announces:
+            for store in list(self.stores):
+                self.announce(store)
+
+
+class Line(Protocol):
+    """A machine's line to a home: it may wait before a call and after it, and break either time."""
+
+    def before(self, kind: str) -> None:
+        """The call is on its way."""
+        ...
+
+    def after(self, kind: str) -> None:
+        """It was done; the answer is on its way."""
+        ...
+
+
+class Direct:
+    """A line without faults."""
+
+    def before(self, kind: str) -> None:
+        """Nothing happens."""
+
+    def after(self, kind: str) -> None:
+        """Nothing happens."""
+
+
+class SimStore(WatchedStore):
+    """
+    A store as a gateway has it open: the product's own rules over a home that is simulated.
+
+    Args:
+        home: where.
+        line: to there.
+        create: make the home if it is missing.
+        clock_ms: of the machine.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        line: Line | None = None,
+        *,
+        create: bool = True,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(f"{home.flavour.name}:home", home.flavour.poll_s, clock_ms, lambda _: True)
+        self.home = home
+        self._line = line or Direct()
+        self._token = (-1, -1)
+        self._base = 0
+        self._write_lock = threading.Lock()
+        home.stores.append(self)
+        try:
+            self.identify() if create else self._refresh()
+        except BaseException:
+            self._release()
+            raise
+
+    def poke(self) -> None:
+        """Look for changes now."""
+        self._poke.set()
+
+    def _call(self, kind: str, work: Callable[[], Any]) -> Any:
+        self._line.before(kind)
+        result = work()
+        self._line.after(kind)
+        return result
+
+    # --- reading
+
+    def _missing(self) -> StoreError:
+        if self._identity is not None:
+            return replaced(self.url, self._identity, None)
+        return StoreError(
+            f"the quota store {self.url}: there is no such file; a command that changes quotas "
+            "makes one"
+        )
+
+    def _read_identity(self) -> StoreIdentity | None:
+        held: Contents | None = self._call("identity", lambda: self.home.contents)
+        return None if held is None else held.identity
+
+    def _make_whole(self) -> None:
+        def make() -> None:
+            if self.home.contents is None and self._identity is not None:
+                raise self._missing()
+            self.home.make()
+
+        self._call("make", make)
+
+    def snapshot(self) -> QuotaTable:
+        """See ``QuotaStore``."""
+        self._check_open()
+        return self._refresh()
+
+    def broker_configs(self) -> BrokerConfigs:
+        """See ``QuotaStore``."""
+        self._check_open()
+        self._refresh()
+        return self._brokers
+
+    def history(
+        self, *, entity: QuotaEntity | None = None, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """See ``QuotaStore``."""
+        self._check_open()
+        with self._state_lock:
+            self._refresh()
+            held = self._call("history", lambda: copy.copy(self.home.contents))
+            if held is None:
+                raise self._missing()
+            found = [one for one in held.log if entity is None or one.entity == entity]
+            return found if limit is None else found[len(found) - min(limit, len(found)) :]
+
+    def audit_log(self, *, limit: int | None = None) -> list[AuditEvent]:
+        """See ``QuotaStore``."""
+        self._check_open()
+        with self._state_lock:
+            self._refresh()
+            found = list(self.home.contents.audit) if self.home.contents else []
+            return found if limit is None else found[len(found) - min(limit, len(found)) :]
+
+    def _refresh(self) -> QuotaTable:
+        with self._state_lock:
+            place, held = self._call(
+                "read", lambda: (self.home.place, copy.copy(self.home.contents))
+            )
+            if held is None:
+                raise self._missing()
+            token = (place, held.commits)
+            if self._table is not None and token == self._token:
+                return self._table
+            self._check_identity(held.identity)
+            table = self._catch_up(held, same=place == self._token[0])
+            self._token = token
+            self._publish_brokers(copy.deepcopy(held.brokers))
+            return table
+
+    def _catch_up(self, held: Contents, *, same: bool) -> QuotaTable:
+        old = self._table
+        if old is not None and same and old.version - self._base >= held.pruned:
+            if held.seq == old.version - self._base:
+                return old
+        elif old is not None and self._base + held.seq <= old.version:
+            self._base = old.version + 1 - held.seq
+        table = held.table.with_version(self._base + held.seq)
+        delta = TableDelta((), 0, 0) if old is None else table_delta(old, table)
+        return self._publish(table, delta)
+
+    # --- changing
+
+    def _transaction(self, kind: str, work: Callable[[Contents], Any]) -> Any:
+        """Do something in one piece; ``work`` raises before it changes anything, or does all."""
+        self._prepare()
+
+        def inside() -> Any:
+            held = self.home.contents
+            if held is None:
+                raise self._missing()
+            known, found = self._identity, held.identity
+            if known is not None and not found.follows(known._replace(revision=0)):
+                raise replaced(self.url, known, found)
+            result = work(held)
+            self.home.committed()
+            return result
+
+        with self._write_lock:
+            result = self._call(kind, inside)
+        self._poke.set()
+        return result
+
+    def _succeed(self, succeeds: tuple[tuple[str, int], ...]) -> None:
+        def write(held: Contents) -> None:
+            held.identity = held.identity._replace(succeeds=succeeds)
+            held.count()
+
+        self._transaction("alter", write)
+
+    def _alter(
+        self, checked: Validated, origin: Origin, *, validate_only: bool, at_revision: int | None
+    ) -> list[AlterResult]:
+        results, accepted = checked
+        if validate_only or not accepted:
+            return results
+        whole = self.home.flavour.whole
+        done = 0
+        for some in [accepted] if whole else [[one] for one in accepted]:
+            expected = None if at_revision is None else at_revision + done
+
+            def write(
+                held: Contents,
+                some: list[QuotaAlteration] = some,
+                expected: int | None = expected,
+                done: int = done,
+            ) -> bool:
+                if expected is not None and held.identity.revision != expected:
+                    raise moved_on(self.url, expected - done, held.identity, done)
+                t_ms = self._clock_ms()
+                changed = [held.set(one, t_ms, origin) for one in some].count(True) > 0
+                if changed:
+                    held.count()
+                return changed
+
+            done += self._transaction("alter", write)
+        return results
+
+    def _alter_broker(
+        self, broker: str, ops: Mapping[str, str | None], who: str, tool: str
+    ) -> None:
+        def write(held: Contents) -> None:
+            now = dict(held.brokers.get(broker, {}))
+            changed = {key: value for key, value in ops.items() if now.get(key) != value}
+            if not changed:
+                return
+            after = {k: v for k, v in {**now, **changed}.items() if v is not None}
+            held.brokers = {b: c for b, c in {**held.brokers, broker: after}.items() if c}
+            held.count()
+            self._note(held, broker_event(broker, now, changed, who, tool))
+
+        self._transaction("alter", write)
+
+    def audit(self, event: AuditEvent) -> None:
+        """See ``QuotaStore``."""
+        self._transaction("audit", lambda held: self._note(held, event))
+
+    def _note(self, held: Contents, event: AuditEvent) -> None:
+        t_ms = event.t_ms or self._clock_ms()
+        held.audit = [*held.audit, AuditEvent(*_fields(event), t_ms)][-KEEP_AUDIT:]
+
+    def prune_history(self, keep: int) -> int:
+        """See ``SqliteStore``."""
+
+        def write(held: Contents) -> int:
+            gone = max(len(held.log) - keep, 0)
+            held.log = held.log[gone:]
+            held.pruned += gone
+            return gone
+
+        count: int = self._transaction("alter", write)
+        return count
+
+    # --- leases
+
+    def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
+        """See ``QuotaStore``."""
+        return take(SimLeases(self), name, owner, ttl_ms)
+
+    def _lease_clock(self) -> int:
+        return self.home.clock_ms() if self.home.flavour.own_clock else self._clock_ms()
+
+    def _release(self) -> None:
+        with contextlib.suppress(ValueError):
+            self.home.stores.remove(self)
+
+
+class SimLeases:
+    """The leases of a home, as one store of it sees them."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def look(self, name: str) -> LeaseRecord:
+        """See ``LeaseHome``."""
+        found: LeaseRecord = self._store._transaction("lease", lambda held: self._read(held, name))
+        return found
+
+    def change(self, name: str, decide: Decide) -> bool:
+        """See ``LeaseHome``."""
+
+        def write(held: Contents) -> bool:
+            wanted = decide(self._read(held, name))
+            if wanted is not None:
+                owner, epoch, ttl_ms = wanted
+                ends_ms = self._store._lease_clock() + ttl_ms if ttl_ms else 0
+                held.leases[name] = (owner, epoch, ends_ms)
+            return wanted is not None
+
+        kept: bool = self._store._transaction("lease", write)
+        return kept
+
+    def _read(self, held: Contents, name: str) -> LeaseRecord:
+        owner, epoch, ends_ms = held.leases.get(name, ("", 0, 0))
+        return LeaseRecord(owner, epoch, lambda: ends_ms > self._store._lease_clock())
+
+
+def _fields(event: AuditEvent) -> tuple[str, ...]:
+    return (event.who, event.tool, event.action, event.outcome, event.subject, event.detail)
