@@ -136,6 +136,10 @@ class Disk:
             node = self._names[path] = self._durable[path] = Node(path)
             node.synced = raw
 
+    def durable(self) -> list[Path]:
+        """Return the files whose names a power cut can't take away."""
+        return [path for path, node in self._durable.items() if self._names.get(path) is node]
+
     def _step(self, kind: str, path: Path) -> None:
         self.steps += 1
         self.on_step(kind, path)

@@ -13,11 +13,12 @@ from headgate.errors import StoreError
 from headgate.quota.alteration import AlterResult, Op, QuotaAlteration, Validated
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.table import QuotaTable, TableDelta, table_delta
+from headgate.store import watched
 from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
 from headgate.store.leases import Decide, HeldLease, LeaseRecord, take
-from headgate.store.watched import WatchedStore, threading
+from headgate.store.watched import WatchedStore
 
 KEEP_AUDIT: Final = 10_000
 
@@ -83,6 +84,18 @@ class Contents:
         return changed
 
 
+class View(NamedTuple):
+    """What a reader sees of a home: nothing in it changes any more."""
+
+    place: int
+    commits: int
+    identity: StoreIdentity
+    table: QuotaTable
+    brokers: dict[str, dict[str, str]]
+    pruned: int
+    seq: int
+
+
 class Home:
     """
     The place where quotas are kept, with any number of stores open on it.
@@ -115,6 +128,16 @@ class Home:
         if self.contents is None:
             self.contents = Contents(StoreIdentity(self._new_id(), 0))
             self.place = next(self._places)
+
+    def view(self) -> View | None:
+        """Return what a reader sees now; None: nothing is there."""
+        held = self.contents
+        if held is None:
+            return None
+        brokers = {broker: dict(config) for broker, config in held.brokers.items()}
+        return View(
+            self.place, held.commits, held.identity, held.table, brokers, held.pruned, held.seq
+        )
 
     def backup(self) -> Contents | None:
         """Return a copy of what it holds."""
@@ -180,7 +203,7 @@ class SimStore(WatchedStore):
         self._line = line or Direct()
         self._token = (-1, -1)
         self._base = 0
-        self._write_lock = threading.Lock()
+        self._write_lock = watched.threading.Lock()  # simulated where threads are
         home.stores.append(self)
         try:
             self.identify() if create else self._refresh()
@@ -238,7 +261,7 @@ class SimStore(WatchedStore):
         self._check_open()
         with self._state_lock:
             self._refresh()
-            held = self._call("history", lambda: copy.copy(self.home.contents))
+            held = self._call("history", self.home.backup)
             if held is None:
                 raise self._missing()
             found = [one for one in held.log if entity is None or one.entity == entity]
@@ -254,21 +277,19 @@ class SimStore(WatchedStore):
 
     def _refresh(self) -> QuotaTable:
         with self._state_lock:
-            place, held = self._call(
-                "read", lambda: (self.home.place, copy.copy(self.home.contents))
-            )
-            if held is None:
+            found: View | None = self._call("read", self.home.view)
+            if found is None:
                 raise self._missing()
-            token = (place, held.commits)
+            token = (found.place, found.commits)
             if self._table is not None and token == self._token:
                 return self._table
-            self._check_identity(held.identity)
-            table = self._catch_up(held, same=place == self._token[0])
+            self._check_identity(found.identity)
+            table = self._catch_up(found, same=found.place == self._token[0])
             self._token = token
-            self._publish_brokers(copy.deepcopy(held.brokers))
+            self._publish_brokers(found.brokers)
             return table
 
-    def _catch_up(self, held: Contents, *, same: bool) -> QuotaTable:
+    def _catch_up(self, held: View, *, same: bool) -> QuotaTable:
         old = self._table
         if old is not None and same and old.version - self._base >= held.pruned:
             if held.seq == old.version - self._base:

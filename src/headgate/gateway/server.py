@@ -132,6 +132,7 @@ class Gateway:
         self.kept = KeptStore(now, work.tasks, self._store_threads, self.store_trouble)
         self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
         self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
+        self.kept.let_in = self._let_in
         token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
         self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
         self.discovery = Discovery(now, self.ways)
@@ -218,7 +219,7 @@ class Gateway:
             await self.find_brokers()
             await self.kept.begin(self.in_force.store, self._reopen)
             if self.in_force.store is not None:
-                self._keep_leases(self.in_force.store)
+                self.ports.leases = self._leases(self.in_force.store)
             await self.ports.open_new()
             self._open_http()
             self.shared.open(accept=False)
@@ -250,10 +251,10 @@ class Gateway:
         self.instance = Instance(Path(settings.data_dir) / "workers", named or host)
         self.name = self.shown.worker = named or f"{host}-{self.instance.number}"
 
-    def _keep_leases(self, store: QuotaStore) -> None:
+    def _leases(self, store: QuotaStore) -> Leases:
         """Have each broker fronted by one worker only."""
         cluster_id = next(iter(self.discovery.clusters.values())).cluster_id
-        self.ports.leases = Leases(
+        return Leases(
             store,
             f"gateway/{cluster_id}",
             self.instance,
@@ -261,6 +262,12 @@ class Gateway:
             self._lease_threads.run,
             self.ports.lost,
         )
+
+    def _let_in(self, store: QuotaStore) -> None:
+        """A store is there that wasn't at the start: others may front the same brokers."""
+        leases = self._leases(store)
+        self.work.tasks.spawn(self.ports.take_leases(leases))
+        self.work.tasks.spawn(leases.keep())
 
     def _open_http(self) -> None:
         """Open the listener of health and metrics, which a standby has as well."""

@@ -134,6 +134,19 @@ class Ports:
             if told is not None and told.port:
                 book[broker_id] = (told.host or "127.0.0.1", told.port)
 
+    async def take_leases(self, leases: Leases) -> None:
+        """Take the leases of brokers that were fronted without; stop where another has one."""
+        self.leases = leases
+        for broker_id in list(self._brokers):
+            while broker_id in self._brokers and broker_id not in leases.epochs:
+                try:
+                    if not await leases.take(broker_id):
+                        self.lost(broker_id)
+                except Exception as error:
+                    # Whatever it was: without a lease another may front the broker as well.
+                    self._tasks.fell("leases are taken", error)
+                    await asyncio.sleep(_PORT_AGAIN_S)
+
     # --- standing by ------------------------------------------------------------------------
 
     def _stand_by(self, broker_id: int, leases: Leases) -> None:

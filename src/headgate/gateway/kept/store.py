@@ -46,10 +46,12 @@ class KeptStore:
     Attributes:
         quotas: called on the loop when quotas changed.
         brokers: called on the loop when settings of brokers changed.
+        let_in: called with a store that was let in later than at the start.
     """
 
     quotas: QuotasChanged
     brokers: BrokersChanged
+    let_in: Callable[[QuotaStore], None]
 
     def __init__(
         self,
@@ -131,6 +133,7 @@ class KeptStore:
                     store = await self._threads.run(reopen)
                 if store is not None and await self._admit(store):
                     log.info("the store answers; its quotas are in force")
+                    self.let_in(store)
                     return
             except StoreError as error:
                 self._why = f"the store can't be opened: {error}"
@@ -171,20 +174,27 @@ class KeptStore:
     # --- the snapshot
 
     def save_soon(self) -> None:
-        """Keep the quotas on disk, off the loop; one write for a burst of changes."""
+        """Keep the quotas on disk, off the loop, however often it fails; one write for a burst."""
         if self._saving:
             return
         self._saving = True
 
         async def save() -> None:
             await asyncio.sleep(_SAVE_AFTER_S)
-            self._saving = False
-            try:
-                await self._threads.run(self._save)
-            except StoreError as error:
-                log.warning("quotas aren't kept on disk", error=str(error))
-            except OSError as error:
-                self._not_kept(error)
+            told: str | None = None
+            while True:
+                self._saving = False
+                try:
+                    await self._threads.run(self._save)
+                    return
+                except (StoreError, OSError) as error:
+                    if str(error) != told:
+                        told = str(error)
+                        self._not_kept(error)
+                if self._saving:
+                    return  # a change that came meanwhile is saved, and this one with it
+                self._saving = True
+                await asyncio.sleep(_AGAIN_S)
 
         self._tasks.spawn(save())
 
@@ -215,7 +225,7 @@ class KeptStore:
             self._ended = True  # what waits to be saved is older
             self.guard.save(store, table, brokers)
 
-    def _not_kept(self, error: OSError) -> None:
+    def _not_kept(self, error: Exception) -> None:
         log.error(
             "quotas can't be kept on disk",
             path=str(self._in_force.settings.store_snapshot),
