@@ -9,6 +9,7 @@ from simulation.control.life import Verdict, live
 FAILED = {
     2: "a snapshot that couldn't be written was not tried again",
     12: "a gateway that was started without its store never took leases",
+    51: "a lease was kept beyond its end while another one's renewal hung",
 }
 """Seeds that found a fault in the product, and which."""
 

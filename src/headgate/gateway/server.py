@@ -132,7 +132,6 @@ class Gateway:
         self.kept = KeptStore(now, work.tasks, self._store_threads, self.store_trouble)
         self.quotas = Quotas(now, self.brokers, work, self.kept.save_soon)
         self.kept.quotas, self.kept.brokers = self.quotas.changed, self.quotas.brokers_changed
-        self.kept.let_in = self._let_in
         token_owners = TokenOwners(lambda listener: self.ways.own(listener), work.tasks.spawn)
         self.ways = Ways(now, dict(upstreams or {}), admin, token_owners.owner_of)
         self.discovery = Discovery(now, self.ways)
@@ -217,6 +216,7 @@ class Gateway:
             if not self._journal_given:
                 self.journal = self.shown.journal = open_journal(self.settings, self.name)
             await self.find_brokers()
+            self.kept.let_in = self._let_in
             await self.kept.begin(self.in_force.store, self._reopen)
             if self.in_force.store is not None:
                 self.ports.leases = self._leases(self.in_force.store)

@@ -118,7 +118,15 @@ class Run:
         self.began_ms = self.process.loop.now_ms
         self.cut = False
         self.charges: list[tuple[float, int]] = []
+        self.process.on_end.append(self._ended)
         self.process.spawn(self._start())
+
+    def _ended(self, crashed: bool) -> None:
+        """The process is no more, however it ended."""
+        if crashed:
+            self.crashed = self.process.loop.now_ms
+        self.machine.disk.release(self.process)
+        self.machine.fleet.let_go(self.process)
 
     async def _start(self) -> None:
         settings = self.machine.settings()
@@ -132,7 +140,6 @@ class Run:
         except Exception as error:
             self.failed = error
             self.process.end(crashed=True)
-            self.machine.disk.release(self.process)
             return
         self.started = True
 
@@ -152,15 +159,10 @@ class Run:
         if gateway.store is not None:
             await self.process.loop.run_in_executor(None, gateway.store.close)
         self.process.end(crashed=False)
-        self.machine.disk.release(self.process)
 
     def crash(self) -> None:
         """Kill it, between two callbacks or within a call of the operating system."""
-        if self.alive:
-            self.crashed = self.process.loop.now_ms
-            self.process.end(crashed=True)
-            self.machine.disk.release(self.process)
-            self.machine.fleet.let_go(self.process)
+        self.process.end(crashed=True)
 
     @property
     def serves(self) -> bool:

@@ -266,3 +266,36 @@ async def test_a_lease_that_comes_too_late_isnt_trusted() -> None:
     one = Leases(store, "gateway/c", instance, 9_000, slowly, [].append, store.clock)  # type: ignore[arg-type]
     assert not await one.take(1)
     assert one.epochs == {}
+
+
+async def test_a_lease_isnt_kept_beyond_its_end_while_another_ones_renewal_hangs() -> None:
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    hangs = asyncio.Event()
+
+    async def slowly(function: Callable[[], Any]) -> Any:
+        if store.down:
+            store.clock.now_s += 5.2  # an answer that comes late, and says that nothing was done
+            if len(asked) > 0:
+                await hangs.wait()
+            asked.append(1)
+        return function()
+
+    asked: list[int] = []
+    instance = Instance(None, "one")
+    one = Leases(store, "gateway/c", instance, 9_000, slowly, lost.append, store.clock)  # type: ignore[arg-type]
+    two = worker(store, "two", [])
+    assert await one.take(1)
+    assert await one.take(2)
+    await two._stand_by()
+    await one.renew()
+    store.down = True
+    store.clock.now_s += 2.7
+    renewing = asyncio.create_task(one.renew())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert lost == []  # the first might be renewed next time; the second one is asked for, in vain
+    store.clock.now_s += 0.3
+    one._stop_in_time(1, one._held[1])
+    assert lost == [1]
+    renewing.cancel()

@@ -107,7 +107,20 @@ class Leases:
             return False  # the answer took so long that the lease may be somebody else's by now
         self._held[broker_id] = lease
         self._renewed_at[broker_id] = asked_at
+        self._stop_in_time(broker_id, lease)
         return True
+
+    def _stop_in_time(self, broker_id: int, lease: Lease) -> None:
+        """Stop fronting before a lease runs out if somebody waits, whatever is asked meanwhile."""
+        if self._held.get(broker_id) is not lease:
+            return
+        ttl_s = self._ttl_ms / 1000
+        left_s = self._renewed_at[broker_id] + ttl_s * _STOP_AT - self._monotonic()
+        if left_s <= 0 and self._others:
+            self._lose(broker_id, "it couldn't be renewed, and a standby waits")
+            return
+        again_s = left_s if left_s > 0 else ttl_s / _RENEWALS
+        asyncio.get_running_loop().call_later(again_s, self._stop_in_time, broker_id, lease)
 
     async def wait_for(self, broker_id: int) -> None:
         """Stand by until a broker's lease is ours."""
