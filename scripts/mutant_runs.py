@@ -172,13 +172,16 @@ class Touched:
         """
         Return the tests that touch a mutant, the shortest first, as many as take ``most_s``.
 
-        One outside all functions is touched by every test of its module.
+        One outside all functions is touched by every test of its module, and a module without
+        functions by every test.
         """
         first, last = mutant.lines
         lines = frozenset(range(first, last + 1)) if mutant.function else None
+        file = str(mutant.path.relative_to(ROOT))
+        any_test = not mutant.function and not any(file in t["lines"] for t in self.tests.values())
         found, left = [], most_s
         for name, test in sorted(self.tests.items(), key=lambda item: item[1]["took"]):
-            here = test["lines"].get(str(mutant.path.relative_to(ROOT)))
+            here = any_test or test["lines"].get(file)
             if test["failed"] or not here or (lines and lines.isdisjoint(here)):
                 continue
             left -= test["took"]

@@ -148,7 +148,7 @@ def main() -> int:
         told.note(f"{len(mutants)} mutants, seed {options.seed}, for at most {share:.0f} s")
         run = Run(
             mutants=mutants,
-            order=order[: options.most],
+            order=order[options.skip :][: options.most],
             tests=ROOMS[room],
             jobs=options.jobs,
             until=time.time() + share,
@@ -220,6 +220,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3600, help="ends after about (3600)")
     parser.add_argument("--seed", default=today.isoformat(), help="the order (today's date)")
     parser.add_argument("--most", type=int, help="at most this many mutants a package (all)")
+    parser.add_argument("--skip", type=int, default=0, help="of the order, this many (0)")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
     parser.add_argument(
         "--tests-seconds", type=float, default=20, help="of tests for each mutant (20)"

@@ -328,7 +328,9 @@ class _Reader:
 
     def number(self, node: yaml.Node, name: str) -> float | None:
         try:
-            value = float(node.value) if isinstance(node, yaml.ScalarNode) else math.nan
+            text = node.value.lower() if isinstance(node, yaml.ScalarNode) else "nan"
+            # YAML writes infinity, which Kafka takes as a request percentage, with a dot.
+            value = float(text.replace(".inf", "inf"))
         except ValueError:
             value = math.nan
         if math.isnan(value):

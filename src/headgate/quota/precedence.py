@@ -248,9 +248,7 @@ def resolve_entity(table: QuotaTable, entity: QuotaEntity, key: QuotaKey) -> Eff
     found = [
         match
         for match in level_matches(quotas, user or "", client_id or "")
-        if (match[0].user == "") <= (client_id is not None)
-        and not (match[0].user and user is None)
-        and not (match[0].client and client_id is None)
+        if not (match[0].user and user is None) and not (match[0].client and client_id is None)
     ]
     others = [Overridden(e, v) for _, e, v in found[1:]]
     static = table.static_defaults.get(key)

@@ -88,8 +88,8 @@ class SampledRate:
         self._span_ms = num_samples * window_ms
         self._pad_ms = (num_samples - 1) * window_ms
         self.quick_until = NEVER
-        if num_samples > _MOST_EXACT_SAMPLES and self._exact:
-            self._to_doubles()
+        if num_samples > _MOST_EXACT_SAMPLES:
+            self._exact = False
 
     def record(self, amount: float, now_ms: int) -> None:
         """
@@ -215,8 +215,6 @@ class SampledRate:
             starts.append(now_ms)
             self._lasts.append(now_ms)
             self._values.append(0.0)
-            self._current = 0
-            self.value = self.others = 0.0
         elif now_ms - starts[self._current] >= self.window_ms:
             self._advance(now_ms)
         if self._exact:
@@ -226,7 +224,7 @@ class SampledRate:
                     self.value = value
                     self.last_ms = now_ms
                     return
-            self._to_doubles()
+            self._exact = False
         self.value += amount
         self.last_ms = now_ms
 
@@ -270,11 +268,6 @@ class SampledRate:
                 values[i] = 0.0
         if self._exact:
             self.others -= removed
-
-    def _to_doubles(self) -> None:
-        """Leave exact sums for good: from now on doubles are summed in Kafka's order."""
-        self._exact = False
-        self.quick_until = NEVER
 
 
 def _padded(elapsed_ms: int, num_samples: int, window_ms: int) -> int:

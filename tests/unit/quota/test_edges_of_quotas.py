@@ -14,7 +14,14 @@ from headgate.quota.alteration import (
     validate,
     value_error,
 )
-from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path, parse_entity
+from headgate.quota.entity import (
+    DEFAULT,
+    QuotaEntity,
+    _java_bucket,
+    canonical_entity_type,
+    entity_from_path,
+    parse_entity,
+)
 from headgate.quota.file import dump_quotas, parse_quotas
 from headgate.quota.filter import FilterComponent, MatchType, QuotaFilter, matches
 from headgate.quota.human import human, read_value
@@ -38,6 +45,7 @@ from headgate.quota.precedence import (
     resolve,
     resolve_entity,
 )
+from headgate.quota.sanitizer import desanitize
 from headgate.quota.table import Change, QuotaTable, table_delta
 
 ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
@@ -208,13 +216,18 @@ def test_entities_are_one_whatever_their_order_and_sorted_named_before_default()
     assert QuotaEntity.of(user="u", client_id="c").java_text == (
         "ClientQuotaEntity(entries={client-id=c, user=u})"  # as Kafka 4.3.1 printed it
     )
+    assert [_java_bucket(name) for name in ("user", "client-id", "ip", "")] == [13, 12, 7, 0]
+    spelled = {"CLIENT_ID": "client-id", "USER": "user", "IP": "ip", "user": "user", "x": "x"}
+    assert {name: canonical_entity_type(name) for name in spelled} == spelled
+    assert desanitize("a%FF%41") == "a\ufffdA"  # what isn't UTF-8 is read as Java reads it
     assert parse_entity("{user=a%3Db}") == QuotaEntity.of(user="a=b")
     assert parse_entity("{user=a=b}") == QuotaEntity.of(user="a=b")
 
 
 @pytest.mark.parametrize(
     "path",
-    ["users", "users/", "users/a/clients", "users/a/clients/", "users/a/users/b", "groups/a",
+    ["users", "users/", "users//clients/c", "users/a/clients//", "users/a/clients",
+     "users/a/clients/", "users/a/users/b", "groups/a",
      "users/a/ips/1", "", "/", "users/a/clients/c/ips/1"],
 )  # fmt: skip
 def test_paths_of_nothing_are_refused(path: str) -> None:
@@ -222,6 +235,7 @@ def test_paths_of_nothing_are_refused(path: str) -> None:
         entity_from_path(path)
     assert entity_from_path("/config/users/a/clients/c") == QuotaEntity.of(user="a", client_id="c")
     assert entity_from_path("/users/<default>/") == ANY_USER
+    assert entity_from_path("users/X") == QuotaEntity.of(user="X")
 
 
 def test_keys_are_spelled_as_kafka_and_java_do() -> None:
@@ -350,6 +364,14 @@ def test_values_said_and_read() -> None:
     assert read_value("0.5B/s", PRODUCER) == 0.5  # refused later, as a fraction
     assert read_value("1.2345678MB/s", PRODUCER) == 1_234_567.8
     assert read_value("0.7KiB/s", PRODUCER) == pytest.approx(716.8, abs=0)
+
+
+@pytest.mark.parametrize("text", ["inf", ".inf", "+.INF", ".Inf", "Infinity", "1e400"])
+def test_a_quota_without_an_end_is_read_back(text: str) -> None:
+    """Kafka takes infinity as a request percentage; a snapshot that holds it must be readable."""
+    read = parse_quotas(f"quotas:\n- entity: {{user: alice}}\n  request_percentage: {text}\n").table
+    assert read.get(ALICE, REQUEST) == float("inf")
+    assert parse_quotas(dump_quotas(read)).table == read
 
 
 def test_a_file_keeps_its_note_and_names_its_lines() -> None:

@@ -48,6 +48,7 @@ def test_values_with_units(text: str, key: QuotaKey, value: float) -> None:
         ("10Mbit/s", PRODUCER),
         ("10MB/min", PRODUCER),
         ("50%", PRODUCER),
+        ("50MB%", PRODUCER),
         ("20/s", PRODUCER),
         ("10MB/s", REQUEST),
         ("50/s", REQUEST),

@@ -9,6 +9,8 @@ import pytest
 
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import QuotaType
+from headgate.throttle import registry
+from headgate.throttle.bloom import BloomFilter, ScalableBloomFilter
 from headgate.throttle.bps import BpsQuotaManager
 from headgate.throttle.controller_mutation import ControllerMutationQuotaManager, MutationQuota
 from headgate.throttle.java import LONG_MAX, LONG_MIN, UNLIMITED, java_round
@@ -74,6 +76,7 @@ def test_a_sensor_expires_at_the_tick_that_finds_it_idle_for_more_than_an_hour(
             old.last_record_ms = idle_since  # the call may have been a charge
             NOTICE[kind, call](m, T0 + TICK_MS + HOUR_MS)
             assert (old in m.sensors()) is lives
+            assert (m.sensor(TAGS) is old) is lives
 
 
 def test_a_known_sensor_is_looked_up_again_once_it_has_expired() -> None:
@@ -83,6 +86,7 @@ def test_a_known_sensor_is_looked_up_again_once_it_has_expired() -> None:
         m.record("u", "c", 1, idle_since)
         sensor = m.charged("u", "c")
         assert sensor is not None
+        m.advance(T0 + TICK_MS + HOUR_MS - 1)
         decided = m.record_again(sensor, 1, T0 + TICK_MS + HOUR_MS)
         assert (decided is not None) is known
 
@@ -119,6 +123,8 @@ def test_windows_are_kafkas_unless_set(kind: str) -> None:
     CHARGE[kind](made, 0)
     (sensor,) = made.sensors()
     assert (sensor.num_samples, sensor.window_ms) == (3, 500)
+    if kind == "producer ids":
+        assert (sensor.rate.num_samples, sensor.rate.window_ms) == (3, 500)
     assert usual.expire(HOUR_MS + TICK_MS) == []
     assert usual._next_tick_ms == HOUR_MS + 2 * TICK_MS  # ticks count from 0, every 30 s
 
@@ -170,10 +176,30 @@ def test_what_is_left_in_a_window_is_what_the_next_decision_lets_through() -> No
             if charged:
                 m.record("u", "c", charged + odd, T0)
             left = m.left_in_window("u", "c", T0)
+            if odd and charged > 1000:
+                two = ClientQuotaManager(PRODUCE, start_ms=T0)
+                two.update_quota(USER, 1000.0, T0)
+                two.record("u", "c", charged - 1000 + odd, T0)
+                two.record("u", "c", 1000, T0 + 1500)
+                window_s = 10.5  # nine whole windows, and one and a half since the first
+                assert two.left_in_window("u", "c", T0 + 1500) == pytest.approx(
+                    1000 * window_s - charged - odd
+                )
             assert left == pytest.approx(10_000 - charged - (odd if charged else 0))
             if left > 0:
                 assert m.record("u", "other", int(left), T0).throttle_time_ms == 0
                 assert m.record("u", "c", 2, T0).throttle_time_ms > 0
+
+
+def test_with_one_window_a_burst_is_a_rate_over_the_time_since() -> None:
+    for later_ms, window_ms in ((0, 1), (1, 1), (2, 2), (3, 3)):
+        m = ClientQuotaManager(PRODUCE, num_samples=1, start_ms=T0)
+        m.update_quota(USER, 1000.0, T0)
+        m.record("u", "c", 5, T0)
+        waits_ms = round((10 / (window_ms / 1000) - 1000) / 1000 * window_ms)
+        assert m.record("u", "c", 5, T0 + later_ms).throttle_time_ms == waits_ms
+        assert m.peek(TAGS, T0 + later_ms) == 10 / (window_ms / 1000)
+        assert m.measure(TAGS, T0 + later_ms) == (10 / (window_ms / 1000), window_ms)
 
 
 def test_what_a_sensor_has_summed_is_told_however_it_sums() -> None:
@@ -273,13 +299,20 @@ def test_what_is_taken_back_was_not_used() -> None:
     m.record("u", "c", 100, T0 + 1500)
     (seen,) = m.observe(T0 + 3000).values()  # over the two seconds since the last look
     assert seen.used_per_s == 50.0
+    m.record("u", "c", 5, T0 + 3001)
+    (seen,) = m.observe(T0 + 3001).values()
+    assert seen.used_per_s == 5000.0
 
 
 def test_a_bucket_of_nothing_waits_for_the_whole_period() -> None:
     m = PacedQuotaManager(PRODUCE, period_ms=1000, start_ms=T0)
     m.update_quota(USER, 0.0, T0)
-    assert m.record("u", "c", 1, T0).throttle_time_ms == 2000
+    m.record("u", "c", 0, T0)
+    (seen,) = m.observe(T0).values()
     (seen,) = m.observe(T0 + 1000).values()
+    assert (seen.waited, seen.throttled) == (0.0, False)  # nothing is owed
+    assert m.record("u", "c", 1, T0 + 1000).throttle_time_ms == 2000
+    (seen,) = m.observe(T0 + 2000).values()
     assert (seen.waited, seen.throttled) == (1.0, True)
 
 
@@ -321,9 +354,10 @@ def test_a_split_is_in_force_until_it_lapses_and_follows_its_quota() -> None:
         m.assign({TAGS: 7.0}, T0, T0 + 6000)
         m.update_quota(USER, after, T0 + 1)
         assert m.record("u", "c", 0, T0 + 1).bound == bound
-        assert m.record("u", "c", 0, T0 + 6001).bound == bound
-        m.set_brokers(2, T0 + 6002)
-        assert m.record("u", "c", 0, T0 + 6002).bound == min(bound * 2, UNLIMITED)
+        m.set_brokers(2, T0 + 2)
+        (sensor,) = m.sensors()
+        assert sensor.bound == min(bound * 2, UNLIMITED)
+        assert m.record("u", "c", 0, T0 + 6001).bound == min(bound * 2, UNLIMITED)
 
 
 # -- controller mutations
@@ -367,6 +401,11 @@ def test_a_busy_id_that_is_refreshed_is_kept_once() -> None:
 
 
 def test_ids_wait_from_the_first_token_owed_and_not_before() -> None:
+    half = ProducerIdQuotaManager(exact=True, num_samples=2, start_ms=T0)
+    half.update_quota(USER, 2.75, T0)
+    assert half.last_new == 0
+    assert half.record("u", range(5), T0).throttle_time_ms == 0  # half a token is left
+    assert half.last_new == 5
     m = ProducerIdQuotaManager(exact=True, num_samples=2, start_ms=T0)
     m.update_quota(USER, 3.0, T0)
     assert m.record("u", range(6), T0).throttle_time_ms == 0  # the bucket of 2 x 1 s x 3 is empty
@@ -376,6 +415,39 @@ def test_ids_wait_from_the_first_token_owed_and_not_before() -> None:
     sampled.update_quota(USER, 3.0, T0)
     assert sampled.record("u", range(3), T0).throttle_time_ms == 0  # exactly the quota
     assert sampled.record("u", [3], T0).throttle_time_ms == 333
+
+
+def test_filters_grow_by_halves_of_their_error_up_to_the_most_they_hold() -> None:
+    assert BloomFilter(1, 0.01).num_probes == 7
+    ids = ScalableBloomFilter(10, 0.01, most_ids=31)
+    for number in range(32):
+        assert not ids.is_saturated
+        ids.add(number)
+    assert ids.is_saturated
+    sizes = [(one.capacity, one.num_bits) for one in ids._slices]
+    assert sizes == [
+        (count, BloomFilter(count, 0.01 / 2**place).num_bits)
+        for place, count in enumerate((10, 20, 1), 1)
+    ]
+    manager = ProducerIdQuotaManager(expected_ids=10, error_rate=0.08)
+    made = manager._make()
+    assert isinstance(made, ScalableBloomFilter)
+    assert made._slices[0].num_bits == BloomFilter(10, 0.02).num_bits
+
+
+def test_names_remembered_are_bounded_in_number_and_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for most, named in ((4, 1 << 20), (1 << 20, 40)):
+        monkeypatch.setattr(registry, "_MOST_REMEMBERED", most)
+        monkeypatch.setattr(registry, "_MOST_NAMED", named)
+        m = ClientQuotaManager(PRODUCE, start_ms=T0)
+        m.update_quota(USER, 1000.0, T0)
+        for turn in range(50):
+            m.record("u", f"client-{turn:02}", 1, T0)
+            assert m.charged("u", f"client-{turn:02}") is not None
+            assert len(m._charged) <= 4
+        assert m.num_sensors == 1
 
 
 # -- shares
@@ -403,3 +475,13 @@ def test_what_all_without_shares_use_is_taken_from_the_capacity() -> None:
     for user, used in (("u", 900), ("v", 50), ("w", 100), ("x", 200)):
         m.record(user, "c", used, T0 + 1500)
     assert m.rebalance(T0 + 2000) == {("u", ""): 650.0, ("v", ""): 50.0}
+
+
+def test_one_who_wants_little_may_grow_to_a_tenth_of_his_level() -> None:
+    m = SharesQuotaManager(PRODUCE, 1000.0, start_ms=T0)
+    for user, weight in (("u", 1), ("v", 4)):
+        m.update_quota(QuotaEntity.of(user=user), weight, T0)
+    m.rebalance(T0)
+    m.record("u", "c", 5000, T0)
+    m.record("v", "c", 1, T0)
+    assert m.rebalance(T0 + 1000) == {("u", ""): 920.0, ("v", ""): 80.0}

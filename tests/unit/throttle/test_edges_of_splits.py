@@ -92,11 +92,11 @@ def test_a_bucket_seldom_or_no_longer_overdrawn_has_shown_its_demand() -> None:
 def test_a_hidden_demand_may_grow_twice_and_is_then_unbounded() -> None:
     estimate = DemandEstimate(2.0)
     estimate.update(seen(100.0, requests=100), 100.0)
-    told = [estimate.update(seen(100.0, 0.95), 100.0) for _ in range(4)]
-    assert told == [125.0, 200.0, inf, inf]
-    assert (estimate.mean, estimate.rounds, estimate.hidden) == (100.0, 0, 4)
+    told = [estimate.update(seen(120.0, 0.95), 100.0) for _ in range(4)]
+    assert told == [150.0, 240.0, inf, inf]
+    assert (estimate.mean, estimate.rounds, estimate.hidden) == (120.0, 0, 4)
     # All slept while an earlier request was repaid: that shows nothing, and half of it does.
-    assert estimate.update(seen(49.9, 1.0), 100.0) == 100.0
+    assert estimate.update(seen(49.9, 1.0), 100.0) == 120.0
     assert estimate.update(seen(49.9, 1.0), 300.0) == 300.0
     assert estimate.hidden == 4
     assert estimate.update(seen(50.0, 1.0), 100.0) == inf

@@ -122,7 +122,7 @@ def test_peek_tells_the_rate_and_changes_nothing() -> None:
 
 def test_whole_numbers_and_doubles_give_the_same_bits() -> None:
     ints, doubles = SampledRate(11, 100), SampledRate(11, 100)
-    doubles._to_doubles()
+    doubles._exact = False
     assert ints.exact
     assert not doubles.exact
     for step in range(2_000):
@@ -133,7 +133,7 @@ def test_whole_numbers_and_doubles_give_the_same_bits() -> None:
 
 def test_huge_amounts_leave_the_quick_way_and_stay_right() -> None:
     quick, slow = SampledRate(11, 1000), SampledRate(11, 1000)
-    slow._to_doubles()
+    slow._exact = False
     for step in range(300):
         amount = 1 << (step % 70)
         now = START_MS + step * 150
