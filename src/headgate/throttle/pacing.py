@@ -345,6 +345,11 @@ class PacedQuotaManager(SensorRegistry):
         sensor.valid_until_ms = LONG_MAX
         sensor.set_bound(self.fallback((sensor.user_tag, sensor.client_tag)), now_ms)
 
+    def bound_in_force(self, tags: Tags) -> float:
+        """Return what is assigned to tags, or else what they fall back to."""
+        sensor: PacedSensor | None = self.sensor(tags)
+        return self.fallback(tags) if sensor is None else sensor.bound
+
     def fallback(self, tags: Tags) -> float:
         """Return the bound of tags to which nothing is assigned."""
         return self._overrides.bound(tags)

@@ -181,6 +181,10 @@ class SensorRegistry(ABC):
         """Return the limit of tags; 2^63 - 1 as a double where they have none."""
         return self._overrides.bound(tags)
 
+    def bound_in_force(self, tags: Tags) -> float:
+        """Return the limit by which tags are charged now: a part of a quota that is divided."""
+        return self._overrides.bound(tags)
+
     # -- sensors
 
     def advance(self, now_ms: int) -> None:

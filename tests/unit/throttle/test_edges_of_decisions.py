@@ -18,7 +18,7 @@ from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.overrides import KAFKA_3_9, KAFKA_4, Overrides
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.producer_id import ProducerIdQuotaManager
-from headgate.throttle.registry import SensorRegistry
+from headgate.throttle.registry import UNCHARGED, SensorRegistry
 from headgate.throttle.request import RequestQuotaManager
 from headgate.throttle.sensor import SampledRate
 from headgate.throttle.shares import SharesQuotaManager
@@ -135,6 +135,7 @@ def test_each_manager_tells_its_type_and_its_cap() -> None:
     assert told["mutation"] is QuotaType.CONTROLLER_MUTATION_RATE
     assert told["producer ids"] is QuotaType.PRODUCER_IDS_RATE
     assert {told[kind] for kind in ("sampled", "paced", "bps", "shares")} == {PRODUCE}
+    assert UNCHARGED == (0, "", "", UNLIMITED)
     caps = {k: MAKE[k]().max_throttle_ms for k in ("sampled", "request", "paced", "bps", "shares")}
     assert caps == {"sampled": None, "request": 1000, "paced": None, "bps": 4000, "shares": 2000}
 

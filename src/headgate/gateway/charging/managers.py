@@ -204,9 +204,9 @@ class Managers:
             manager = self.by_key[key]
             if key in self.active and manager.enabled:
                 tags = manager.tags(principal, client_id)
-                bound = manager.bound(tags)
-                if bound < UNLIMITED:
-                    yield lane_key(key.name, tags[0], tags[1], principal), bound
+                if manager.bound(tags) < UNLIMITED:
+                    lane = lane_key(key.name, tags[0], tags[1], principal)
+                    yield lane, manager.bound_in_force(tags)
 
     def owed_ms(self, key: GateKey) -> Callable[[int], int] | None:
         """Return what says how long a quota-id's bucket is repaid; None: it has no bucket."""
