@@ -382,7 +382,9 @@ class RequestReader:
         key, version = key_version >> 16, key_version & 0xFFFF
         if not self._state.known and key_version in self._plans:
             raise RemoteProtocolError(f"API {key} before authentication", reason="unauthenticated")
-        known = any(other >> 16 == key for other in self._plans)
+        # Looked up and not searched for: with what is unknown passed on, plans are 100,000.
+        versions = range(key << 16, (key << 16) + MAX_VERSION + 1)
+        known = not self._plans.keys().isdisjoint(versions)
         raise RemoteProtocolError(
             f"API {key} v{version} isn't offered here",
             reason="unsupported-version" if known else "unknown-api",
