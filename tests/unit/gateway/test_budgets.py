@@ -1,4 +1,4 @@
-"""What strangers may cost: calls for each request they send, and memory for what they hold."""
+"""What clients may cost before they log in: calls for each request, memory for what they hold."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def begun(key: int, version: int, size: int, sent: int) -> bytes:
     return struct.pack(">i", size) + head + bytes(max(0, sent - len(head) - 4))
 
 
-#: Of ours, for the first request of a stranger: 54 where it is a handshake that makes no sense.
+#: Of ours, for the first request before login: 54 where it is a handshake that makes no sense.
 MOST_CALLS = 60
 
 
 @pytest.mark.parametrize(
     ("unknown", "keys"), [("hide", (*API, max(API) + 1, 2_000)), ("pass", (0, 52, 2_000))]
 )
-def test_what_a_stranger_asks_costs_few_calls_whatever_it_is_and_however_large(
+def test_what_is_asked_before_login_costs_few_calls_whatever_it_is_and_however_large(
     gateway: Make, unknown: str, keys: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans = build_plans(pass_unknown=unknown == "pass")
