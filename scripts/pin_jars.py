@@ -17,6 +17,7 @@ from headgate.embedded import find_java
 from headgate.embedded.cache import cache_dir
 from headgate.embedded.jars import (
     CLIENTS,
+    DELTA,
     KAFKA_3,
     KAFKA_4,
     PINS,
@@ -51,7 +52,10 @@ _ROOTS = {
         )
         for version in CLIENTS
     },
+    DELTA: ("io.delta:delta-spark_4.2_2.13:4.4.0",),
 }
+# What Delta adds to Spark's own jars.
+_OWN = {DELTA: ("io.delta", "io.unitycatalog")}
 # kafka-tools draws in the whole of Connect and its web server for one tool that we don't run.
 _LEFT_OUT = (
     ("org.apache.kafka", "connect-runtime"),
@@ -91,7 +95,7 @@ def write_pins(version: str) -> Path:
     Resolve a Kafka's jars again and write their pins.
 
     Args:
-        version: one of `VERSIONS` or `CLIENTS`.
+        version: one of `VERSIONS` or `CLIENTS`, or `DELTA`.
 
     Returns:
         The file that was written.
@@ -103,29 +107,31 @@ def write_pins(version: str) -> Path:
         for resolved in report.iterfind("./dependencies/module"):
             for revision in resolved.iterfind("revision"):
                 for artifact in revision.iterfind("artifacts/artifact"):
-                    file = f"{artifact.get('name')}-{revision.get('name')}.jar"
                     org, module_name = resolved.get("organisation"), resolved.get("name")
+                    file = f"{artifact.get('name')}-{revision.get('name')}.jar"
+                    if org not in _OWN.get(version, (org,)):
+                        (lib / file).unlink()
+                        continue
                     coordinates = f"{org}:{module_name}:{revision.get('name')}"
                     pins.append(f"{sha256(lib / file)}  {coordinates}  {file}")
         extra = {jar.name for jar in lib.glob("*.jar")} - {pin.split()[2] for pin in pins}
         if extra:
             raise EmbeddedError(f"jars that no pin names: {', '.join(sorted(extra))}")
-    path = PINS / f"kafka-{version}.txt"
-    head = (
-        f"# Written by `make pins`: SHA-256, coordinates and file of each jar of Kafka {version}.\n"
-    )
+    name = version if version == DELTA else f"kafka-{version}"
+    path = PINS / f"{name}.txt"
+    head = f"# Written by `make pins`: SHA-256, coordinates and file of each jar of {name}.\n"
     path.write_text(head + "".join(f"{pin}\n" for pin in sorted(pins, key=lambda p: p.split()[1])))
     return path
 
 
 def main() -> int:
     """Pin the versions named, or all; 1 if one couldn't be resolved."""
-    versions = sys.argv[1:] or [*VERSIONS, *CLIENTS]
+    versions = sys.argv[1:] or [*VERSIONS, *CLIENTS, DELTA]
     try:
         # Ivy mostly waits for answers, so the versions come side by side.
         with ThreadPoolExecutor() as pool:
             for version, path in zip(versions, pool.map(write_pins, versions), strict=True):
-                to_stderr(f"Kafka {version}: {path}")
+                to_stderr(f"{version}: {path}")
     except HeadgateError as error:
         to_stderr(f"error: {error}")
         return 1

@@ -56,8 +56,9 @@ def query(out: Path, sql: str) -> list[tuple[Any, ...]]:
     return rows
 
 
-def golden(out: Path, name: str, columns: str, where: str = "true") -> None:
-    """Compare a table with its golden rows; doubles to nine digits."""
+def golden(out: Path, name: str, *left_out: str, where: str = "true") -> None:
+    """Compare a table with its golden rows, but for TIMESTAMPs; doubles to nine digits."""
+    columns = f"columns(lambda c: c not in {('', '', *left_out)} and not ends_with(c, '_at'))"
     rows = query(out, f"select {columns} from {name} where {where} order by all")
     got = [[float(f"{v:.9g}") if isinstance(v, float) else v for v in row] for row in rows]
     path = DATA / "golden" / f"{name}.json"
@@ -168,11 +169,11 @@ def test_answers_on_a_real_log_are_golden(spark: SparkSession, tmp_path: Path) -
     run(main_storms, tmp_path, "--connections-per-second", "2")
     run(main_effective, tmp_path, *quotas)
     run(main_recommend, tmp_path, *quotas, "--max-request-bytes", "65536")
-    golden(tmp_path, "what_if", "* exclude (first_ms, last_ms)")
-    golden(tmp_path, "chargeback", "*")
-    golden(tmp_path, "storms", "*")
-    golden(tmp_path, "effective", "*", "quota_key not like 'request%'")
-    golden(tmp_path, "recommend", "*")
+    golden(tmp_path, "what_if", "first_ms", "last_ms")
+    golden(tmp_path, "chargeback")
+    golden(tmp_path, "storms")
+    golden(tmp_path, "effective", where="quota_key not like 'request%'")
+    golden(tmp_path, "recommend")
     # One file of figures per command, for the report.
     names = {p.stem for p in (tmp_path / "summary").glob("*.parquet")}
     assert names == {"what-if", "chargeback", "storms", "effective", "recommend"}

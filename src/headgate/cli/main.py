@@ -90,6 +90,9 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
     },
     "Account": {
         "usage": Command(f"{_PIPELINE}.usage:main_usage", "sum up who used what, by quota-id"),
+        "requests": Command(
+            f"{_PIPELINE}.requests:main_requests", "write request logs as a table, a row each"
+        ),
         "replay": Command(
             f"{_PIPELINE}.replay:main_replay", "replay requests through Kafka's quota arithmetic"
         ),

@@ -46,7 +46,8 @@ RESULTS: Final[dict[str, tuple[type[Result], ...]]] = {
     "store": (StoreShown, StoreAccepted, StoreCopied),
     "doctor": (Examined,),
     **dict.fromkeys(
-        ("usage", "effective", "replay", "what-if", "recommend", "chargeback"), (Tables,)
+        ("usage", "requests", "effective", "replay", "what-if", "recommend", "chargeback"),
+        (Tables,),
     ),
     "storms": (Storms,),
     "splits": (Splits,),

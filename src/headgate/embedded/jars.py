@@ -1,10 +1,11 @@
 """
 Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kept in the package.
 
-``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Ivy gets
-exactly these, one by one, so nothing is resolved again. Ivy's own default (or
-``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files names a host. ``python -m
-headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the pins.
+``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Delta's are
+pinned beside them, for tests. Ivy gets exactly these, one by one, so nothing is resolved again.
+Ivy's own default (or ``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files
+names a host. ``python -m headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the
+pins.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ VERSIONS = (KAFKA_4, KAFKA_3)
 CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
 """Kafkas that are pinned for their clients and tools alone; fetched when one is first used."""
 
+DELTA = "delta-4.4.0"
+"""Delta for Spark 4.2, pinned in the same way."""
+
 _AGAIN_S = (2.0, 10.0)  # pauses before the second and the third try
 _DISTRUST = re.compile(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert")
 PINS = Path(__file__).parent / "pins"
@@ -54,6 +58,15 @@ class Pin:
     file: str
 
 
+def _folder(version: str) -> str:
+    """Return the name of a Kafka's jars (or Delta's) in the cache and among the pins."""
+    return version if version == DELTA else f"kafka-{version}"
+
+
+def _title(version: str) -> str:
+    return _folder(version).replace("-", " ").capitalize()
+
+
 def read_pins(version: str) -> tuple[Pin, ...]:
     """
     Return the jars that make up a Kafka.
@@ -64,7 +77,7 @@ def read_pins(version: str) -> tuple[Pin, ...]:
     Raises:
         EmbeddedError: we have no pins for this version.
     """
-    path = PINS / f"kafka-{version}.txt"
+    path = PINS / f"{_folder(version)}.txt"
     if not path.is_file():
         raise EmbeddedError(f"no embedded Kafka {version}; there are {', '.join(VERSIONS)}")
     lines = path.read_text().splitlines()
@@ -87,17 +100,17 @@ def ensure_jars(version: str = KAFKA_4, *, progress: Progress | None = None) -> 
     """
     say = progress or to_stderr
     pins = read_pins(version)
-    folder = cache_dir() / f"kafka-{version}"
+    folder = cache_dir() / _folder(version)
     if _unchanged(folder, pins):
         return folder
-    with locked(f"kafka-{version}"):
+    with locked(_folder(version)):
         if _unchanged(folder, pins):
             return folder
         if folder.is_dir() and not (wrong := _mismatches(folder, pins)):
             _stamp(folder, pins)
             return folder
         if folder.is_dir():
-            say(f"Kafka {version}: {len(wrong)} jars in {folder} are not what they were; again")
+            say(f"{_title(version)}: {len(wrong)} jars in {folder} are not what they were; again")
         _fetch(version, pins, folder, say)
     return folder
 
@@ -157,7 +170,7 @@ def _stamp(folder: Path, pins: Iterable[Pin]) -> None:
 
 def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> None:
     """Fetch what is missing, in three tries; what has come is kept for the next try or run."""
-    kept = cache_dir() / f"kafka-{version}.part"
+    kept = cache_dir() / f"{_folder(version)}.part"
     kept.mkdir(exist_ok=True)
     for name in _mismatches(kept, pins):
         (kept / name).unlink(missing_ok=True)
@@ -170,10 +183,10 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
         if not missing or any(map(_DISTRUST.search, lines)):
             break
         if lines:
-            say(f"  Kafka {version}: {len(missing)} of {len(pins)} jars didn't come; these again")
+            say(f"  {_title(version)}: {len(missing)} of {len(pins)} jars didn't come; these again")
             time.sleep(pause_s)
         else:
-            say(f"Kafka {version}: fetching {len(missing)} jars, about a minute …")
+            say(f"{_title(version)}: fetching {len(missing)} jars, about a minute …")
         module = ivy_module(pin.coordinates for pin in missing)
         # In a cache of its own each time: what a broken fetch leaves in Ivy's fails ever after.
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="fetch-") as work:
@@ -181,7 +194,7 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
             wrong = _keep(Path(work), missing, kept)
     if wrong:
         raise EmbeddedError(
-            f"Kafka {version}: what was fetched isn't what headgate/embedded/pins says: "
+            f"{_title(version)}: what was fetched isn't what headgate/embedded/pins says: "
             f"{', '.join(sorted(wrong))}. Nothing of it is used. If a mirror is in between "
             "(HEADGATE_IVY_SETTINGS, a proxy), look at what it serves"
         )
@@ -194,7 +207,7 @@ def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> 
         shutil.rmtree(folder)
     kept.rename(folder)
     _stamp(folder, pins)
-    say(f"Kafka {version}: {len(pins)} jars, verified, {time.monotonic() - started:.0f} s")
+    say(f"{_title(version)}: {len(pins)} jars, verified, {time.monotonic() - started:.0f} s")
 
 
 def _missing(folder: Path, pins: Iterable[Pin]) -> list[Pin]:
@@ -256,7 +269,7 @@ def run_ivy(name: str, module: str, work: Path, say: Progress, *more: str) -> tu
             if "[SUCCESSFUL ]" in line:
                 fetched += 1
                 if fetched % 10 == 0:
-                    say(f"  Kafka {name}: {fetched} jars")
+                    say(f"  {_title(name)}: {fetched} jars")
     return ivy.returncode, lines
 
 
@@ -269,7 +282,7 @@ def explain(java: Java, lines: list[str]) -> str:
         if re.search(r"Exception|not found|error|FAILED", line, re.IGNORECASE)
     ]
     causes = "\n".join(f"  {line}" for line in list(dict.fromkeys(shown))[:8])
-    message = f"Ivy couldn't fetch Kafka's jars:\n{causes or text[-2_000:]}"
+    message = f"Ivy couldn't fetch the jars:\n{causes or text[-2_000:]}"
     if _DISTRUST.search(text):
         return f"{message}\n{_PKIX_HINT.format(java=java)}"
     if re.search(r"UnknownHost|ConnectException|timed? ?out|unreachable", text, re.IGNORECASE):

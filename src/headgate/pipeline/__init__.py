@@ -43,8 +43,11 @@ if TYPE_CHECKING:
         what_if,
     )
     from headgate.pipeline.library.reading import activity, bad_lines, requests
+    from headgate.pipeline.library.request_log import KafkaRequestLog
+    from headgate.pipeline.library.writing import write
 
 __all__ = [
+    "KafkaRequestLog",
     "activity",
     "bad_lines",
     "chargeback",
@@ -55,17 +58,25 @@ __all__ = [
     "storms",
     "usage",
     "what_if",
+    "write",
 ]
 
-_READING: Final = ("activity", "bad_lines", "requests")
+_MODULES: Final = {
+    "KafkaRequestLog": "request_log",
+    "activity": "reading",
+    "bad_lines": "reading",
+    "requests": "reading",
+    "write": "writing",
+}
+"""Where those are that aren't among the answers."""
 
 
 def __getattr__(name: str) -> Any:
     """Load a function of the library when it is first asked for: commands need none of them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "reading" if name in _READING else "answers"
-    return getattr(importlib.import_module(f"{__name__}.library.{module}"), name)
+    module = f"{__name__}.library.{_MODULES.get(name, 'answers')}"
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # How often the progress bar asks Spark; asking costs a py4j call or two.
 _POLL_S: Final = 0.25
+_DESCRIPTION: Final = "spark.job.description"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,10 @@ class Run:
     def write(self, frame: DataFrame, table: Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
         with self.watch(words or f"writing {table.name}"):
-            table.select(frame).write.format(self.format).mode("overwrite").save(
-                self.path(table.name)
-            )
+            writer = table.select_timed(frame).write.format(self.format).mode("overwrite")
+            if self.format == "delta":  # a table of an older Headgate has fewer columns
+                writer = writer.option("overwriteSchema", "true")
+            writer.save(self.path(table.name))
 
     def read(self, table: Table) -> DataFrame:
         """Return a table written before."""
@@ -182,8 +184,9 @@ class Run:
 
     @contextmanager
     def watch(self, words: str) -> Iterator[None]:
-        """Show how many of Spark's tasks are done, until the block ends."""
+        """Show how many of Spark's tasks are done until the block ends; its UI has the words."""
         tracker = self.context.statusTracker()
+        self.context.setJobDescription(f"headgate {self.command}: {words}")
         stop = threading.Event()
         columns = (
             SpinnerColumn(),
@@ -202,6 +205,7 @@ class Run:
             try:
                 yield
             finally:
+                self.context.setLocalProperty(_DESCRIPTION, None)
                 stop.set()
                 thread.join()
                 task = bar.tasks[0]

@@ -2,7 +2,7 @@
 Say what every table of the pipeline holds: columns, types, units, grain.
 
 One constant per table. Tables are Parquet under ``DIR/<name>/``. Times are epoch milliseconds, UTC,
-unless a column says so.
+unless a column says so; what is written has each as a TIMESTAMP besides (``Table.timed``).
 """
 
 from __future__ import annotations
@@ -386,4 +386,4 @@ TABLES: Final[dict[str, Table]] = {
 
 def reference() -> str:
     """Return the tables' part of docs/reference/pipeline.md; a test holds the page to it."""
-    return "\n".join(table.markdown() for table in TABLES.values())
+    return "\n".join(table.timed.markdown() for table in TABLES.values())

@@ -21,6 +21,12 @@ _TYPES: Final[dict[str, tuple[str, str]]] = {
     "long": ("LongType", "int64"),
     "double": ("DoubleType", "float64"),
     "binary": ("BinaryType", "binary"),
+    "timestamp": ("TimestampType", ""),
+}
+# Epoch milliseconds -> the same moment as a TIMESTAMP, which written tables have beside it.
+MOMENTS: Final = {
+    f"{name}_ms": f"{name}_at"
+    for name in ("record", "second", "period", "first", "last", "start", "end")
 }
 
 
@@ -75,7 +81,24 @@ class Table:
         """Arrow schema of the same columns."""
         import pyarrow as pa
 
-        return pa.schema([(c.name, getattr(pa, _TYPES[c.type][1])()) for c in self.columns])
+        moment = pa.timestamp("us", tz="UTC")
+        return pa.schema(
+            [
+                (c.name, moment if c.type == "timestamp" else getattr(pa, _TYPES[c.type][1])())
+                for c in self.columns
+            ]
+        )
+
+    @cached_property
+    def timed(self) -> Table:
+        """The same table as it is written and handed to users: TIMESTAMP columns beside `*_ms`."""
+        columns = []
+        for column in self.columns:
+            columns.append(column)
+            if column.name in MOMENTS:
+                doc = f"`{column.name}` as a TIMESTAMP: a moment in UTC, to the microsecond"
+                columns.append(Column(MOMENTS[column.name], "timestamp", doc))
+        return Table(self.name, self.grain, tuple(columns))
 
     def batch(self, rows: int, columns: Mapping[str, Any]) -> Any:
         """Return columns (lists or Arrow arrays) as an Arrow batch; absent ones are null."""
@@ -99,6 +122,39 @@ class Table:
 
         spark = {f.name: f.dataType for f in self.struct.fields}
         return frame.select(*[F.col(n).cast(spark[n]).alias(n) for n in self.names])
+
+    def select_timed(self, frame: Any) -> Any:
+        """Return ``frame`` with exactly the columns of ``timed``, made of this table's."""
+        from pyspark.sql import functions as F
+
+        of = {name: ms for ms, name in MOMENTS.items()}
+        spark = {f.name: f.dataType for f in self.struct.fields}
+
+        def column(name: str) -> Any:
+            if name in spark:
+                return F.col(name).cast(spark[name]).alias(name)
+            micros = F.floor(F.col(of[name]).cast("double") * 1000 + 0.5)
+            return F.timestamp_micros(micros).alias(name)
+
+        return frame.select(*map(column, self.timed.names))
+
+    def with_moments(self, rows: Any) -> Any:
+        """Return an Arrow table or batch of this table with the columns of ``timed``."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if len(self.timed.columns) == len(self.columns):
+            return rows
+        of = {name: ms for ms, name in MOMENTS.items()}
+
+        def column(field: Any) -> Any:
+            if field.name in self.names:
+                return rows[field.name]
+            micros = pc.multiply(pc.cast(rows[of[field.name]], pa.float64()), 1000.0)
+            return pc.cast(pc.cast(pc.floor(pc.add(micros, 0.5)), pa.int64()), field.type)
+
+        arrays = [column(field) for field in self.timed.arrow]
+        return type(rows).from_arrays(arrays, schema=self.timed.arrow)
 
 
 def sums(*names: str) -> list[Any]:

@@ -103,7 +103,10 @@ ROWS = [
     Row("serve --config GATEWAY --brokers x", USAGE),
     *(
         row
-        for name in ("usage", "effective", "replay", "what-if", "recommend", "chargeback", "storms")
+        for name in (
+            *("usage", "requests", "effective", "replay"),
+            *("what-if", "recommend", "chargeback", "storms"),
+        )
         for row in (
             Row(f"{name} --requests NOTHING --out OUT --quotas SAME", FAILED),
             Row(f"{name} --requests NOTHING --quotas SAME", USAGE),

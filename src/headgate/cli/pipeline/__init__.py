@@ -8,6 +8,7 @@ The pipeline's commands: flags in, tables and closing tables out.
 - ``reading``: what commands share once Spark is up.
 - ``stream``: runs on the inputs that are there, or on growing ones.
 - ``usage``: `headgate usage`.
+- ``requests``: `headgate requests`.
 - ``replay``: `headgate replay`.
 - ``what_if``: `headgate what-if`.
 - ``recommend``: `headgate recommend`.

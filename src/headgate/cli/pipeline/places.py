@@ -49,8 +49,8 @@ def unwritable(out: str) -> list[str]:
 _UNPACKED: Final = 20.0
 # What a run takes of a log's bytes, measured on real brokers' logs and rounded up: in its tables,
 # and in Spark's own files (what is kept for a second look, and what it shuffles).
-_TABLES: Final = {"replay": 0.06}
-_SPARKS: Final = {"replay": 0.2, "what-if": 0.03, "recommend": 0.05}
+_TABLES: Final = {"replay": 0.06, "requests": 0.06}
+_SPARKS: Final = {"replay": 0.2, "requests": 0.1, "what-if": 0.03, "recommend": 0.05}
 _TABLES_ELSE, _SPARKS_ELSE = 0.03, 0.03
 _LEAST_BYTES: Final = 64e6
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".lz4", ".xz", ".lzma")

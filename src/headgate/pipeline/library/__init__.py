@@ -6,4 +6,7 @@ The pipeline's answers as functions: DataFrame in, DataFrame out.
 
 - ``reading``: a frame of requests, which remembers the files it is of; sums by second.
 - ``answers``: usage, effective, replay, what-if, recommend, chargeback, storms.
+- ``jars``: what a session needs for Delta.
+- ``writing``: tables by day, appended and merged.
+- ``stream``, ``request_log``: the same requests as a data source of Spark's.
 """

@@ -2,8 +2,8 @@
 Ask what the commands answer, of a frame of requests.
 
 Every function takes requests (REQUESTS) as its first argument; those that need only sums by second
-take ACTIVITY as well. What they return has the columns of the table of their name, with its units
-(``headgate.pipeline.schema``, docs/reference/pipeline.md).
+take ACTIVITY as well. What they return has the columns of the table of their name as it is written,
+with its units and its TIMESTAMP columns (``headgate.pipeline.schema``, docs/reference/pipeline.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
-from headgate.pipeline import frames
+from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback as bills
 from headgate.pipeline.answers import effective as explained
 from headgate.pipeline.answers import recommend as advised
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
 
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
 """Quotas to try: by name, or several or one whose names are their files' stems."""
-_PERIODS: Final = {"second": 1000, "hour": used.HOUR_MS, "day": used.DAY_MS}
+_PERIODS: Final = {
+    "second": (schema.USAGE, 0),
+    "hour": (schema.USAGE_HOUR, used.HOUR_MS),
+    "day": (schema.USAGE_DAY, used.DAY_MS),
+}
 
 
 def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second") -> DataFrame:
@@ -62,8 +66,9 @@ def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second"
     """
     if by not in _PERIODS:
         raise ConfigError(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
+    table, period_ms = _PERIODS[by]
     seconds = activity(requests).transform(used.usage(quotas_of(quotas)))
-    return seconds if by == "second" else seconds.transform(used.rollup(_PERIODS[by]))
+    return table.select_timed(seconds.transform(used.rollup(period_ms)) if period_ms else seconds)
 
 
 def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:
@@ -102,7 +107,7 @@ def chargeback(
     if prices is not None and not isinstance(prices, bills.Prices):
         prices = bills.load_prices(os.fspath(prices))
     bill = bills.chargeback(quotas_of(quotas), period=period, prices=prices)
-    return activity(requests).transform(bill)
+    return schema.CHARGEBACK.select_timed(activity(requests).transform(bill))
 
 
 def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> DataFrame:
@@ -131,7 +136,8 @@ def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> 
         sums = frames.activity(whole)
         where = ("broker_id", "listener", "client_ip", "connection")
         seen = whole.select(*where, F.col("record_ms").alias("first_ms"))
-    return stormy.storms(thresholds)(sums, stormy.connections_by_second(seen))
+    found = stormy.storms(thresholds)(sums, stormy.connections_by_second(seen))
+    return schema.STORMS.select_timed(found)
 
 
 def replay(
@@ -155,7 +161,7 @@ def replay(
         ConfigError: the frame holds no requests, or the quotas can't be read.
     """
     options = PackOptions((quotas_of(quotas),), True, num_samples, window_ms)
-    return pack(requests, options).transform(replay_packed(options))
+    return schema.REPLAY.select_timed(pack(requests, options).transform(replay_packed(options)))
 
 
 def what_if(
@@ -194,9 +200,8 @@ def what_if(
         capacities=capacities,
         split_period_ms=split_period_ms,
     )
-    return pack(requests, options).transform(
-        tried.what_if_packed(options, in_force=in_force is not None)
-    )
+    compare = tried.what_if_packed(options, in_force=in_force is not None)
+    return schema.WHAT_IF.select_timed(pack(requests, options).transform(compare))
 
 
 def _plans(plans: Plans) -> list[Quotas]:

@@ -73,7 +73,7 @@ def requests(
     The files are listed and their heads read now, by this process; their lines when an action asks.
 
     Args:
-        spark: the session, classic or Connect.
+        spark: the session.
         path: files, directories, patterns or URIs: one or several. Logs, plain or compressed;
             journals; tables ``requests`` written before.
         broker_id: of all logs here; None = unknown.
@@ -102,7 +102,7 @@ def requests(
         raise ConfigError(str(exc).replace("--requests ", "")) from exc
     files = LogFiles(tuple(pieces), time_zone, default_partitions)
     emitted = frames.emit_requests(spark, files.pieces, **files.reading)
-    frame = frames.only(emitted, "request", schema.REQUESTS)
+    frame: DataFrame = schema.REQUESTS.select_timed(emitted.where("kind = 'request'"))
     vars(frame)[_FILES] = files
     return frame
 

@@ -58,7 +58,7 @@ class Part:
                 self._folder / self._name, _arrow(self._table), use_dictionary=texts
             )
         group = pa.Table.from_batches(self._group, self._table.arrow)
-        self._writer.write_table(group, GROUP_ROWS)
+        self._writer.write_table(self._table.with_moments(group), GROUP_ROWS)
         self._group, self._rows = [], 0
 
     def close(self) -> list[str]:
@@ -72,7 +72,8 @@ class Part:
 
 
 def _arrow(table: Table) -> Any:
-    return table.arrow.with_metadata({_SPARKS_SCHEMA: table.struct.json()})
+    """Return the Arrow schema of a table's files."""
+    return table.timed.arrow.with_metadata({_SPARKS_SCHEMA: table.timed.struct.json()})
 
 
 def finish(table: Table, out: str, files: Collection[str]) -> None:

@@ -1,0 +1,89 @@
+"""
+`headgate requests`: the plain table, one row per request.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headgate.cli.contract import Parser
+from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.print import closing_table, number, sized
+from headgate.cli.pipeline.reading import print_bad_lines
+from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
+from headgate.cli.results import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def main_requests(argv: Sequence[str]) -> int:
+    """`headgate requests`: the plain table, one row per request."""
+    return command(requests_parser(), argv, _requests)
+
+
+def requests_parser() -> Parser:
+    """Return the parser of `headgate requests`."""
+    made = parser(
+        "requests",
+        "Write request logs and usage journals as a table: one row per request (of a journal, per "
+        "charge). Other commands, and other programs, read it quicker than the logs.",
+        "",
+        topics=True,
+    )
+    add_growing(made)
+    return made
+
+
+def _requests(arguments: argparse.Namespace) -> Tables:
+    return run_answer(arguments, Replays("requests", _write, _tell, ("requests",)))
+
+
+def _write(on: Opened, activity: DataFrame | None) -> DataFrame:
+    """Write table ``requests``, and keep its totals."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import frames, schema
+
+    emitted = frames.emit_requests(
+        on.spark,
+        on.pieces,
+        time_zone=on.arguments.time_zone,
+        default_partitions=on.arguments.default_partitions,
+    )
+    # Bad lines and counts are asked for after the rows; the rows are many.
+    emitted = emitted.persist(StorageLevel.DISK_ONLY)
+    rows = frames.only(emitted, "request", schema.REQUESTS)
+    on.run.write(rows, schema.REQUESTS, words="reading")
+    table = on.run.read(schema.REQUESTS)
+    sums = table.agg(F.count(F.lit(1)), F.sum("bytes_charged"), F.sum("throttle_time_ms")).first()
+    assert sums is not None
+    on.run.figure("requests", sums[0], unit="requests", note="rows of table requests")
+    on.run.figure("bytes", sums[1] or 0, unit="bytes", note="charged to byte-rate quotas")
+    on.run.figure("throttle_time_ms", sums[2] or 0, unit="ms", note="told to clients, summed")
+    return emitted
+
+
+def _tell(on: Opened) -> None:
+    """Print how many requests of which API there are."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
+    found = (
+        on.run.read(schema.REQUESTS)
+        .groupBy("api_name")
+        .agg(F.count(F.lit(1)).alias("n"), F.sum("bytes_charged").alias("bytes"))
+        .orderBy(F.desc("n"), "api_name")
+        .collect()
+    )
+    closing_table(
+        "Requests by API",
+        ("API", "requests", "bytes charged"),
+        [(r["api_name"] or "-", number(r["n"]), sized(r["bytes"], unit="B")) for r in found],
+    )
+    print_bad_lines(on)

@@ -1,0 +1,45 @@
+"""
+Say what a session lacks that doesn't know a table format, and how it gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from headgate.errors import ConfigError
+
+# Spark's name for a format that it doesn't know.
+_UNKNOWN: Final = "DATA_SOURCE_NOT_FOUND"
+# By format: the jar's coordinates, and what the session must be told besides.
+PACKAGES: Final = {
+    "delta": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+SETTINGS: Final = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+}
+
+
+@contextmanager
+def explained(format: str) -> Iterator[None]:
+    """
+    Say what a session lacks, where a block fails because it doesn't know a format.
+
+    Raises:
+        ConfigError: it doesn't; says how it would.
+    """
+    try:
+        yield
+    except Exception as exc:  # one of PySpark's, or of py4j's where PySpark has none for it
+        if format not in PACKAGES or _UNKNOWN not in str(exc):
+            raise
+        needed = " ".join(f"--conf {name}={value}" for name, value in SETTINGS[format].items())
+        raise ConfigError(
+            f"format={format!r}: this session has no {format.capitalize()}. "
+            f"Start it with --packages {PACKAGES[format]} (for Spark 4.2), or with jars of your "
+            f"own by --jars, and with {needed}"
+        ) from exc

@@ -1,0 +1,163 @@
+"""
+Write what an answer gave as a table: by day, appended to, or merged into what is there.
+
+A table is a path, on any file system that Spark knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import ConfigError
+from headgate.pipeline.library import jars
+from headgate.pipeline.table import MOMENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+FORMATS: Final = ("parquet", "delta")
+MODES: Final = ("overwrite", "append", "merge")
+_NO_ICEBERG: Final = (
+    "no release of Iceberg runs on Spark 4.2 (tried: 1.12.0, for Spark 4.1); on another Spark use "
+    "frame.writeTo(NAME).using('iceberg')"
+)
+DAY: Final = "day"
+_DAY_MS: Final = 86_400_000
+# What Spark says where there is no such path, or no file in it.
+_NOTHING: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_TABLE_NOT_FOUND")
+
+
+def write(
+    frame: DataFrame,
+    table: str | os.PathLike[str],
+    *,
+    mode: str = "overwrite",
+    format: str = "parquet",
+    key: Sequence[str] = (),
+    by_day: bool = True,
+) -> None:
+    """
+    Write a frame, divided by UTC day.
+
+    Delta changes a table in one step. Parquet doesn't: a reader may see some days of a merge before
+    others, and some files of an append.
+
+    Args:
+        frame: of any answer; a column ``day`` (DATE) is added, from its first time.
+        table: its path.
+        mode: ``overwrite`` the whole table; ``append`` to it; or ``merge``: rows replace those with
+            the same key. ``append`` and ``merge`` make the table where there is none.
+        format: ``parquet`` or ``delta``.
+        key: names of columns that tell rows apart, a time among them, for ``merge``. Without a key
+            whole days are replaced: those of which the frame has rows.
+        by_day: whether the table is divided by day; ``merge`` needs it.
+
+    Raises:
+        ConfigError: an argument makes no sense; the frame has no time to divide it by; the session
+            has no Delta.
+    """
+    _check(frame, mode, format, key, by_day)
+    where = os.fspath(table)
+    rows = frame.withColumn(DAY, _day_of(frame)) if by_day else frame
+    with jars.explained(format):
+        _write(rows, where, mode, format, key, by_day)
+
+
+def _write(
+    rows: DataFrame, table: str, mode: str, format: str, key: Sequence[str], by_day: bool
+) -> None:
+    there = _is_there(rows, table, format)
+    if not there:
+        _save(rows, table, format, "create", by_day)
+    elif mode != "merge":
+        _save(rows, table, format, mode, by_day)
+    elif not key:
+        _save(rows, table, format, "days", by_day)
+    else:
+        kept = rows.persist()  # it is read three times, and files may grow meanwhile
+        try:
+            _save(_merged(kept, table, format, key), table, format, "days", by_day)
+        finally:
+            kept.unpersist()
+
+
+def _there(frame: DataFrame, table: str, format: str) -> DataFrame:
+    """Return a table that is there, by the session of a frame."""
+    return frame.sparkSession.read.format(format).load(table)
+
+
+def _check(frame: DataFrame, mode: str, format: str, key: Sequence[str], by_day: bool) -> None:
+    if mode not in MODES:
+        raise ConfigError(f"write mode={mode!r}: choose {', '.join(MODES)}")
+    if format not in FORMATS:
+        why = f"; {_NO_ICEBERG}" if format == "iceberg" else ""
+        raise ConfigError(f"write format={format!r}: choose {', '.join(FORMATS)}{why}")
+    absent = [name for name in key if name not in frame.columns]
+    if absent:
+        raise ConfigError(f"write key: the frame has no column {', '.join(absent)}")
+    if mode == "merge" and not by_day:
+        raise ConfigError("write mode='merge': it replaces days; leave by_day as it is")
+    if key and not set(key) & _times_of(frame):
+        raise ConfigError(
+            "write key: add the row's time, such as second_ms or period_ms; rows of the same key "
+            "are looked for on the same day"
+        )
+
+
+def _times_of(frame: DataFrame) -> set[str]:
+    return {name for pair in MOMENTS.items() for name in pair} & set(frame.columns)
+
+
+def _day_of(frame: DataFrame) -> Column:
+    """
+    Return the UTC day of a frame's first time, whatever the session's zone is.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    from pyspark.sql import functions as F
+
+    time = next((name for name in frame.columns if name in MOMENTS), None)
+    if time is None:
+        raise ConfigError(
+            "write: the frame has no time to divide it by (second_ms, period_ms, record_ms, …); "
+            "give by_day=False"
+        )
+    return F.date_from_unix_date(F.floor(F.col(time) / _DAY_MS).cast("int"))
+
+
+def _is_there(frame: DataFrame, table: str, format: str) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(_there(frame, table, format).columns)
+    except AnalysisException as exc:
+        if exc.getCondition() in _NOTHING:
+            return False
+        raise
+
+
+def _merged(rows: DataFrame, table: str, format: str, key: Sequence[str]) -> DataFrame:
+    """Return the rows, and those of the same days that are there under other keys."""
+    from pyspark.sql import functions as F
+
+    days = rows.select(DAY).distinct()
+    old = _there(rows, table, format).join(F.broadcast(days), DAY, "left_semi")
+    new = rows.select(DAY, *key).distinct()
+    same = [old[name].eqNullSafe(new[name]) for name in (DAY, *key)]
+    others = old.join(new, same, "left_anti")
+    return rows.unionByName(others, allowMissingColumns=True)
+
+
+def _save(rows: DataFrame, table: str, format: str, how: str, by_day: bool) -> None:
+    """Write rows: ``create``, ``append``, ``overwrite`` or replace their ``days``."""
+    files = rows.write.format(format).mode("append" if how in ("create", "append") else "overwrite")
+    if how == "days":
+        files = files.option("partitionOverwriteMode", "dynamic")
+    elif how == "overwrite" and format == "delta":
+        files = files.option("overwriteSchema", "true")
+    elif how == "overwrite":
+        files = files.option("partitionOverwriteMode", "static")
+    (files.partitionBy(DAY) if by_day else files).save(table)

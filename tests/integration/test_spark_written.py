@@ -1,0 +1,120 @@
+"""Tables by day, appended, merged, replaced; the plain table; the words of jobs in Spark's UI."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headgate.pipeline as hp
+from headgate.cli.main import main
+from headgate.errors import ConfigError
+from headgate.pipeline import schema
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import PRODUCER
+from headgate.quota.table import QuotaTable
+from pipeline_rows import asked, frame, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+DATA = Path(__file__).parents[1] / "data" / "pipeline"
+DAY_MS = 86_400_000
+OF_USERS = QuotaTable.of({QuotaEntity.of(user=DEFAULT): {PRODUCER: 1e9}})
+KEY = ("quota_type", "quota_id", "broker_id", "second_ms")
+
+
+def used(spark: SparkSession, *requests: tuple[int, str, int]) -> DataFrame:
+    """Return usage of a few requests: (day, user, bytes)."""
+    rows = [asked(day * DAY_MS, who, "", size) for day, who, size in requests]
+    found = frame(spark, schema.REQUESTS, rows).transform(hp.usage, OF_USERS)
+    return found.where("quota_type = 'producer_byte_rate'")
+
+
+def table(spark: SparkSession, path: Path) -> list[tuple[Any, ...]]:
+    found = spark.read.parquet(str(path))
+    return sorted(
+        (str(r["day"]), r["quota_id"], r["bytes"])
+        for r in found.select("day", "quota_id", "bytes").collect()
+    )
+
+
+def test_a_table_is_divided_by_day_and_days_or_rows_are_replaced(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "usage"
+    first, second = "2001-09-09", "2001-09-10"
+    hp.write(used(spark, (0, "a", 1), (0, "b", 2), (1, "a", 3)), out, mode="append")
+    assert {path.name for path in out.glob("day=*")} == {f"day={first}", f"day={second}"}
+    both = [(first, "a:", 1), (first, "b:", 2), (second, "a:", 3)]
+    assert table(spark, out) == both
+    hp.write(used(spark, (1, "c", 4)), out, mode="append")
+    assert table(spark, out) == [*both, (second, "c:", 4)]
+    hp.write(used(spark, (1, "a", 30), (1, "d", 5)), out, mode="merge", key=KEY)
+    merged = [*both[:2], (second, "a:", 30), (second, "c:", 4), (second, "d:", 5)]
+    assert table(spark, out) == merged
+    hp.write(used(spark, (1, "a", 30), (1, "d", 5)), out, mode="merge", key=KEY)  # twice is once
+    assert table(spark, out) == merged
+    hp.write(used(spark, (0, "z", 9)), out, mode="merge")  # whole days
+    assert table(spark, out) == [(first, "z:", 9), *merged[2:]]
+    hp.write(used(spark, (0, "y", 8)), out)
+    assert table(spark, out) == [(first, "y:", 8)]
+    columns = spark.read.parquet(str(out)).dtypes
+    assert dict(columns)["second_at"] == "timestamp"
+    assert dict(columns)["day"] == "date"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mode": "upsert"}, "choose overwrite, append, merge"),
+        ({"format": "orc"}, "choose parquet, delta"),
+        ({"format": "iceberg"}, "no release of Iceberg runs on Spark 4.2"),
+        ({"mode": "merge", "by_day": False}, "it replaces days"),
+        ({"mode": "merge", "key": ["nobody"]}, "no column nobody"),
+        ({"mode": "merge", "key": ["quota_id"]}, "add the row's time"),
+        ({"format": "delta"}, "--packages io.delta:delta-spark"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_the_way_out(
+    spark: SparkSession, tmp_path: Path, arguments: dict[str, Any], words: str
+) -> None:
+    rows = spark.createDataFrame([("a", 5)], "quota_id string, second_ms long")
+    with pytest.raises(ConfigError, match=words):
+        hp.write(rows, tmp_path / "t", **arguments)
+    with pytest.raises(ConfigError, match="no time to divide it by"):
+        hp.write(rows.drop("second_ms"), tmp_path / "t")
+
+
+def test_requests_writes_the_plain_table_and_jobs_say_what_they_do(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "request.log"
+    text = gzip.decompress((DATA / "precise.log.gz").read_bytes())
+    log.write_bytes(b"".join(text.splitlines(keepends=True)[:500]) + b"garbled {\n")
+    out = tmp_path / "out"
+    assert main(["requests", "--requests", str(log), "--broker-id", "1", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "Requests by API" in printed
+    assert "1 line couldn't be read" in printed
+    table = spark.read.parquet(str(out / "requests"))
+    assert table.columns == list(schema.REQUESTS.timed.names)
+    names = ("seq", "record_ms", "record_at", "principal", "amount")
+    assert rows_of(table, *names) == rows_of(hp.requests(spark, log, broker_id=1), *names)
+    assert table.count() == 500
+    # Other commands, and the library, read it in the log's place.
+    again = hp.requests(spark, out / "requests")
+    assert rows_of(hp.chargeback(again), "principal", "requests") == rows_of(
+        hp.chargeback(hp.requests(spark, log)), "principal", "requests"
+    )
+    jobs = spark._jsc.sc().statusStore().jobsList(None)
+    told = {
+        jobs.apply(n).description().get()
+        for n in range(jobs.size())
+        if jobs.apply(n).description().isDefined()
+    }
+    assert {"headgate requests: reading", "headgate requests: writing bad_lines"} <= told
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
