@@ -22,7 +22,7 @@ From the bottom up; a package imports only from those named before it:
 - ``admin``: KIP-546's admin client.
 - ``gateway``: the proxy between clients and brokers.
 - ``pipeline``: PySpark over request logs and journals.
-- ``console``: the web page that says who is held now, and why.
+- ``console``: the web page that says who is throttled now, and why.
 - ``cli``: the commands.
 - ``demo``: ``headgate demo``.
 - ``testing``: checks recorded answers of Kafka; no other package imports it.

@@ -1,6 +1,6 @@
 """
 The draft's calls 48, 49 and 50 on the wire, through a gateway's admin listener: what is refused,
-how fractions, Java's spellings and KIP-55's last resort are answered. No Kafka is needed.
+how fractions, Java's spellings and KIP-55's static default are answered. No Kafka is needed.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_the_admin_client_joins_what_every_broker_says(start: Start) -> None:
 
 def test_a_broker_without_a_gateway_is_told_so(upstream: Upstream) -> None:
     upstream.refuses = {live.LIVE}
-    told = f"127.0.0.1:{upstream.port} is no Headgate gateway"
+    told = f"127.0.0.1:{upstream.port} isn't a Headgate gateway"
     with (
         AdminClient(f"127.0.0.1:{upstream.port}") as client,
         pytest.raises(StoreError, match=told),

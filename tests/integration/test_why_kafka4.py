@@ -119,4 +119,4 @@ def test_why_says_who_is_held_by_what_and_tells_a_tenant_of_nobody_else(
 
     plain = kafka4.bootstrap("SASL_PLAINTEXT")
     status, out, err = ask("admin", "--user", "alice", at=plain)
-    assert (status, out) == (1, "") and "is no Headgate gateway" in err
+    assert (status, out) == (1, "") and "isn't a Headgate gateway" in err

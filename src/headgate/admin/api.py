@@ -76,7 +76,7 @@ class Entry(NamedTuple):
     One quota as it was written.
 
     Args:
-        source: the entity it was written for, or ``server.properties`` (KIP-55's last resort).
+        source: the entity it was written for, or ``server.properties`` (KIP-55's static default).
         value: the limit, in the key's unit.
     """
 

@@ -222,7 +222,7 @@ def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values
 
 
 def _source(parts: Sequence[d.EntityPart]) -> Source:
-    """Read whose a value is; no entity is KIP-55's last resort."""
+    """Read whose a value is; no entity is KIP-55's static default."""
     return draft_entity_of(parts) if parts else STATIC_DEFAULT
 
 

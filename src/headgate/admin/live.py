@@ -65,7 +65,7 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
         )
     except StoreError as error:
         raise StoreError(
-            f"{connection.address} is no Headgate gateway, or one that can't say what goes on "
+            f"{connection.address} isn't a Headgate gateway, or it can't say what goes on now "
             f"({error}). Give the address of a gateway's listener"
         ) from error
     answer = decode_response(frame)

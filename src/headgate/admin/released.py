@@ -89,7 +89,7 @@ class ReleasedBackend:
         }
 
     async def _static_defaults(self) -> dict[QuotaKey, float]:
-        """Ask a broker for KIP-55's last resorts: a gateway has them, and a Kafka before 3.0."""
+        """Ask a broker for KIP-55's static defaults: a gateway has them, and a Kafka before 3.0."""
         try:
             brokers = await self._nodes.brokers()
             here = (await self._nodes.any()).address

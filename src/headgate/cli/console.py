@@ -1,5 +1,5 @@
 """
-`headgate console`: serve the web page that says who is held now, and why; keep its local users.
+`headgate console`: serve the page that says who is throttled now, and why; keep its local users.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
         _TOOL,
-        "Serve a web page that says who is held now, by which quota, how much room others have, "
-        "and why. Quotas come from the store, or from the servers if no store is given; what goes "
-        "on now comes from a gateway. Without --data nobody signs in, and the page is read-only "
-        "and on loopback only; `headgate console user` keeps the users who do.",
+        "Serve a web page that says who is throttled now, by which quota and why, and how much "
+        "headroom others have. Quotas come from the store, or from the servers if no store is "
+        "given; use and throttling come from a gateway. Without --data nobody signs in, the page "
+        "is read-only, and it is served on loopback only. `headgate console user` lists, adds and "
+        "removes users.",
         example=f"{_TOOL} --bootstrap-server localhost:19092 --store sqlite:quotas.db",
     )
     add_place_flags(made)
@@ -65,7 +66,7 @@ def parser() -> Parser:
         "--url", metavar="URL", help="what browsers open, where a proxy or name stands before it"
     )
     made.add_argument(
-        "--data", metavar="DIR", help="for users, sessions and asks for a raise; people sign in"
+        "--data", metavar="DIR", help="for users, sessions and requests for a raise; people sign in"
     )
     made.add_argument(
         "--journal",

@@ -40,7 +40,8 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
             "headgate.demo.demo:main", "show everything once, with a real Kafka, ending in a report"
         ),
         "console": Command(
-            "headgate.cli.console:main", "serve the web page that says who is held now, and why"
+            "headgate.cli.console:main",
+            "serve the web page that says who is throttled now, and why",
         ),
         "splits": Command(
             f"{_PIPELINE}.splits:main_splits", "stream cluster-wide quotas' splits to the gateways"
@@ -56,10 +57,10 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         "export": Command(f"{_AS_CODE}:main_export", "write all quotas as YAML"),
         "plan": Command(f"{_AS_CODE}:main_plan", "show what a quotas file would change"),
         "apply": Command(f"{_AS_CODE}:main_apply", "make quotas match a quotas file or a plan"),
-        "undo": Command("headgate.cli.quotas.undo:main", "take back a change, or all since a time"),
+        "undo": Command("headgate.cli.quotas.undo:main", "undo a change, or all since a time"),
         "store": Command(
             "headgate.cli.quotas.store:main",
-            "show which store it is, accept another, copy one to another",
+            "show a store's id, accept another store, copy a store",
         ),
         "kafka-quotas": Command(
             "headgate.cli.quotas.kafka_quotas:main", "KIP-546's tool: list, describe, alter quotas"
@@ -78,7 +79,7 @@ JOBS: Final[dict[str, dict[str, Command]]] = {
         ),
         "effective": Command(
             f"{_PIPELINE}.answers:main_effective",
-            "show which quota applied to which client; dead quotas",
+            "show which quota applied to which client, and quotas that match none",
         ),
         "what-if": Command(
             f"{_PIPELINE}.what_if:main_what_if", "try other quotas on past requests"

@@ -61,7 +61,7 @@ def parser() -> Parser:
         nargs="+",
         metavar="PATH",
         help="usage journals of gateways, or request logs of brokers, files or directories: what "
-        "was so at a time that is over",
+        "held at a past moment",
     )
     add_connection(made)
     made.add_argument(

@@ -379,7 +379,7 @@ class _Reading:
             self._check_own_protocol(values, own, listener)
         if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
             self._refuse(
-                "max.connections.per.ip=0 lets nobody in: "
+                "max.connections.per.ip=0 refuses every client: "
                 "0 is allowed only with max.connections.per.ip.overrides",
                 "max.connections.per.ip",
             )

@@ -43,7 +43,7 @@ _HEADINGS: Final[Mapping[str, tuple[str, str]]] = {
     "quota_window_num": ("Quota windows",
         "Samples and their length, as on a broker: `num` samples of `size` seconds, the newest of them running."),
     "quota_producer_default": ("Quota defaults",
-        "KIP-55's last resort, removed from Kafka in 3.0."),
+        "KIP-55's static defaults, removed from Kafka in 3.0: they limit client-ids that no other quota matches."),
     "enforce": ("Enforcement",
         "What the gateway does about a violated quota."),
     "max_connections": ("Connections",
@@ -63,7 +63,7 @@ _HEADINGS: Final[Mapping[str, tuple[str, str]]] = {
     "usage": ("Usage journal",
         "Every charge, for the pipeline."),
     "console": ("Console",
-        "The web page that says who is held now, and why: [set it up](../howto/console.md). `headgate console --config FILE` reads these settings too."),
+        "The web page that says who is throttled now, and why: [set it up](../howto/console.md). `headgate console --config FILE` reads these settings too."),
 }  # fmt: skip
 """Title and introduction of each group of the reference, by the field that it begins with."""
 

@@ -67,9 +67,9 @@ class Settings:
     queued_max_request_bytes: int = row("queued.max.request.bytes", k.long(-1), None,
         "Most bytes a process holds in memory for all connections together: requests and answers that are collected "
         "whole, what muted clients have sent already, what waits to be sent. Connections that haven't "
-        "authenticated take an eighth at most. Where it is full nobody is read any further but "
-        "for 8 KiB each, and the largest holder without progress for 5 s is closed. Room for the longest "
-        "frame and a quarter more; for 32 of the longest SASL tokens at once.",
+        "authenticated take an eighth at most. When it is full, at most 8 KiB more are read of each connection, "
+        "and the connection that holds most without progress for 5 s is closed. It must have room for the "
+        "longest frame and a quarter more, and for 32 of the longest SASL tokens.",
         "Kafka", shown="134217728, or `socket.request.max.bytes` if that is more")
     socket_listen_backlog_size: int = row("socket.listen.backlog.size", k.integer(1), 50,
         "Connections that wait in the kernel's queue, as while accepting is delayed.", "Kafka")

@@ -1,5 +1,5 @@
 """
-The console: a web page that says who is held now and why, and where quotas are changed.
+The console: a web page that says who is throttled now and why, and where quotas are changed.
 
 Server-rendered with Starlette and Jinja; a small script of our own server; nothing inline, so that
 the content policy can forbid it. In the order in which a request meets them:

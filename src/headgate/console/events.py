@@ -68,11 +68,11 @@ class Moment:
 
 class Watch:
     """
-    One question, asked at most once a second; all who look share the answer.
+    One question, asked at most once a second; all pages that show it share the answer.
 
     Args:
-        home: who is asked.
-        question: what about.
+        home: answers it.
+        question: the principal and client-id that it is about.
     """
 
     def __init__(self, home: Home, question: Question) -> None:
@@ -117,11 +117,11 @@ class Watch:
 
 class Watches:
     """
-    All questions that somebody looks at, who looks, and the last hour's use.
+    The watches that pages look at, how many pages each viewer has open, and the last hour's use.
 
     Args:
-        home: who is asked.
-        journals: what tells the hours before; None: nothing does.
+        home: answers the questions.
+        journals: hold the use of earlier hours; None: nothing does.
     """
 
     def __init__(self, home: Home, journals: Journals | None = None) -> None:
@@ -134,7 +134,7 @@ class Watches:
         self.everybody = Watch(home, (None, None))
 
     def of(self, user: str, client_id: str | None) -> Watch:
-        """Return the watch of a principal; those asked about longest ago are forgotten."""
+        """Return a principal's watch. Too many watches: the one not asked for longest goes."""
         question = (user, client_id)
         watch = self._watches.setdefault(question, Watch(self._home, question))
         self._watches.move_to_end(question)

@@ -133,7 +133,7 @@ def evidence_of(
         if QuotaKey.parse(use.key) == key and use.user == entity.user
     ]  # fmt: skip
     if len(uses) > MOST_USES:
-        notes = (*notes, f"{len(uses) - MOST_USES} more quota-ids that have more room aren't told.")
+        notes = (*notes, f"{len(uses) - MOST_USES} more quota-ids, with more room, aren't shown.")
         del uses[MOST_USES:]
     if found is None:
         return Evidence(tuple(uses), None, None, 0, notes)

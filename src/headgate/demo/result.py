@@ -62,7 +62,7 @@ class Row:
 
     @property
     def out(self) -> list[str]:
-        """Which of its figures aren't what they have to be, in words; none where all are."""
+        """A sentence for each figure of the row that is out of its bounds; none if all are in."""
         said = []
         if not self.saturating and (self.throttled or self.client_told_ms):
             said.append(f"wants less than its quota, and was told to wait {self.throttled} times")
@@ -86,12 +86,12 @@ class Row:
 
 def out_of_bounds(rows: Sequence[Row], lines: Sequence[Line], waited_share: float) -> list[str]:
     """
-    Return which figures aren't what they have to be, in words; none where all are.
+    Return a sentence for each figure that is out of its bounds; none if all are within.
 
     Args:
         rows: of the closing table.
         lines: the quota-ids there have to be.
-        waited_share: how much of the time that they had work clients waited for a processor.
+        waited_share: the part of the time in which clients had work but no processor.
     """
     found = {(row.quota_id, row.what) for row in rows}
     missing = [line for line in lines if (line.quota_id, line.what) not in found]
@@ -123,7 +123,7 @@ def close(
         tables: of the gateway's journal.
         log_tables: of the broker's log.
         lines: the clients' own figures.
-        waited_share: how much of the time that they had work clients waited for a processor.
+        waited_share: the part of the time in which clients had work but no processor.
         out: the JSON file.
 
     Returns:

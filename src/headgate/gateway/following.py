@@ -73,7 +73,7 @@ class Following:
             except HeadgateError as error:
                 log.error("brokers can't be followed", error=str(error))
             except Exception as error:
-                self._tasks.fell("brokers are followed", error)
+                self._tasks.log_failure("following the brokers", error)
 
     async def sweep(
         self, brokers: Mapping[int, Broker], answers: Answers, pool: Pool, splits: Splits
@@ -88,7 +88,7 @@ class Following:
                     await self._slices.run(share_out(broker.rules.managers, now_ms))
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.
-                    self._tasks.fell("idle connections are closed, shares divided", error)
+                    self._tasks.log_failure("closing idle connections and dividing shares", error)
                 broker.clients.closes.tell()
             answers.tell()
             pool.expire(time.monotonic_ns() // 1_000_000)

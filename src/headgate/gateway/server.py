@@ -1,5 +1,5 @@
 """
-The gateway: brokers discovered, ports opened, quotas watched, until told to stop.
+The gateway: discovers brokers, opens their ports and watches quotas, until it is stopped.
 
 ``Gateway`` runs on a running (uvloop) event loop; ``thread.GatewayThread`` brings a loop and a
 thread of its own. A gateway makes the objects that do its work, and gives each what it uses.
@@ -356,7 +356,7 @@ class Gateway:
         try:
             await work
         except Exception:
-            log.exception("a part of the gateway didn't end well", part=what)
+            log.exception("a part of the gateway failed while it was stopped", part=what)
 
     # --- brokers ----------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """
-A gateway as a worker: its end of the line to its supervisor.
+Answer the supervisor's questions in a worker process, for the gateway that the worker runs.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _take(values, index, out):
 
 @compiled
 def fits_uint32(values: Floats) -> bool:
-    """Say whether all values are whole, and from 0 below 2^32."""
+    """Say whether every value is a whole number from 0 to 2^32 - 1."""
     wrong = 0
     for value in values:
         if not (0.0 <= value < 4294967296.0 and value == np.floor(value)):

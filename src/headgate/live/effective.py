@@ -48,5 +48,5 @@ def effective_of(
 
 
 def _path(source: object) -> str:
-    """Return the path of an entity, or what KIP-55's last resort is called."""
+    """Return the path of an entity, or what KIP-55's static default is called."""
     return source.path if isinstance(source, QuotaEntity) else str(source)

@@ -25,7 +25,7 @@ from headgate.quota.entity import entity_from_path
 
 UNUSED = (
     "The client-id isn't in use by this principal now, so quotas that are set for the client-id "
-    "alone aren't told."
+    "alone aren't shown."
 )
 STEPS = 4
 """Quarters: enough to tell who is nearly out of room, and too few to watch others by."""

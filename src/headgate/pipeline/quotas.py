@@ -179,7 +179,7 @@ class TimedResolver:
         found = select_limit(table.for_key(key), *tags)
         if found is not None:
             return str(found)
-        # The last resort is a client-id's.
+        # A static default is a client-id's.
         is_static = key in table.static_defaults and not tags[0] and tags[1]
         return str(STATIC_DEFAULT) if is_static else None
 

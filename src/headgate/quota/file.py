@@ -7,7 +7,7 @@ The quotas file: YAML or JSON, read with every mistake at once, written so that 
       - entity: {user: alice, client-id: etl}   # a null name is the default entity
         producer_byte_rate: 1048576             # a null value removes the key
         consumer_byte_rate:bps: 5MB/s           # a key may carry a unit, and so may a value
-    static_defaults: {producer_byte_rate: 1000} # KIP-55's last resort, for the pipeline
+    static_defaults: {producer_byte_rate: 1000} # KIP-55's static default, for the pipeline
     history:                                    # from `headgate history`, for the pipeline
       - {t_ms: 1795261549304, entity: {user: alice}, key: producer_byte_rate, value: 1000}
 

@@ -142,7 +142,11 @@ def effective_changes(plan: Plan, clients: Sequence[QuotaEntity]) -> Iterator[Ef
 
 
 def touches(changes: Iterable[Change]) -> Callable[[QuotaEntity], list[QuotaKey]]:
-    """Return what tells which keys may become other ones for a client; it leaves out most."""
+    """
+    Return a function that takes a client and returns the keys that changes may concern.
+
+    It only compares names, so it is quick. Keys that it returns may still keep their value.
+    """
     keys: dict[tuple[EntityName | None, ...], set[QuotaKey]] = {}
     for entity, key, *_ in changes:
         named = (entity.user, entity.client_id, entity.ip)

@@ -75,7 +75,7 @@ FLAG_OF_SHAPE: Final[dict[str, int]] = {
 
 
 class StaticDefault(NamedTuple):
-    """The source of KIP-55's last resort; prints ``server.properties``."""
+    """The source of KIP-55's static default; prints ``server.properties``."""
 
     setting: str = "server.properties"
 

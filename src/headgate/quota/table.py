@@ -42,7 +42,7 @@ class QuotaTable:
     Args:
         entities: entity to its keys and values; entities without keys are left out.
         version: grows with every change of the store it came from.
-        static_defaults: KIP-55's last resort (``quota.producer.default``), by key; absent means
+        static_defaults: KIP-55's static default (``quota.producer.default``), by key; absent means
             unlimited.
     """
 
@@ -164,7 +164,7 @@ class QuotaTable:
         return self._copy(version, self.static_defaults)
 
     def with_static_defaults(self, static_defaults: Mapping[QuotaKey, float]) -> QuotaTable:
-        """Return the same quotas with KIP-55's last resort."""
+        """Return the same quotas with KIP-55's static default."""
         return self._copy(self.version, MappingProxyType(dict(static_defaults)))
 
     def _copy(self, version: int, static_defaults: Mapping[QuotaKey, float]) -> QuotaTable:

@@ -65,7 +65,7 @@ class Outcome(enum.Enum):
 
 
 class Admission(NamedTuple):
-    """The decision about one connection; throttle_time_ms counts only where THROTTLED."""
+    """The decision about one connection; ``throttle_time_ms`` is 0 unless it is THROTTLED."""
 
     outcome: Outcome
     throttle_time_ms: int

@@ -59,7 +59,7 @@ class Overrides:
 
     Args:
         rules: which Kafka's way with flags.
-        static_default: ``quota.producer.default`` or ``quota.consumer.default``: the last resort
+        static_default: ``quota.producer.default`` or ``quota.consumer.default``: the default
             for a client-id no quota was written for (KIP-55, dropped in Kafka 3.0).
             None or anything from 2^63 - 1 on: none.
     """

@@ -204,7 +204,7 @@ class TopicWriter(EventWriter):
             self._producer = self._make_producer()
 
     def _idle(self) -> None:
-        """Nothing to do: every message is confirmed by then."""
+        """Do nothing: every message was confirmed when it was sent."""
 
     def _end(self, lost: int) -> None:
         if self._producer is None:

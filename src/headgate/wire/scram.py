@@ -17,7 +17,7 @@ LEAST_ITERATIONS: Final = 4096
 
 
 class ScramKeys(NamedTuple):
-    """What client and server prove to each other that they know."""
+    """The three keys of SCRAM; client and server prove to each other that they know them."""
 
     client_key: bytes
     stored_key: bytes
@@ -30,7 +30,7 @@ def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: in
 
 
 def keys_of(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramKeys:
-    """Return the keys that a password, as UTF-8 and unprepared, comes to."""
+    """Return the keys of a password, taken as UTF-8 without SASLprep."""
     algorithm = HASHES[mechanism]
     salted = salted_password(mechanism, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)

@@ -75,7 +75,7 @@ def test_a_plan_is_refused_where_the_store_has_moved_on(
     before = home.table()
     capsys.readouterr()
     assert main_apply([*home.where, home.plan]) == 1
-    assert "has moved on since the plan was made" in capsys.readouterr().err
+    assert "has changed since the plan was made" in capsys.readouterr().err
     assert home.table() == before
 
 
@@ -121,7 +121,7 @@ def test_pruning_most_wants_a_number(home: Home, capsys: pytest.CaptureFixture[s
     file = home.wanted({"entity": {"user": "u0"}, "producer_byte_rate": 1})
     args = [*home.where, "--prune", file]
     assert main_apply(args) == 1
-    assert "4 of 5 values would go; if that is meant, say --max-removals 4" in (
+    assert "4 of 5 values would be removed; to allow that, give --max-removals 4" in (
         capsys.readouterr().err
     )
     assert len(home.table()) == 5

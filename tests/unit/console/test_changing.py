@@ -173,7 +173,7 @@ def test_what_a_client_that_waits_would_do_with_more_is_not_seen(
     page = console.client("operator").send_form("/change/preview", {**pair, "value": "5MB/s"}).text
     assert 'not seen <span class="small">told to wait 100' in page
     page = console.client("operator").send_form("/change/preview", {**pair, "value": "5kB/s"}).text
-    assert "Quotas of then" in page
+    assert "Changed quotas" in page
     assert "not seen" not in page
     page = console.client("tenant", "payments").get(asked(console)).text
     assert "Would have been, under the value asked for</dt><dd>not seen" in page

@@ -158,7 +158,7 @@ def test_one_part_that_doesnt_end_well_keeps_no_other_from_it(
     gateway.stop(0)
     front.close_ports()
     del drain
-    assert "a part of the gateway didn't end well" in caplog.text
+    assert "a part of the gateway failed while it was stopped" in caplog.text
     journal = gateway.gateway.journal
     assert isinstance(journal, Closed)
     assert journal.closed

@@ -149,7 +149,7 @@ def test_why_spark_doesnt_start_is_told_without_javas_stacks(tmp_path: Path) -> 
     assert said == [
         "Spark doesn't start: the gateway went",
         "org.apache.spark.SparkException: no such cluster",
-        f"all that it said is in {log}",
+        f"the whole error is in {log}",
     ]
     assert _why_not_started(ValueError(), tmp_path / "no") == ["Spark doesn't start: ValueError"]
 

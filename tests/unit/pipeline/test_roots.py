@@ -48,7 +48,7 @@ def test_what_a_plan_only_has_later_or_for_another_type_counts_where_it_matters(
     fetches = Quotas.of(QuotaTable.of({USERS: {PRODUCER: 1.0}, APP: {CONSUMER: 1.0}}))
     assert root_of([plan(ALICE), fetches], P) is Root.USER
     assert root_of([plan(ALICE), fetches], "consumer_byte_rate") is Root.CLIENT
-    # The last resort is a client-id's.
+    # A static default is a client-id's.
     static = Quotas.of(QuotaTable.of({USERS: {PRODUCER: 1.0}}, static_defaults={PRODUCER: 9.0}))
     assert root_of([plan(USERS), static], P) is Root.ALL
     # Producer ids are counted by user, whatever is written down.

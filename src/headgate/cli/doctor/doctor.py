@@ -38,9 +38,9 @@ def parser() -> Parser:
     """Return the command's parser."""
     made = Parser(
         "headgate doctor",
-        "Look for quotas that don't do what they seem to and, with --config, at the gateway's "
-        "set-up: listeners, ports, credentials, ACLs, clocks, versions, and the brokers' own "
-        "quotas beside ours. Exits 3 if it finds something, 1 if it can't look.",
+        "Look for quotas that don't do what they seem to. With --config, also look at the "
+        "gateway's set-up: listeners, ports, credentials, ACLs, clocks, versions, and quotas that "
+        "the brokers enforce as well. Exits 3 if it finds something, 1 if it can't look.",
         example="headgate doctor --config headgate.properties",
     )
     place = made.add_mutually_exclusive_group(required=True)

@@ -1,5 +1,5 @@
 """
-Run a pipeline command: what Spark and the disk say becomes a line.
+Run a pipeline command; errors of Spark and of the disk become messages of a line or two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.errors import HeadgateError
 
 
 class PipelineError(HeadgateError):
-    """Spark or the disk failed; a line or two for people."""
+    """Spark or the disk failed; the message is a line or two, without Spark's stack traces."""
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
 def _plain(
     name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
 ) -> Result:
-    """Run it; put what Spark and the disk say into a line."""
+    """Call the function; turn errors of Spark and of the disk into PipelineError."""
     try:
         return function(arguments)
     except KeyboardInterrupt:
@@ -81,7 +81,7 @@ _SAID: Final = re.compile(r"(?:: |Caused by: )?([\w.$]+(?:Error|Exception)): (.+
 
 
 def _what_spark_said(name: str, exc: Exception) -> str:
-    """Return in a line what Spark says in pages, and in another where the pages are."""
+    """Return one line with the cause of Spark's error, and one naming the file with all of it."""
     pages = Path(tempfile.gettempdir()) / f"{name.replace(' ', '-')}-{os.getpid()}.txt"
     pages.write_text("".join(traceback.format_exception(exc)), encoding="utf-8")
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
@@ -91,4 +91,4 @@ def _what_spark_said(name: str, exc: Exception) -> str:
     worker = [m for m in said if "." not in m[1]]
     text = worker[-1][0] if worker else said[0][2] if said else next(iter(lines), "")
     text = f"{unread[-1]}; {_UNCHANGED}" if unread else f"Spark failed: {text}"
-    return f"{text}\nall that it said is in {pages}"
+    return f"{text}\nthe whole error is in {pages}"

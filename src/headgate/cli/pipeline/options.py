@@ -330,7 +330,7 @@ def _why_not_started(exc: Exception, log: Path) -> list[str]:
     words = log.read_text(errors="replace").splitlines() if log.exists() else []
     plain = [w for w in words if w.strip() and not _STACK.match(w)]
     first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
-    where = [f"all that it said is in {log}"] if len(plain) < len(words) else []
+    where = [f"the whole error is in {log}"] if len(plain) < len(words) else []
     return [f"Spark doesn't start: {first}", *plain[-_MOST_WORDS:], *where]
 
 

@@ -133,7 +133,7 @@ def _plan(arguments: argparse.Namespace) -> Planned:
         plan = diff(place.table(), desired, prune=arguments.prune)
         refused = _refusals(place, plan)
     told = _show(place, plan, arguments, refused)
-    _complain(told, "nothing can be changed so", refused)
+    _complain(told, "this plan can't be applied", refused)
     if arguments.out is not None and not refused:
         write_plan(arguments.out, plan, identity, arguments.message)
         complain(f"Plan written to {printable(str(arguments.out))}")
@@ -165,7 +165,7 @@ def _apply(arguments: argparse.Namespace) -> Applied:
 
     kept = read_plan(arguments.file)
     if kept is not None and arguments.prune:
-        raise BadUsage("a plan says already what goes; --prune is for quotas files")
+        raise BadUsage("a plan already says what is removed; --prune is for quotas files")
     desired = None if kept is not None else read_quotas_file(arguments.file)
     create = not arguments.validate_only and kept is None
     with QuotaHome(arguments, "apply", create=create, planned=not create) as place:
@@ -234,7 +234,7 @@ def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> No
     if arguments.max_removals is not None:
         if plan.removals > arguments.max_removals:
             raise ConfigError(
-                f"{plan.removals} values would go, more than --max-removals "
+                f"{plan.removals} values would be removed, more than --max-removals "
                 f"{arguments.max_removals}; nothing was changed"
             )
         return
@@ -247,7 +247,7 @@ def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> No
             return
         raise ConfigError("nothing was changed")
     raise ConfigError(
-        f"{plan.removals} of {values} values would go; if that is meant, say "
+        f"{plan.removals} of {values} values would be removed; to allow that, give "
         f"--max-removals {plan.removals}. Nothing was changed"
     )
 

@@ -86,8 +86,8 @@ def add_apply(made: argparse.ArgumentParser) -> None:
         "--max-removals",
         metavar="N",
         type=int,
-        help="change nothing if more than N values would go; without it, pruning more than half of "
-        "all values must be confirmed",
+        help="change nothing if more than N values would be removed; without it, "
+        "pruning more than half of all values must be confirmed",
     )
 
 

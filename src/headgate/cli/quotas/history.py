@@ -38,7 +38,7 @@ def parser() -> Parser:
     made = quotas_parser(
         "history",
         "List who changed which quota, oldest first, with refused attempts and changes of broker "
-        "settings. What one command changed at once bears one name, which `headgate undo` takes.",
+        "settings. The changes of one command share one name, which `headgate undo` takes.",
         "--store sqlite:quotas.db --entity users/alice --limit 20",
     )
     add_entity(made)

@@ -64,9 +64,9 @@ class PlanFile(NamedTuple):
             raise StoreMovedOn(f"the plan was made for {was}, and {place} is {now}; plan again")
         if revision != self.revision or digest_of(table) != self.digest:
             at = f" (revision {self.revision}, now {revision})" if id_ else ""
-            those = f"; {len(other)} of its own values are others now" if other else ""
+            those = f"; {len(other)} of the plan's values have changed" if other else ""
             raise StoreMovedOn(
-                f"{place} has moved on since the plan was made{at}{those}; plan again"
+                f"{place} has changed since the plan was made{at}{those}; plan again"
             )
         return plan_of(table, self.changes)
 

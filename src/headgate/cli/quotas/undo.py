@@ -48,7 +48,7 @@ def parser() -> Parser:
     what.add_argument(
         "--since",
         metavar="TIME",
-        help="go back to what held then: 2026-11-22T10:00:00Z, or epoch milliseconds",
+        help="go back to the quotas of this time: 2026-11-22T10:00:00Z, or epoch milliseconds",
     )
     add_place(made)
     add_entity(made)

@@ -1,5 +1,5 @@
 """
-The log lines by which ``headgate serve`` says that it serves and where, once it does.
+Log that ``headgate serve`` is ready, and the addresses it listens at.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Announcer:
         self._said: str | None = ""
 
     def say(self) -> None:
-        """Look at what is fronted now; say it if that is news."""
+        """Log whether the gateway is ready, if that has changed since the last call."""
         gateway = self._gateway
         why = gateway.not_ready()
         if why == self._said:

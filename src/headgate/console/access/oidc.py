@@ -154,7 +154,7 @@ class Oidc:
         except (HTTPError, ValueError, OSError) as error:
             raise Refused(f"{self.issuer} doesn't answer: {error}") from error
         if metadata.get("issuer") != self.issuer:
-            raise Refused(f"{self.issuer} calls itself {metadata.get('issuer')!r}")
+            raise Refused(f"{self.issuer} names another issuer: {metadata.get('issuer')!r}")
         offered = set(metadata.get("id_token_signing_alg_values_supported") or ["RS256"])
         usable = sorted(offered & _ALGORITHMS)
         if not usable:

@@ -79,7 +79,7 @@ class Users:
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{name!r} is no user name: letters, digits, . _ @ - and no more than 100 of them"
+                f"{name!r} isn't a user name: use letters, digits, . _ @ - and no more than 100"
             )
         if bool(tenant) != (role is Role.TENANT):
             raise ConfigError("the role tenant, and no other, goes with --tenant NAME")

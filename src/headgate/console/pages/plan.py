@@ -101,7 +101,9 @@ async def apply(request: Request) -> Response:
     plan = await to_thread.run_sync(making, await parts(request).home.table())
     problem = reason_problem(reason)
     if plan.removes_most and form.get("removals") != str(plan.removals):
-        problem = f"Most quotas would go: say how many, {plan.removals}, if that is meant."
+        problem = (
+            f"Most quotas would be removed: to allow that, write their number, {plan.removals}."
+        )
     if problem:
         return await _proposed(request, kept, problem, reason, 422)
     problem, name = await make(

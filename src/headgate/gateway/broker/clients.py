@@ -138,7 +138,7 @@ class Clients:
             await self._dialer.way(listener, link)
         except Exception as error:
             # Whatever it was: a client left alone with nobody behind would wait for ever.
-            log.exception("the way to a broker failed", broker=self._broker_id,
+            log.exception("the connection to a broker failed", broker=self._broker_id,
                           listener=listener.name)  # fmt: skip
             link.close("upstream-unreachable", f"broker {self._broker_id}: {error!r}")
         finally:

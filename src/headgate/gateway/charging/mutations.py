@@ -1,6 +1,5 @@
 """
-Controller mutations of one broker: which quota a request's topics are charged to, and what is
-written down of each topic (KIP-599).
+Charge topics that are created, deleted or grown at one broker, and journal each charge (KIP-599).
 """
 
 from __future__ import annotations
@@ -39,7 +38,12 @@ class MutationCharges:
         self._clock = clock
 
     def quota(self, context: Context, plan: Plan, now_ms: int) -> MutationQuota:
-        """Return the quota of one request that creates or deletes partitions; refuses if it may."""
+        """
+        Return the quota to charge one request's topics to.
+
+        Versions of a request that know THROTTLING_QUOTA_EXCEEDED get a strict quota, which
+        refuses topics; older ones get a permissive one, which only throttles.
+        """
         user, client_id = context.principal, context.client_id
         if MUTATION not in self._managers.active:
             return self._manager.observed(user, client_id, now_ms)
@@ -57,7 +61,7 @@ class MutationCharges:
         size: int | None,
         now_ms: int,
     ) -> None:
-        """Write down a topic's charge or refusal; size: the request's, with its first topic."""
+        """Journal a topic's charge or refusal; ``size`` comes with a request's first topic only."""
         ms = quota.decided_ms
         decision = UNCHARGED if ms is None else self._decision(context, ms)
         self._journal.mutation(

@@ -82,7 +82,7 @@ class Splits:
             try:
                 await self._work.slices.run(splits.round(self._managers(), now_ms))
             except Exception as error:
-                self._work.tasks.fell("cluster-wide quotas are divided", error)
+                self._work.tasks.log_failure("dividing cluster-wide quotas", error)
 
     def _managers(self) -> dict[int, Managers]:
         return {broker: fronted.rules.managers for broker, fronted in self._brokers.items()}
@@ -99,7 +99,7 @@ class Splits:
                 steps = put_in_force(self._came[0], self._managers(), now_ms)
                 await self._work.slices.run(steps)
             except Exception as error:
-                self._work.tasks.fell("splits are put in force", error)
+                self._work.tasks.log_failure("putting splits in force", error)
             self._came.popleft()
 
     async def observe(self) -> bytes:

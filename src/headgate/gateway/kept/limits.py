@@ -49,11 +49,11 @@ QUOTA_DEFAULTS: Final[Mapping[str, QuotaKey]] = {
     "quota.producer.default": PRODUCER,
     "quota.consumer.default": CONSUMER,
 }
-"""KIP-55's last resorts, by the names of Kafka's settings."""
+"""KIP-55's static defaults, by the names of Kafka's settings."""
 
 
 def static_defaults(settings: Settings) -> dict[QuotaKey, float]:
-    """Return the file's last resorts; none where Kafka's quotas are the upstream's to enforce."""
+    """Return the file's static defaults; none where the upstream enforces Kafka's quotas."""
     values = (settings.quota_producer_default, settings.quota_consumer_default)
     return {
         key: float(value)

@@ -40,21 +40,25 @@ class Tasks:
         return task
 
     def cancel(self) -> None:
-        """The gateway ends."""
+        """Cancel all tasks: the gateway ends."""
         for task in list(self._tasks):
             task.cancel()
 
     def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Say that a callback failed: its connection is lost, clients loop; so not every time."""
+        """
+        Log that a callback failed, at most once a minute.
+
+        Its connection is lost, and a client that connects again at once may fail again at once.
+        """
         minute = int(time.monotonic() // 60)
         if self._failure_minute == minute:
             return
         self._failure_minute = minute
         log.error("callback failed", what=context.get("message"), exc_info=context.get("exception"))
 
-    def fell(self, where: str, error: Exception) -> None:
-        """Say, not every time, that work that goes on for ever failed once; it goes on."""
-        self.failed(asyncio.get_running_loop(), {"message": f"where {where}", "exception": error})
+    def log_failure(self, what: str, error: Exception) -> None:
+        """Log that a round of endless work failed, at most once a minute."""
+        self.failed(asyncio.get_running_loop(), {"message": what, "exception": error})
 
 
 class OwnWork:

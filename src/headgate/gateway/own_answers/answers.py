@@ -225,7 +225,7 @@ class Answers:
             return self.current.table
 
     async def explained(self) -> QuotaTable:
-        """Return the store's quotas and the last resorts of the settings file: what is in force."""
+        """Return the quotas in force: the store's, and the settings file's static defaults."""
         return (await self.table()).with_static_defaults(static_defaults(self.current.settings))
 
     def no_store(self) -> str:

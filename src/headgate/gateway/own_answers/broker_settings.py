@@ -220,7 +220,7 @@ def our_values(
 
 
 def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
-    """Return KIP-55's last resorts of the file: who computes what applies asks for them here."""
+    """Return KIP-55's static defaults of the file: who computes what applies asks for them here."""
     values = static_defaults(settings)
     return tuple(
         configs.ConfigValue(

@@ -157,7 +157,7 @@ def effective(table: QuotaTable, request: Any) -> Work[draft.EffectiveEntry]:
                 str(key.type),
                 str(key.units),
                 tuple(
-                    # No entity: KIP-55's last resort, of server.properties.
+                    # No entity: KIP-55's static default, of server.properties.
                     draft.ValueEntry(
                         draft_parts_of(source) if isinstance(source, QuotaEntity) else (),
                         draft_int64(value),

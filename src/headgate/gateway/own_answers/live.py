@@ -1,9 +1,9 @@
 """
-Answers what goes on now (``wire.messages.live``), for administrators and about who asks.
+Answer what goes on now (``wire.messages.live``): use, throttles and connections.
 
-``super.users`` and ``headgate.admin.principals`` may ask about everybody; anybody else who is
-authenticated, about its own principal, and sees of others what ``live.seen`` leaves. To refuse it
-costs little: a request holds two names.
+``super.users`` and ``headgate.admin.principals`` may ask about everybody. Any other authenticated
+user may ask about itself; ``live.seen`` takes out what belongs to others. Refusing a request costs
+little: it holds two names.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ MOST: Final = 10_000
 MOST_OWN: Final = 500
 """And anybody else."""
 _PAUSES: Final = 9
-"""How many times as long as it took to make, a picture of everybody serves all administrators, and
-the next question of any other principal waits: nobody keeps the loop busy by asking."""
+"""
+A pause, in multiples of the time that a picture took to make. For so long a picture of everybody
+serves all administrators, and the next question of any other principal waits. So questions take
+at most a tenth of the loop's time.
+"""
 
 
 class Live:
@@ -111,7 +114,7 @@ class Live:
 
     @contextlib.asynccontextmanager
     async def _turn(self, principal: str) -> AsyncIterator[None]:
-        """Wait until a principal's earlier questions are answered, and as long as they pause."""
+        """Wait for a principal's earlier questions, and for the pause that follows them."""
         async with self._turns.setdefault(principal, asyncio.Lock()):
             await asyncio.sleep(self._free.get(principal, 0.0) - time.monotonic())
             began = time.monotonic()
@@ -167,7 +170,7 @@ class Live:
     async def _everybody(
         self, slices: Slices, broker: Broker, most: int
     ) -> tuple[int, BrokerPicture]:
-        """Return the picture of everybody, made again after a pause, and when it was made."""
+        """Return when the picture of everybody was made, and the picture; a fresh one if due."""
         async with self._drawing:
             drawn = self._drawn.get((broker.broker_id, most))
             began = time.monotonic()
@@ -183,7 +186,7 @@ class Live:
             return drawn[1:]
 
     async def _connected(self, slices: Slices, broker: Broker) -> Connected:
-        """Look at a broker's connections, unless somebody just has."""
+        """Return a broker's connections, as they were less than FRESH_MS ago."""
         async with self._looking:
             look = self._looks.get(broker.broker_id)
             if look is None or not 0 <= now_ms() - look.at_ms < FRESH_MS:
@@ -193,7 +196,7 @@ class Live:
             return look
 
     async def _table(self, answers: Answers) -> QuotaTable:
-        """Return the quotas in force, with the last resorts of the settings file, indexed."""
+        """Return the quotas in force, the settings file's static defaults included; indexed."""
         current = answers.current
         made_of = (current.table, current.settings)
         if self._made_of is None or any(map(is_not, self._made_of, made_of)):

@@ -1,5 +1,5 @@
 """
-Bytes of a client that wait for their turn, in their order and up to a bound.
+Hold the bytes that a client sent too early, in order and up to a bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SMALL_BYTES: Final = 4_096
 
 class HeldBytes:
     """
-    The bytes that one client has to wait with.
+    The bytes of one client that can't be handled yet.
 
     Args:
         commands: of the session; here the shell is told to stop reading and to go on.
@@ -53,7 +53,8 @@ class HeldBytes:
 
         Args:
             data: the bytes.
-            owned: they lie in memory of the session's own; else they are copied.
+            owned: whether they lie in the session's own memory. Others are copied, because the
+                read buffer they lie in is about to be used again.
         """
         self.pieces.appendleft(data if owned else memoryview(bytearray(data)))
         self._grown(len(data))

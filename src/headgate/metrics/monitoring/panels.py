@@ -46,7 +46,7 @@ class Dashboard:
         name: of its file and its address.
         title: as Grafana shows it.
         variables: labels that may be chosen, each with the metric whose values are offered.
-        panels: from left to right, from above to below.
+        panels: from left to right, then from top to bottom.
     """
 
     name: str

@@ -150,7 +150,7 @@ def number(value: float) -> str:
 
 
 def round_up(value: float, least: float = 0.0) -> float:
-    """Return ``value`` rounded up to two significant digits, at least ``least`` if that's more."""
+    """Return the greater of ``value`` and ``least``, rounded up to two significant digits."""
     if value <= least:
         value = least
     if value <= 0:

@@ -1,9 +1,9 @@
 """
-Tell files that grow, are renamed, copied or compressed from each other: by what they are.
+Identify log files by their content, so that one that is renamed or compressed is known again.
 
-A log's first whole request line tells it from all others, whatever it is called and whether it is
-compressed. One that has none yet, or none at all, is told by device, inode and its first line. Of
-two that begin alike, device and inode say which is the one that was read before.
+A log is identified by its first whole request line, under any name, compressed or not. A file
+without one is identified by its device, inode and first line. Of two files that begin with the same
+line, device and inode tell which was read before.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Seen:
 
     Attributes:
         place: device and inode.
-        head: tells it from others; "" as long as nothing does.
+        head: identifies it (see the module); "" while it is too short to be identified.
         size: in bytes.
-        compressed: whether these are another number of bytes of text.
+        compressed: whether it is; then its text is longer than ``size``.
         modified_ns: when it was last written.
     """
 

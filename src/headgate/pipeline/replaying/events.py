@@ -58,7 +58,7 @@ class Heads:
         return len(self.root)
 
     def of_plan(self, plan: int) -> Any:
-        """Return the number of each head's sensor under a plan, -1: none."""
+        """Return, for each head, the number of the sensor that a plan charges; -1 if none."""
         layer = self.layer[:, plan]
         there = layer < LAYERS
         return np.where(there, self.sensor[np.arange(len(self)), np.where(there, layer, 0)], -1)

@@ -1,5 +1,5 @@
 """
-Group gathered charges by root, and write them down in bundles.
+Group gathered charges by root, and pack them into bundles: rows of PACKED.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.pipeline.replaying.packed_format import (
     heads_schema,
 )
 
-# Columns of requests that go along; what the bundle or its heads say is left out.
+# Columns of requests that bundles carry; what the bundle or its heads hold is left out.
 SENT: Final = tuple(
     n
     for n in schema.REQUESTS.names
@@ -48,12 +48,12 @@ def packed_rows_of(
     index: ChargeIndex, gathered: list[Gathered], sums: Any, options: PackOptions
 ) -> Any:
     """
-    Return the PACKED rows of some pieces.
+    Return the PACKED rows of some pieces of files.
 
     Args:
-        index: of their charges.
-        gathered: what was gathered.
-        sums: LOGGED by charge; none where the requests go along.
+        index: of the pieces' charges.
+        gathered: the charges of each piece.
+        sums: the LOGGED columns by charge; unused if the bundles carry whole requests.
         options: what to pack.
     """
     import pyarrow as pa
@@ -206,7 +206,7 @@ def _heads(
         index: of the entries.
         entries: those that occur, by bundle and root.
         entry: of each event.
-        sums: LOGGED by charge; none where the requests go along.
+        sums: the LOGGED columns by charge; unused if the bundles carry whole requests.
         options: what to pack.
         starts: where each bundle begins in ``entries``.
         ends: where it ends.

@@ -29,10 +29,10 @@ Key = tuple[Any, ...]
 @dataclass
 class Left:
     """
-    What a task, or a whole job, leaves.
+    The results of a task, or of a whole job.
 
     Attributes:
-        files: it has written, by table.
+        files: names of the files it has written, by table.
         counts: sums, by name.
         found: whatever else it hands to the driver.
     """
@@ -51,7 +51,7 @@ class Left:
             self.counts[name] = self.counts.get(name, 0) + value
 
     def add(self, other: Left) -> None:
-        """Add what another task has left."""
+        """Add the results of another task."""
         for table, names in other.files.items():
             self.files.setdefault(table, []).extend(names)
         self.count(**other.counts)

@@ -56,7 +56,7 @@ class LineOptions:
 
 
 class _Message(NamedTuple):
-    """A message: where it's from, and a journal's bytes or the rows of its lines, by number."""
+    """A message: its topic partition and offset; a journal's bytes, or its numbered log lines."""
 
     where: str
     offset: int

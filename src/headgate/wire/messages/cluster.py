@@ -48,7 +48,7 @@ class ListGroupsResponse:
 
 @message()
 class DescribeClusterRequest:
-    """Of controllers it can be asked since version 1."""
+    """A question for the cluster's brokers, or since version 1 for its controllers."""
 
     authorized_operations: bool = False
     endpoint_type: Int8 = versions(BROKERS, since=1)

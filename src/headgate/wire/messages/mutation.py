@@ -272,12 +272,12 @@ def keep(
     api_key: int, version: int, frame: Buffer, request: Any, refused: Collection[TopicRef]
 ) -> Work[bytes]:
     """
-    Return the request without the refused topics, as it goes on to the broker, step by step.
+    Return the request without the refused topics, as it is sent to the broker. Runs in steps.
 
     Args:
         api_key: 19, 20 or 37.
         version: of the request.
-        frame: the request; its header goes on.
+        frame: the request; its header is kept.
         request: its body.
         refused: names or ids.
     """
