@@ -1,5 +1,5 @@
 """
-The words of the admin client: what is asked and what comes back (KIP-546 "Public Interfaces").
+Options and results of the admin client (KIP-546 "Public Interfaces").
 
 Entities, keys, filters and ops are those of :mod:`headgate.quota`; here are the options, the
 results with their futures, and what describe-effective tells.
@@ -104,10 +104,10 @@ class AlterQuotasEntry(QuotaAlteration):
     The change of one entity.
 
     Args:
-        entity: the entity the quotas are written for; a mapping will do, ``{"user": None}`` being
-            the default user.
-        ops: what to set (a value) or clear (None); a mapping of keys to values will do, and text
-            for a key.
+        entity: the entity the quotas are written for, or a mapping; ``{"user": None}`` is the
+            default user.
+        ops: what to set (a value) or clear (None), or a mapping of keys to values; a key may be
+            text.
     """
 
     __slots__ = ()
@@ -115,7 +115,7 @@ class AlterQuotasEntry(QuotaAlteration):
     Op = Op
 
     def __new__(cls, entity: EntityLike, ops: OpsLike) -> AlterQuotasEntry:
-        """Take what can be meant so."""
+        """Accept mappings and text in place of entities, ops and keys."""
         return super().__new__(cls, *alteration_of(entity, ops))
 
 
@@ -234,5 +234,5 @@ def timeout_error(timeout_ms: int) -> ApiError:
 
 
 def unsupported(what: str, way_out: str) -> InvalidQuota:
-    """Return the refusal of something this home of quotas can't do, with the way out."""
+    """Return the error for a call that the store or the servers can't do, with the way out."""
     return InvalidQuota(f"{what}; {way_out}")

@@ -1,5 +1,5 @@
 """
-What the admin client needs of whatever holds the quotas: a store, a gateway, a Kafka.
+The contract between the admin client and what holds the quotas: a store, a gateway or a Kafka.
 
 One asynchronous contract, three implementations: :mod:`headgate.admin.local` (a store in this
 process), :mod:`headgate.admin.released` (Kafka's own APIs), :mod:`headgate.admin.draft` (KIP-546's
@@ -29,8 +29,8 @@ class Query(NamedTuple):
     Args:
         components: ANDed; may name a type twice (KIP-546's filters may).
         strict: whether entities may have no further types (released filters only).
-        draft: whether it was asked in KIP-546's words, so that servers that have no PREFIX get
-            a wider question and the client narrows the answer.
+        draft: whether it is a query of KIP-546. Released servers have no PREFIX, so they get a
+            wider query, and the client filters the answer.
     """
 
     components: tuple[FilterComponent, ...]
@@ -48,7 +48,7 @@ class Backend(Protocol):
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
-        """Return what applies to each entity, or why that can't be told."""
+        """Return the effective quotas of each entity, or the error of those that have none."""
         ...
 
     async def alter(
@@ -86,7 +86,7 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 

@@ -132,5 +132,5 @@ class AdminClient(
 
 
 async def _make(target: Target) -> AsyncAdminClient:
-    """Make the asynchronous client on the loop that it will live on."""
+    """Make the asynchronous client on the event loop that runs its calls."""
     return AsyncAdminClient.to(target)

@@ -1,5 +1,5 @@
 """
-Which client settings there are: Kafka's names, and librdkafka's for the same things.
+The names of client settings: Kafka's, and librdkafka's for the same settings.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def kafka_names(config: Mapping[str, str]) -> dict[str, str]:
         config: by Kafka's or librdkafka's names.
 
     Raises:
-        ConfigError: settings that don't exist, values that are no text, one thing said twice in
-            two ways, a file that can't be read; all at once.
+        ConfigError: settings that don't exist, values that aren't text, a setting given under two
+            names with different values, a file that can't be read; all at once.
     """
     problems = strangers(config)
     found: dict[str, str] = {}

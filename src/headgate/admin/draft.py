@@ -191,7 +191,7 @@ async def _ask(connection: Connection, api_key: int, request: object) -> Any:
 
 
 def _for_the_wire(query: Query) -> tuple[tuple[d.Filter, ...], bool]:
-    """Return the draft's filters, and whether they say all that the query does."""
+    """Return the draft's filters, and whether they express the whole query."""
     filters = []
     exact = not query.strict
     for component in query.components:
@@ -222,7 +222,7 @@ def _values(values: Sequence[d.EffectiveValue], omit_overridden: bool) -> Values
 
 
 def _source(parts: Sequence[d.EntityPart]) -> Source:
-    """Read whose a value is; no entity is KIP-55's static default."""
+    """Read the entity that a value was set for; without one, it is KIP-55's static default."""
     return draft_entity_of(parts) if parts else STATIC_DEFAULT
 
 

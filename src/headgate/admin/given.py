@@ -25,7 +25,7 @@ def entity_of(given: EntityLike) -> QuotaEntity:
     Return an entity.
 
     Raises:
-        TypeError: it is none, and no mapping of entity types to names.
+        TypeError: it is neither an entity nor a mapping of entity types to names.
     """
     if isinstance(given, QuotaEntity):
         return given
@@ -44,7 +44,7 @@ def entities_of(given: Iterable[EntityLike]) -> list[QuotaEntity]:
     Return entities.
 
     Raises:
-        TypeError: a single one was given, or something that is none.
+        TypeError: a single entity was given, or something else.
     """
     if isinstance(given, QuotaEntity | Mapping | str):
         raise TypeError(f"a collection of entities is asked for, not {_said(given)}: write […]")

@@ -1,5 +1,5 @@
 """
-A home of quotas: a store that is open, or servers that are asked.
+A home of quotas: an open store, or servers (brokers or gateways).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Refused = list[tuple[QuotaEntity, Exception]]
 
 class OpenHome:
     """
-    A store or servers; a context manager that lets go of them.
+    A store or servers; a context manager that closes them.
 
     Args:
         name: what messages call it.
         tool: the program, for the history.
         store: an open store.
-        client: of servers; without either, an empty home that only checks changes.
+        client: of servers. Without a store or a client, the home is empty and only checks changes.
         servers: ``host:port,…`` of the client.
         open_store: opens the store that servers may keep their history in, by its URL.
     """
@@ -62,7 +62,7 @@ class OpenHome:
         return QuotaTable(self._client.describe_quotas().entities().result(_TIMEOUT_MS / 1000))
 
     def identity(self) -> StoreIdentity | None:
-        """Return which store it is; None for servers, which don't tell."""
+        """Return the store's identity; None for servers, which have none."""
         return None if self.store is None else self.store.identity()
 
     def history(self) -> QuotaStore:
@@ -143,7 +143,9 @@ class OpenHome:
         message: str,
         who: str,
     ) -> Refused:
-        """Change the second half of entities that were split; what fails says what was changed."""
+        """
+        Change the second half of entities that were split; an error says what was changed before.
+        """
         if not rest:
             return []
         try:
@@ -209,7 +211,7 @@ class OpenHome:
         return found
 
     def close(self) -> None:
-        """Let go of the store or the servers."""
+        """Close the store, or the connections to the servers."""
         if self.store is not None:
             self.store.close()
         if self._client is not None:
@@ -237,7 +239,7 @@ def _half_done(changed: QuotaAlteration, rest: QuotaAlteration, error: Exception
 
 def with_way_out(error: ApiError, keys: Iterable[QuotaKey]) -> ApiError:
     """
-    Add to a plain Kafka's refusal of a key it lacks where such a key can be kept.
+    Add to Kafka's refusal of a key that only Headgate has: where such a key can be kept.
 
     Args:
         error: the refusal.

@@ -1,5 +1,5 @@
 """
-Asks gateways what goes on now (``wire.messages.live``), and joins what all brokers answer.
+Ask gateways what goes on now (``wire.messages.live``), and join the answers for all brokers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MOST_QUOTA_IDS: Final = 500
 
 async def ask_brokers(nodes: Nodes, request: LiveRequest) -> Picture:
     """
-    Ask every broker of a cluster, each at the gateway before it.
+    Ask about every broker of a cluster, at the gateway in front of it.
 
     Returns:
         What they answered; ``note`` names brokers that couldn't be asked.
 
     Raises:
         ApiError: CLUSTER_AUTHORIZATION_FAILED.
-        StoreError: nobody answers, or no gateway is before any of them.
+        StoreError: no server answers, or no broker has a gateway in front of it.
     """
     brokers = await nodes.brokers()
 
@@ -56,7 +56,7 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
 
     Raises:
         ApiError: CLUSTER_AUTHORIZATION_FAILED.
-        StoreError: it is no gateway, or went away.
+        StoreError: it isn't a gateway, or it closed the connection.
         RemoteProtocolError: its answer can't be read.
     """
     try:
@@ -77,5 +77,5 @@ async def ask_one(connection: Connection, request: LiveRequest) -> Picture:
 
 
 def no_gateway(what: str) -> Exception:
-    """Return the error of a place that holds quotas and sees no clients."""
+    """Return the error of a store or a Kafka: it holds quotas, but can't say who is throttled."""
     return unsupported(f"{what} doesn't say what goes on now", "give the address of a gateway")

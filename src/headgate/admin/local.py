@@ -34,11 +34,11 @@ class LocalBackend:
     Calls a store from worker threads, so that a slow one doesn't hold the event loop.
 
     Args:
-        store: an open store, or what opens it at the first call: told whether that changes
-            something, for what only reads makes no store.
+        store: an open store, or a function that opens it at the first call. Its argument says
+            whether that call changes something: a call that only reads doesn't make a store.
         who: the principal, for the history.
         tool: the program, for the history.
-        url: what errors call the store.
+        url: the store's, for errors.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class LocalBackend:
         )
 
     async def live(self, request: LiveRequest) -> Picture:
-        """A store sees no clients."""
+        """Refuse: a store doesn't know who is connected."""
         raise no_gateway(f"the store {self._url}")
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 """
-Finds out what an admin client was pointed at, and opens the right backend for it.
+Open the backend of an admin client: for a store, a Kafka or a gateway.
 """
 
 from __future__ import annotations

@@ -50,7 +50,10 @@ def _settle(future: _Settable, outcome: object) -> None:
 
 
 class Calls:
-    """The calls themselves, over a backend, filling whatever kind of futures they are given."""
+    """
+    The calls over a backend; each sets the futures that it is given, of asyncio or
+    concurrent.futures.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -116,7 +119,7 @@ class Calls:
 
 class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
     """
-    KIP-546's three operations and the released describe, for whatever kind of future.
+    KIP-546's three operations and the released describe, for both kinds of future.
 
     Attributes:
         described, effective, altered: what the operations return, made of their futures.
@@ -207,8 +210,8 @@ class QuotaOperations(abc.ABC, Generic[DescribedT, EffectiveT, AlteredT]):
         Set and clear quotas, each entity all or nothing (KIP-546).
 
         Args:
-            entries: one per entity; ``AlterQuotasEntry({"user": "alice"}, {"producer_byte_rate":
-                5})`` will do.
+            entries: one per entity, such as ``AlterQuotasEntry({"user": "alice"},
+                {"producer_byte_rate": 5})``.
             options: the call's timeout, and whether only to check.
         """
         options = options or AlterQuotasOptions()

@@ -81,7 +81,7 @@ class ReleasedBackend:
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
-        """Compute what applies to each entity from everything there is."""
+        """Compute what applies to each entity, from all quotas of the cluster."""
         quotas = await describe_quotas(await self._nodes.any(), (), False)
         table = QuotaTable(quotas, static_defaults=await self._static_defaults())
         return {
@@ -89,7 +89,7 @@ class ReleasedBackend:
         }
 
     async def _static_defaults(self) -> dict[QuotaKey, float]:
-        """Ask a broker for KIP-55's static defaults: a gateway has them, and a Kafka before 3.0."""
+        """Ask a broker for KIP-55's static defaults, which gateways have, and Kafka before 3.0."""
         try:
             brokers = await self._nodes.brokers()
             here = (await self._nodes.any()).address
@@ -118,7 +118,7 @@ class ReleasedBackend:
     # --- configs
 
     async def names(self, resource: str) -> list[str]:
-        """Return brokers' ids, topics' names, or those of what else has settings."""
+        """Return brokers' ids, topics' names, or the names of another kind of resource."""
         if resource in ("brokers", "broker-loggers"):
             return [str(node) for node in sorted(await self._nodes.brokers())]
         if resource == "topics":
@@ -256,7 +256,7 @@ async def alter_quotas(
     Ask a broker to change quotas.
 
     Raises:
-        ApiError: NOT_CONTROLLER, for the caller to find who is.
+        ApiError: NOT_CONTROLLER; the caller then asks the controller.
     """
     answer: q.AlterClientQuotasResponse = await connection.call(
         apis.ALTER_CLIENT_QUOTAS,

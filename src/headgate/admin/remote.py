@@ -1,5 +1,5 @@
 """
-Connects to servers and finds out whether they speak the released quota APIs or KIP-546's draft.
+Connect to servers, and find out whether they have the released quota APIs or KIP-546's draft.
 
 Draft 48 and 49 (version 0) and released 48 and 49 (version 0) have the same key and version. A
 gateway's admin listener advertises only 17, 18, 36, 48, 49 and 50; the absence of Metadata, with
@@ -37,7 +37,7 @@ async def open_remote(bootstrap: str, config: Mapping[str, str], tool: str) -> B
 
     Raises:
         ConfigError: settings that make no sense.
-        StoreError: nobody can be reached.
+        StoreError: no server can be reached.
         ApiError: the credentials were refused.
     """
     addresses = parse_bootstrap(bootstrap)

@@ -1,5 +1,5 @@
 """
-The plan that takes changes back, by the history of a store.
+Make the plan that takes changes back, from a store's history.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headgate.store.base import HistoryEntry
 
 def undoing(table: QuotaTable, chosen: Iterable[HistoryEntry]) -> Plan:
     """
-    Return the plan that takes entries of the history back.
+    Return the plan that takes back some entries of the history.
 
     Args:
-        table: every quota there is now.
+        table: all present quotas.
         chosen: the entries, oldest first.
 
     Raises:
-        StoreMovedOn: a key was changed again since, by what isn't among them.
+        StoreMovedOn: a later entry, which isn't among them, changed a key again.
     """
     before: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}
     after: dict[tuple[QuotaEntity, QuotaKey], float | None] = {}

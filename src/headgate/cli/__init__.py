@@ -3,13 +3,13 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 
 - ``main``: the table of `headgate` commands; imports only the one that runs.
 - ``environment``: environment variables that stand for the flags that say where quotas are.
-- ``extras``: the line that a command says where the package of an extra is missing.
-- ``exit_codes``: what an exit status says.
+- ``extras``: the message of a command that misses the package of an extra.
+- ``exit_codes``: what each exit status means.
 - ``results``: what `--json` prints, a class per kind of result.
 - ``schemas``: the JSON Schema of what each command prints.
 - ``contract``: every command's parser, its one JSON object, its exit status.
 - ``completion``: what a shell completes, made from the commands' parsers.
-- ``output``: text made harmless for terminals; output that outlives its reader.
+- ``output``: prints text safely on terminals, and works on if nobody reads the output.
 - ``joptsimple``: reads a command line as Kafka's Java tools do.
 - ``connecting``: from flags and a file of properties to an admin client.
 - ``console``: the web page.

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class MalformedProperties(ConfigError):
-    """A properties file that Java wouldn't read; has Java's text."""
+    """A properties file that Java wouldn't read; the message is Java's."""
 
 
 def load_properties(path: str) -> dict[str, str]:
     """
-    Read a properties file as Java does; UTF-8, or else Latin-1, which Java takes them for.
+    Read a properties file: as UTF-8 or, if it isn't UTF-8, as Latin-1, Java's encoding.
 
     Raises:
-        MalformedProperties: an escape that is none.
+        MalformedProperties: a backslash and u without four hexadecimal digits.
         OSError: it can't be read.
     """
     from headgate.config.properties import parse_properties
@@ -56,7 +56,7 @@ def open_client(
         store: ``--store``, or None.
         config_file: ``--command-config``, or None.
         tool: the program, for a store's history.
-        create: make a store that is missing, as what changes something does.
+        create: make a store that is missing; for commands that change something.
 
     Raises:
         OSError: the file can't be read.

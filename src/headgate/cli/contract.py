@@ -159,7 +159,7 @@ def failed(name: str, words: Sequence[str], problem: BaseException) -> int:
 
 
 def error_of(problem: BaseException) -> Error:
-    """Return a problem for programs: Kafka's code and name where it has one, else its class's."""
+    """Return a problem for ``--json``, with Kafka's code and name, or with its class's name."""
     if isinstance(problem, ApiError):
         return Error(int(problem.code), problem.name, str(problem))
     if isinstance(problem, OSError) and problem.errno is not None:

@@ -1,5 +1,5 @@
 """
-Where quotas are, told once: environment variables in place of flags that every command repeats.
+Environment variables that say where quotas are, in place of flags on every command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TwoPlaces(ValueError):
 
 def placed(command: str, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """
-    Return a command's words with the place that the environment names, where they name none.
+    Return a command's words; if they don't say where quotas are, with the environment's flags.
 
     The variable of ``--command-config`` goes with the place: credentials meant for one cluster are
     never sent to another that a flag names.

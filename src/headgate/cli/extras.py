@@ -1,5 +1,5 @@
 """
-Which extra brings which package, and the one line that a command says where it misses one.
+Which extra has which package, and the message of a command that misses one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def missing(command: str, module: str) -> str | None:
 
 def require_all() -> None:
     """
-    See that the packages of all extras are there, before work that needs them all.
+    Check that the packages of all extras are installed, before work that needs them.
 
     Raises:
         ModuleNotFoundError: one isn't.

@@ -1,5 +1,5 @@
 """
-What commands print: output that outlives its reader.
+Print for people: commands go on if nobody reads their output any more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headgate.words import printable as printable
 
 
 class _Outlet(io.FileIO):
-    """A descriptor whose reader may go: what it doesn't read any more goes nowhere."""
+    """A file whose reader may close it; what is written after that is dropped."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -27,9 +27,9 @@ class _Outlet(io.FileIO):
 
 def outlive_reader() -> None:
     """
-    Let the process do its work to the end where nobody reads its output, as in ``… | head``.
+    Let the process finish its work when its reader has gone, as in ``… | head``.
 
-    For the beginning of a program: stdout and stderr are replaced if they are still its own.
+    Call it when a program begins: it replaces stdout and stderr, unless a test has replaced them.
     """
     for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
         if stream is None or stream is not getattr(sys, name):

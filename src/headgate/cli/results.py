@@ -19,7 +19,7 @@ Number = int | float | Literal["Infinity", "-Infinity", "NaN"] | None
 
 
 def finite(value: float | None) -> Number:
-    """Return a number as JSON can hold it: what isn't finite by its name in Java."""
+    """Return a number for JSON: infinities and NaN as the names that Java has for them."""
     return value if value is None or math.isfinite(value) else _NAMES[str(value)]
 
 
@@ -38,7 +38,7 @@ class Error(msgspec.Struct):
         code: Kafka's error code; null where Kafka has none.
         name: Kafka's name of the code, the system's of an errno, or Headgate's own.
         message: a sentence.
-        where: the file or entity that it is about, where it is about one.
+        where: the file or entity that it is about, if it is about one.
     """
 
     code: int | None
@@ -52,14 +52,14 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     What all results have.
 
     Args:
-        error: why the command failed; there is none where it didn't.
+        error: why the command failed; absent if it didn't.
     """
 
     error: Error | UnsetType = UNSET
 
     @property
     def status(self) -> int:
-        """The exit status that goes with it."""
+        """The exit status of this result."""
         if self.error is not UNSET:
             return exit_codes.FAILED
         return exit_codes.FOUND if self.found_something else exit_codes.DONE
@@ -129,8 +129,8 @@ class Planned(Result, kw_only=True):
         changes: what it does.
         unmentioned: values that the file doesn't mention and that stay.
         effective: what it changes for clients.
-        refused: entities that can't be changed so; if there are any, nothing is.
-        out: the file that the plan was written to, where it was.
+        refused: entities whose change would be refused; if there are any, nothing is changed.
+        out: the file that the plan was written to, if it was.
     """
 
     changes: list[Change]
@@ -147,11 +147,11 @@ class Planned(Result, kw_only=True):
 
 class Applied(Planned, kw_only=True):
     """
-    A plan that came true, or was validated.
+    A plan that was applied, or validated.
 
     Args:
-        validate_only: nothing was to be changed.
-        changed: entities that were.
+        validate_only: the plan was only checked.
+        changed: how many entities were changed.
     """
 
     validate_only: bool
@@ -159,7 +159,7 @@ class Applied(Planned, kw_only=True):
 
     @property
     def found_something(self) -> bool:
-        """Never: what differed is changed now."""
+        """Never: the plan was applied."""
         return False
 
 
@@ -194,7 +194,7 @@ class QuotaChange(msgspec.Struct, tag_field="kind", tag="change"):
 
 
 class Audited(msgspec.Struct, tag_field="kind", tag="audit"):
-    """Something tried or done beside quotas."""
+    """An attempt that was refused, or a change of something else than quotas."""
 
     t_ms: int
     time: str
@@ -214,7 +214,7 @@ class History(Result):
 
 class StoreShown(Result):
     """
-    Which store it is; nulls where it has no identity yet.
+    A store's identity; nulls if it has none yet.
 
     Args:
         id: the store's.
@@ -245,7 +245,7 @@ class StoreCopied(Result):
 
 class Examined(Result):
     """
-    What `headgate doctor` has to say.
+    The findings of `headgate doctor`.
 
     Args:
         found: a sentence for each thing that is wrong or odd.
@@ -285,7 +285,7 @@ class Described(msgspec.Struct):
         value: its value.
         source: the entity it comes from, or a setting.
         overridden: what it hides, with ``--include-overrides``.
-        note: a condition of its enforcement, where there is one.
+        note: a condition of its enforcement, if there is one.
     """
 
     key: str
@@ -313,7 +313,7 @@ class Altered(Result):
 
 
 class Checked(Result):
-    """`headgate serve --check`: the file, and what is odd in it; mistakes are the error."""
+    """`headgate serve --check`: the file, and warnings about it; mistakes are in ``error``."""
 
     config: str
     warnings: list[str]

@@ -60,23 +60,27 @@ def parser() -> Parser:
         "--requests",
         nargs="+",
         metavar="PATH",
-        help="usage journals of gateways, or request logs of brokers, files or directories: what "
-        "held at a past moment",
+        help="ask about a past moment: files or directories with usage journals of gateways, or "
+        "with request logs of brokers",
     )
     add_connection(made)
     made.add_argument(
-        "--at", metavar="TIME", help="with --requests: 2026-11-22T10:00:00Z; default: the end"
+        "--at",
+        metavar="TIME",
+        help="with --requests: the moment, such as 2026-11-22T10:00:00Z; default: the last one",
     )
     limits = made.add_mutually_exclusive_group()
     limits.add_argument(
         "--quotas",
         metavar="FILE",
-        help="with --requests: the quotas then, a quotas file or an export of `headgate history`; "
-        "by default those that the journal tells; request logs tell none",
+        help="with --requests: the quotas at that moment, a quotas file or an export of `headgate "
+        "history`; by default those that the journal holds; request logs hold none",
     )
-    limits.add_argument("--store", metavar="URL", help="the same from a store and its history")
+    limits.add_argument(
+        "--store", metavar="URL", help="with --requests: a store; its history has these quotas"
+    )
     made.add_argument(
-        "--time-zone", metavar="ZONE", help="of request logs that print none; default: UTC"
+        "--time-zone", metavar="ZONE", help="the zone of logs that print none; default: UTC"
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument("--broker-id", type=int, metavar="N", help="broker that wrote the logs")
@@ -122,10 +126,10 @@ def _picture(arguments: argparse.Namespace) -> Picture:
 
 def _past(arguments: argparse.Namespace) -> Picture:
     """
-    Read what was so at a time from usage journals, or from request logs.
+    Read what happened at a past moment from usage journals, or from request logs.
 
     Raises:
-        ConfigError: they can't be read, or tell nothing of that time.
+        ConfigError: they can't be read, or hold nothing about that time.
     """
     from headgate.live.past import LOOK_BACK_MS, Past
     from headgate.pipeline.sources.files import find_files

@@ -28,7 +28,7 @@ from headgate.live.picture import Picture
 PERIOD_S: Final = 1.0
 """From the end of one question to the beginning of the next, at least."""
 PART: Final = 9
-"""Asking takes a tenth of the time at most: who is slow to answer is asked more seldom."""
+"""Asking takes a tenth of the time at most: a gateway that answers slowly is asked less often."""
 MOST_QUOTAS: Final = 10_000
 """Quota-ids of each broker, so that they can be looked for by name; others are counted."""
 IDLE_S: Final = 10.0

@@ -348,4 +348,4 @@ def test_a_sweep_that_fails_is_made_again(
 
     monkeypatch.setattr(gateway.gateway.brokers[1], "sweep", fails)
     until(lambda: len(swept) > 2)
-    assert "where idle connections are closed" in caplog.text
+    assert "closing idle connections" in caplog.text

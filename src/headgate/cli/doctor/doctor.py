@@ -78,7 +78,7 @@ def look_at_quotas(store: str | None, table: QuotaTable, report: Report) -> None
 
 def look_at_setup(config: Path, report: Report) -> None:
     """
-    Look at a gateway's settings, its store and what it stands before.
+    Look at a gateway's settings, its store, and the cluster behind it.
 
     Raises:
         ConfigError: the settings make no sense; every mistake.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Report:
     """
-    What was looked at, and what came of it.
+    What was looked at, and what was found.
 
     Args:
         found: a sentence for each thing that is wrong or odd.

@@ -1,8 +1,9 @@
 """
 `headgate doctor --config`: a gateway's set-up, from where it runs.
 
-Certificates, the way to the brokers, their versions, what the gateway's own user may, the ports
-that clients are told, clocks, and quotas that brokers enforce beside the gateway.
+It looks at certificates, connections to the brokers, their versions, the permissions of the
+gateway's own user, the ports that clients are told, clocks, and quotas that brokers enforce as
+well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def look(settings: Settings, table: QuotaTable | None, report: Report) -> None:
     Args:
         settings: of the gateway.
         table: the store's quotas; None where it couldn't be read.
-        report: takes what comes of it.
+        report: where findings are added.
     """
     gateway = Gateway(settings)
     try:

@@ -4,9 +4,9 @@ The pipeline's commands: flags in, tables and closing tables out.
 - ``print``: closing tables, and figures as people read them.
 - ``places``: whether tables can be written, before anything starts.
 - ``options``: the flags that all commands share, and the run they open.
-- ``command``: runs one; what Spark and the disk say becomes a line.
-- ``reading``: what commands share once Spark is up.
-- ``stream``: runs on the inputs that are there, or on growing ones.
+- ``command``: runs one; errors of Spark and of the disk become short messages.
+- ``reading``: reads and packs a run's inputs, and prints what couldn't be read.
+- ``stream``: runs once, or follows inputs that grow.
 - ``usage``: `headgate usage`.
 - ``requests``: `headgate requests`.
 - ``replay``: `headgate replay`.

@@ -136,7 +136,7 @@ def _add_output(made: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--out", required=True, metavar="DIR", help="directory for the tables")
     output.add_argument(
-        "--format", choices=("parquet", "delta"), default="parquet", help="of the tables"
+        "--format", choices=("parquet", "delta"), default="parquet", help="the tables' format"
     )
     spark = made.add_argument_group("spark")
     spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
@@ -150,7 +150,7 @@ def _add_output(made: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """Return a whole number above 0; argparse says so of others."""
+    """Return a whole number above 0; argparse reports other values."""
     try:
         value = int(text)
     except ValueError:
@@ -192,7 +192,7 @@ class Opened:
 
     @property
     def read_options(self) -> ReadOptions:
-        """What workers are to read."""
+        """The options with which workers read."""
         from headgate.pipeline.workers.log_reader import ReadOptions
 
         return ReadOptions(
@@ -282,7 +282,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
 
 
 def _unreachable(master: str | None) -> list[str]:
-    """Say that no standalone master is there: Spark tries for a minute, in pages of Java."""
+    """Refuse a standalone master that doesn't answer; Spark would try for a minute."""
     if master is None or not master.startswith("spark://"):
         return []
     addresses = [a.rpartition(":") for a in master.removeprefix("spark://").split(",")]
@@ -326,7 +326,7 @@ def start(
 
 
 def _why_not_started(exc: Exception, log: Path) -> list[str]:
-    """Return why Spark doesn't start, without Java's stacks, and where all of it is."""
+    """Return why Spark doesn't start, without stack traces, and the file that has these."""
     words = log.read_text(errors="replace").splitlines() if log.exists() else []
     plain = [w for w in words if w.strip() and not _STACK.match(w)]
     first = next((w for w in str(exc).splitlines() if w.strip()), type(exc).__name__)
@@ -340,7 +340,7 @@ _CONNECT_S: Final = 3.0
 
 
 def _check_delta(context: Any) -> None:
-    """Say what to do where Spark has no Delta; its own words for it are a page of Java."""
+    """Say what to do if Spark has no Delta; Spark's own error is a page of Java."""
     loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         loader.loadClass("org.apache.spark.sql.delta.catalog.DeltaCatalog")

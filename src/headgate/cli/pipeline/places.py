@@ -1,5 +1,5 @@
 """
-Look at where tables are to go, before anything starts: can they be written, is there room?
+Check, before Spark starts, that tables can be written and that disks have room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _S3A: Final = (
 
 def unwritable(out: str) -> list[str]:
     """
-    Make a directory for tables; say what is in the way.
+    Make the directory for tables; return a sentence for each thing that prevents it.
 
     Args:
         out: a local path, or a URI, whose file system Spark knows better.
@@ -58,11 +58,11 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".lz4", ".xz", ".lzma")
 
 def too_small(command: str, out: str, files: Iterable[tuple[str, int]], spark: str) -> list[str]:
     """
-    Say which disk hasn't the room that a run takes.
+    Say which disk has too little room for a run.
 
     Args:
         command: its name.
-        out: where its tables go; the older ones stay until the new ones are whole.
+        out: where its tables are written; the older ones stay until the new ones are complete.
         files: (path, bytes) of what it reads.
         spark: folder of Spark's own files; "": the system's.
     """

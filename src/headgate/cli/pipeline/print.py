@@ -66,11 +66,11 @@ def number(value: float | None, unit: str = "") -> str:
 
 def sized(value: float | None, key: str = "byte_rate", unit: str = "B/s") -> str:
     """
-    Return a number and, if it is of bytes, what people say for it: ``1,234,567 (1.23 MB/s)``.
+    Return a number; if it is of bytes, with the rounded form: ``1,234,567 (1.23 MB/s)``.
 
     Args:
         value: what is shown; None is unlimited.
-        key: the quota type or key that tells what it is of.
+        key: the quota type or key whose unit it has.
         unit: of the bytes.
     """
     said = "" if value is None or value < 1000 or "byte_rate" not in key else amount(value, unit)

@@ -1,5 +1,5 @@
 """
-What pipeline commands share once Spark is up: reading, packing, and telling of bad lines.
+Read and pack the inputs of a pipeline command, and print which lines couldn't be read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pack(on: Opened, options: PackOptions) -> DataFrame:
 
 def pack_once(on: Opened, options: PackOptions) -> DataFrame:
     """
-    Return PACKED rows as ``pack`` does, kept on disk for what needs them a second time.
+    Return PACKED rows as ``pack`` does, persisted on disk because they are read twice.
 
     They'd fill a JVM's memory: a row holds thousands of events. Few of them are written at a time.
     """
@@ -74,7 +74,7 @@ def write_bad_lines(on: Opened, emitted: DataFrame) -> None:
 
 
 def parts_of(on: Opened) -> int:
-    """Return into how many parts an answer goes."""
+    """Return into how many partitions an answer is divided."""
     from headgate.pipeline import frames
 
     return frames.parts_for(on.pieces, max(2, on.run.context.defaultParallelism))
@@ -127,7 +127,7 @@ def _keep_counts(on: Opened, stats: dict[str, float]) -> None:
 
 def refuse_nothing(on: Opened) -> None:
     """
-    Say where logs hold no request at all; to be called before tables are replaced.
+    Refuse logs that hold no request at all; to be called before tables are replaced.
 
     Raises:
         ConfigError: they hold none, and --allow-empty isn't given.

@@ -109,7 +109,7 @@ def _shares(r: Any) -> dict[str, float | None]:
 
 
 def _tell(on: Opened) -> None:
-    """Print how near the replay came, by quota type."""
+    """Print how well the replay agrees with the log, by quota type."""
     figures = {f.name: f.value for f in on.run.figures}
     types = [n.removesuffix(".logged_s") for n in figures if n.endswith(".logged_s")]
     closing_table(

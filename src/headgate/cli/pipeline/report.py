@@ -108,7 +108,7 @@ Made = frozenset[tuple[str, str, int]]
 
 
 def _made(tables: Path) -> Made:
-    """Return what tells when a table is another: where it lies (a link, if it's swapped), when."""
+    """Return the tables' files and their times; they differ once a table was made again."""
     found = set()
     for path in (*tables.glob("*"), *tables.glob("*/*.parquet")):
         with contextlib.suppress(OSError):  # swapped a moment ago

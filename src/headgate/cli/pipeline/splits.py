@@ -119,7 +119,7 @@ def splits_stream(arguments: argparse.Namespace) -> Splits:
 
 
 def _quotas(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Callable[[], QuotaTable]:
-    """Return what gives the quotas of the moment; a mistake shows before anything starts."""
+    """Return a function that reads the present quotas. A mistake shows now, before Spark starts."""
     if arguments.store:
         from headgate.cli.quotas.quota_home import open_quota_store
 

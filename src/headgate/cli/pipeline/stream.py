@@ -151,7 +151,7 @@ def add_growing(made: argparse.ArgumentParser) -> None:
 
 
 def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
-    """Run a command on the inputs that are there, or on a growing one, as its flags say."""
+    """Run a command once, or on a growing input, as its flags say."""
     if arguments.follow and arguments.json:
         raise BadUsage("--json prints one object at the end, and --follow has none")
     if arguments.incremental or arguments.follow:
@@ -169,7 +169,9 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
 
 
 def _told(on: Opened, answer: Answer) -> Tables:
-    """Print the closing table, which costs jobs, where people read it; return what was made."""
+    """
+    Print the closing table, unless ``--json`` is given (it costs Spark jobs); return the tables.
+    """
     if not on.arguments.json:
         answer.tell(on)
     last = {f.name: f for f in on.run.figures}.values()
@@ -229,7 +231,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    """Return where rounds come from."""
+    """Return the source of rounds: a topic or directories."""
     from headgate.pipeline.growing.directories import Directory
 
     if arguments.topic:

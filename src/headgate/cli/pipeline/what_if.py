@@ -177,7 +177,7 @@ def _by_plan(table: DataFrame, names: list[str]) -> list[Row]:
 
 
 def _between() -> list[Column]:
-    """Return the sums between which throttling lies; the most is null where any row's is."""
+    """Return the least and the most throttling, summed; the most is null if any row's is."""
     from pyspark.sql import functions as F
 
     most = F.col("most_throttle_time_ms")
@@ -198,7 +198,7 @@ def seconds_between(least_ms: int, most_ms: int | None) -> str:
 
 
 def _tell_withheld(table: DataFrame, in_force: bool) -> None:
-    """Say what throttled fetches leave open, where there are any."""
+    """Say that throttled fetches make figures inexact, if there are any."""
     from pyspark.sql import functions as F
 
     logged = table.where(F.col("plan") == "logged").where("withheld_requests > 0")
@@ -240,7 +240,7 @@ def _tell_plans(table: DataFrame, names: list[str]) -> None:
 
 
 def _together(table: DataFrame) -> dict[str, Bounds]:
-    """Return between what a plan's throttling lies, of plans where limits overlap."""
+    """Return the least and the most throttling of each plan whose limits overlap."""
     from pyspark.sql import functions as F
 
     from headgate.pipeline.answers import bounds
@@ -255,7 +255,7 @@ def _together(table: DataFrame) -> dict[str, Bounds]:
 
 
 def _tell_together(on: Opened, names: list[str]) -> None:
-    """Say what the rows of a plan with several limits don't: they can't just be added up."""
+    """Print the throttling of plans with several limits, whose rows can't just be added up."""
     figures = {f.name: f.value for f in on.run.figures}
     told = [name for name in names if f"{name}.together_at_most_s" in figures]
     if not told:
@@ -308,7 +308,7 @@ def _tell_clients(table: DataFrame, names: list[str]) -> None:
 
 
 def _tell_left_out(plans: Sequence[Quotas], capacities: Sequence[tuple[str, float]]) -> None:
-    """Say which shares weren't tried, for want of a capacity."""
+    """Say which shares weren't tried, because no capacity was given."""
     known = dict(capacities)
     for direction, key in (("producer", PRODUCER_SHARES), ("consumer", CONSUMER_SHARES)):
         named = [p.name for p in plans if any(t.for_key(key) for t in p.tables)]

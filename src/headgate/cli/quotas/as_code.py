@@ -156,7 +156,7 @@ def apply_parser() -> Parser:
 
 
 def main_apply(argv: Sequence[str]) -> int:
-    """`headgate apply`: make a store or cluster match a quotas file, or a plan come true."""
+    """`headgate apply`: make a store or cluster match a quotas file, or apply a plan."""
     return command(apply_parser(), argv, _apply)
 
 
@@ -189,7 +189,7 @@ def carry_out(
     reviewed: bool,
 ) -> Applied:
     """
-    Show a plan and make it come true.
+    Show a plan and apply it.
 
     Args:
         place: where the quotas are.
@@ -226,10 +226,10 @@ def carry_out(
 
 def _confirm(plan: Plan, arguments: argparse.Namespace, *, reviewed: bool) -> None:
     """
-    See that somebody means it when much is removed.
+    Ask for confirmation when many values would be removed.
 
     Raises:
-        ConfigError: nobody does.
+        ConfigError: nobody confirmed.
     """
     if arguments.max_removals is not None:
         if plan.removals > arguments.max_removals:

@@ -137,7 +137,7 @@ def split_list(text: str) -> list[str]:
     Split at commas; ``\,`` is a comma that doesn't.
 
     Raises:
-        BadUsage: a part is empty, as where a script's variable was.
+        BadUsage: a part is empty, for example because a script's variable was.
     """
     parts = [""]
     for piece in re.findall(r"\\,|.", text, re.DOTALL):
@@ -163,7 +163,7 @@ def _rows(file: Path) -> object:
 
 def read_clients(flags: Sequence[str], file: Path | None) -> list[QuotaEntity]:
     """
-    Return the clients that were named; a part that wasn't is any name no quota names.
+    Return the clients that were named; a part left out stands for a name that no quota has.
 
     Raises:
         BadUsage: a flag makes no sense.

@@ -1,5 +1,5 @@
 """
-A plan kept as a file: what was reviewed, and of which state of the quotas it speaks.
+A plan kept as a file: what was reviewed, and the state of the quotas it was made for.
 
 ``headgate plan --out FILE`` and ``headgate undo --out FILE`` write it. ``headgate apply FILE``
 applies it, and refuses if the quotas have changed since the plan was made.
@@ -31,9 +31,9 @@ class PlanFile(NamedTuple):
 
     Args:
         changes: what it does.
-        store: the store's id, "" where servers were asked.
+        store: the store's id; "" if the quotas came from servers.
         revision: the store's.
-        digest: of every quota there was.
+        digest: of all quotas at that time.
         message: why, for the history.
     """
 
@@ -45,12 +45,12 @@ class PlanFile(NamedTuple):
 
     def check(self, place: str, table: QuotaTable, found: StoreIdentity | None) -> Plan:
         """
-        Return the plan for the quotas of now, which must be those it was made for.
+        Return the plan for the present quotas, which must be those it was made for.
 
         Args:
             place: where they are, for the error.
-            table: every quota there is now.
-            found: which store it is; None for servers.
+            table: all present quotas.
+            found: the store's identity; None for servers.
 
         Raises:
             StoreMovedOn: they aren't.

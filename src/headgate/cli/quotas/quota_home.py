@@ -1,5 +1,5 @@
 """
-The home of quotas that flags name: a store that is opened here, or servers that are asked.
+The home of quotas that flags name: a store, or servers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def open_quota_store(url: str, config_file: str | None, *, create: bool = False)
     Args:
         url: the store's.
         config_file: Kafka's client settings, ``zookeeper.*`` and ``headgate.*``; None: none.
-        create: make it when it is missing, as what changes something does.
+        create: make it when it is missing; for commands that change something.
 
     Raises:
         OSError: the file can't be read.

@@ -1,5 +1,5 @@
 """
-`headgate store`: show which store it is, accept another one for a gateway, copy one to another.
+`headgate store`: show a store's id, accept another store for a gateway, copy a store.
 """
 
 from __future__ import annotations

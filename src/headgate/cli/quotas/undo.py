@@ -1,7 +1,7 @@
 """
 `headgate undo`: take back one change, or all since a time.
 
-It is a plan like any other: shown, validated, refused where somebody has changed the same since.
+It is a plan like any other: shown and validated, and refused if the same keys have changed since.
 """
 
 from __future__ import annotations

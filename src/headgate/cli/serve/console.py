@@ -27,7 +27,7 @@ _END_S: Final = 5.0
 
 def gateway_address(settings: Settings) -> HostPort:
     """
-    Return the port of the gateway that speaks as ``headgate.console.command.config`` says.
+    Return the gateway's port with the protocol that ``headgate.console.command.config`` names.
 
     Raises:
         ConfigError: no port does, or the file can't be read.
@@ -51,7 +51,7 @@ def gateway_address(settings: Settings) -> HostPort:
 
 class ConsoleChild:
     """
-    A console that is there as long as the gateway; an async context manager.
+    A console that runs as long as the gateway; an async context manager.
 
     Args:
         config: the settings file, for the child.
@@ -89,7 +89,7 @@ class ConsoleChild:
             await asyncio.sleep(wait)
 
     async def _run(self) -> int:
-        """Run it once; where this is cancelled, it is ended."""
+        """Run the console once; if this is cancelled, end it."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE
@@ -117,7 +117,7 @@ def console_beside(
     Return the console that the settings ask for; nothing where they ask for none.
 
     Raises:
-        ConfigError: it couldn't ask the gateway, or would let in too many.
+        ConfigError: it couldn't reach the gateway, or people could use it who mustn't.
     """
     if settings.console.listener is None:
         return contextlib.nullcontext()

@@ -41,7 +41,7 @@ The settings file is described in docs/reference/settings.md; the shortest that 
 
 
 class _Ended(Result):
-    """A gateway that ran, and how its process is to end."""
+    """A gateway that has ended, and the exit status of its process."""
 
     exit_status: int
 
@@ -285,10 +285,10 @@ def upstream_of(settings: Settings, stack: contextlib.ExitStack) -> dict[str, An
 
 def store_of(settings: Settings) -> QuotaStore | None:
     """
-    Open the store; None if it can't be reached and a snapshot or permission to go on is there.
+    Open the store; None if it can't be reached, and a snapshot or the settings let us go on.
 
     Raises:
-        StoreError: it can't be reached and there is nothing to go on with.
+        StoreError: it can't be reached, and there is neither a snapshot nor that setting.
     """
     try:
         return open_own_store(settings)
@@ -304,7 +304,7 @@ def store_of(settings: Settings) -> QuotaStore | None:
 
 
 def open_own_store(settings: Settings) -> QuotaStore:
-    """Open the store; it is made only where there is no snapshot, which says that there was one."""
+    """Open the store; make it only if there is no snapshot: a snapshot shows that it existed."""
     from headgate.store import open_store
 
     create = not Path(settings.store_snapshot).exists()

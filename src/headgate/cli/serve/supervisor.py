@@ -118,7 +118,7 @@ class Supervisor:
         return http
 
     async def _follow(self) -> None:
-        """Have brokers that join the cluster fronted too."""
+        """Start a worker for each broker that joins the cluster."""
         while True:
             await asyncio.sleep(self._settings.upstream_refresh_ms / 1000)
             try:
@@ -140,7 +140,7 @@ class Supervisor:
         self._signal_all(signal.SIGTERM)
 
     def _reload(self) -> None:
-        """Let workers read the file again, and this process too, for it says how long to drain."""
+        """Let workers read the file again; this process reads from it how long they may drain."""
         with contextlib.suppress(ConfigError, OSError):  # the workers say what is wrong with it
             self._settings, _ = take_over(self._settings, load_settings(self._config))
         self._signal_all(signal.SIGHUP)
@@ -151,7 +151,7 @@ class Supervisor:
                 process.send_signal(number)
 
     async def _start(self, broker: int) -> asyncio.subprocess.Process:
-        """Start a worker at the end of a line."""
+        """Start a worker, and connect to it by a pair of sockets."""
         ours, theirs = socket_pair()
         with theirs, _closed_on_error(ours):
             process = await asyncio.create_subprocess_exec(
@@ -214,7 +214,7 @@ class Supervisor:
     async def _watch(
         self, broker: int, process: asyncio.subprocess.Process, killed: list[str]
     ) -> None:
-        """Kill a worker that hangs, at work or on its way out; note why in ``killed``."""
+        """Kill a worker that hangs, while it works or while it ends; note why in ``killed``."""
         timeout_ms = self._settings.worker_hang_timeout_ms
         if not timeout_ms:
             return
