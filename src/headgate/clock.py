@@ -1,6 +1,6 @@
 """
-What time it is: for packages that may ask. The pure ones (``quota``, ``throttle``, ``wire``, the
-gateway's ``charging`` and ``session``) have it as an argument.
+The wall clock. Pure packages (``quota``, ``throttle``, ``wire``, the gateway's ``charging`` and
+``session``) don't use it: they take the time as an argument.
 """
 
 from __future__ import annotations

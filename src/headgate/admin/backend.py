@@ -48,7 +48,7 @@ class Backend(Protocol):
     async def effective(
         self, entities: Collection[QuotaEntity], omit_overridden: bool
     ) -> Mapping[QuotaEntity, Values | ApiError]:
-        """Return the effective quotas of each entity, or the error of those that have none."""
+        """Return the effective quotas of each entity, or the error that prevents computing them."""
         ...
 
     async def alter(

@@ -1,5 +1,5 @@
 """
-The one Kafka client, and the one reader of TLS and SASL settings.
+The Kafka client that all packages use, and the reader of its TLS and SASL settings.
 
 In the order a connection meets them:
 

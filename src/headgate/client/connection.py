@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 class Unreachable(StoreError):
     """
-    Nobody answers at an address, or not in the protocol that was spoken.
+    No server answers at an address, or it uses another protocol.
 
     Args:
         message: the whole sentence.
         reason: why, without the address.
-        retriable: it may be otherwise in a while.
+        retriable: trying again later may help.
     """
 
     def __init__(self, message: str, reason: str, *, retriable: bool = False) -> None:
@@ -67,13 +67,13 @@ class Connection:
         Args:
             where: the broker; no host is this machine.
             security: how.
-            greet: ask for the broker's ``versions`` first.
+            greet: ask for the broker's API versions first (``versions``).
 
         Raises:
-            Unreachable: nobody there (retriable), or TLS failed.
-            StoreError: it hung up (retriable), or speaks another protocol.
+            Unreachable: no server is there (retriable), or TLS failed.
+            StoreError: it closed the connection (retriable), or uses another protocol.
             ApiError: SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE.
-            RemoteProtocolError: it is no broker.
+            RemoteProtocolError: it isn't a broker.
         """
         tls, spoken = security.tls, security.spoken
         try:
@@ -110,7 +110,7 @@ class Connection:
 
     @property
     def client_id(self) -> str:
-        """What requests call their sender."""
+        """The client-id of requests."""
         return self._dialogue.client_id
 
     @property
@@ -160,11 +160,11 @@ class Connection:
 
     async def _put(self, question: Question[T]) -> T:
         """
-        Send a question's frames, hand it their answers, and return what it found out.
+        Send the frames of a ``Dialogue`` generator, give it the answers, and return its result.
 
         Raises:
             StoreError: the connection broke (retriable), or the peer speaks another protocol.
-            RemoteProtocolError: what came back is no answer to it.
+            RemoteProtocolError: what came back isn't an answer to it.
         """
         async with self._lock:
             if self._broken or self._writer.is_closing():
@@ -212,7 +212,7 @@ class Connection:
         return transport
 
     async def close(self) -> None:
-        """Close it; errors on the way out are nobody's news."""
+        """Close it, and ignore errors of closing."""
         self._broken = True
         self._writer.close()
         with contextlib.suppress(OSError, HeadgateError, asyncio.TimeoutError):

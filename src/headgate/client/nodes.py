@@ -31,7 +31,7 @@ def parse_bootstrap(text: str) -> list[HostPort]:
     Read ``host:port,[::1]:port``.
 
     Raises:
-        ConfigError: every address that makes no sense.
+        ConfigError: every address that isn't ``host:port``.
     """
     found: list[HostPort] = []
     problems = []
@@ -172,7 +172,8 @@ async def connect_first(addresses: Sequence[HostPort], security: Security) -> Co
 
     Raises:
         StoreError: none does.
-        ApiError: one refused the credentials; the others would too.
+        ApiError: one refused the credentials; the others aren't tried, as they would refuse them
+            too.
     """
     problems: list[str] = []
     for address in addresses:

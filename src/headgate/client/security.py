@@ -1,5 +1,5 @@
 """
-How to connect to a Kafka broker: TLS, SASL and what the client calls itself, read from settings.
+How to connect to a Kafka broker: TLS, SASL and the client-id, read from settings.
 
 Either from Kafka's client settings, as in the file given to ``--command-config``, or from a group
 of settings in ``headgate.properties``, such as ``headgate.store.kafka.*``. Names and defaults are
@@ -42,7 +42,7 @@ class Security:
         mechanism: the SASL mechanism, or "".
         login: begins a SASL exchange; None for no SASL.
         client_id: what requests call their sender; a gateway's history shows it as the tool.
-        spoken: the security protocol and where it is set, for messages.
+        spoken: the security protocol, and the setting that it comes from, for messages.
     """
 
     tls: ssl.SSLContext | None = None

@@ -1,5 +1,5 @@
 """
-An event loop on a thread of its own, so that those who can't wait asynchronously may use it.
+An event loop on a thread of its own, for callers that aren't coroutines.
 """
 
 from __future__ import annotations

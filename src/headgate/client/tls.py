@@ -123,9 +123,9 @@ class ClientContexts:
     when the files it was made from have changed.
 
     Args:
-        still_valid: told why changed files can't be used, as half-written ones can't; the context
-            made of what was there before then stays in force. Called once for each change. None:
-            that is an error.
+        still_valid: called with the reason if changed files can't be used, because they are half
+            written for example; once for each change. The earlier context then stays in use. None:
+            such files are an error.
     """
 
     def __init__(self, still_valid: Callable[[ConfigError], None] | None = None) -> None:
@@ -134,13 +134,13 @@ class ClientContexts:
         self._making = threading.Lock()
 
     def ready(self, tls: Tls) -> ssl.SSLContext | None:
-        """Return the context of these ``ssl.*`` if there is one and its files haven't changed."""
+        """Return the context made before for these ``ssl.*``; None if its files have changed."""
         made = self._made.get(tls)
         return made[0] if made is not None and made[1] == _looks(tls) else None
 
     def get(self, tls: Tls) -> ssl.SSLContext:
         """
-        Return the context of these ``ssl.*``; what isn't ready takes long for an event loop.
+        Return the context of these ``ssl.*``. To make one takes too long for an event loop.
 
         Raises:
             ConfigError: a store can't be read, and nothing from before stays in force.
@@ -202,7 +202,7 @@ def _load_key(context: ssl.SSLContext, tls: Tls) -> bool:
 
 
 def _unset() -> str:
-    """Stand for a password that isn't given: OpenSSL would ask for it at the terminal."""
+    """Refuse an encrypted key without a password; OpenSSL would ask for one at the terminal."""
     raise ValueError("its key is encrypted: set ssl.key.password")
 
 
@@ -260,7 +260,7 @@ def _content(where: str, kind: str) -> bytes:
 
 
 def _is_pkcs12(data: bytes, where: str, kind: str) -> bool:
-    """Tell what a store is by its content, and by its name or type where that says nothing."""
+    """Whether a store is PKCS12: by its content, else by its name or type."""
     if b"-----BEGIN" in data:
         return False
     named = kind == "PKCS12" or where.lower().endswith((".p12", ".pfx"))
@@ -301,7 +301,7 @@ def _file(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _explained(setting: str, where: str) -> Iterator[None]:
-    """Add to an error which setting it is about, and what to do."""
+    """Add the setting to an error, and what to do about it."""
     try:
         yield
     except ssl.SSLError as error:
@@ -317,7 +317,7 @@ def _explained(setting: str, where: str) -> Iterator[None]:
 
 
 def _looks(tls: Tls) -> tuple[Look, ...]:
-    """Return what tells one state of the files of these ``ssl.*`` from another."""
+    """Return what identifies the content of these ``ssl.*``' files: times, sizes and inodes."""
     return tuple(
         _look(path) for path in (tls.keystore_location, tls.truststore_location) if path is not None
     )

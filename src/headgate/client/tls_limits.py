@@ -1,5 +1,5 @@
 """
-TLS versions and cipher suites by Kafka's (Java's) names, put on a context or told to librdkafka.
+TLS versions and cipher suites by Kafka's (Java's) names, for a context or for librdkafka.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@ One settings file, `headgate.properties`, read into frozen `Settings`.
 
 - ``properties``: the syntax of Java's properties files, with line numbers.
 - ``java_text``: numbers, hashes and orders as Java has them.
-- ``kinds``: the kinds of value: text in, value out, and what is wrong in words.
+- ``kinds``: the kinds of value: each parses a text, or says what is wrong with it.
 - ``listeners``: what a listener is; addresses and security protocols.
 - ``setting``: how a dataclass of settings is a table, a row for each field.
 - ``security``: the rows of TLS and of credentials, which several parts have alike.
 - ``console``: the rows of the console.
 - ``load``: reads a file by the table; every mistake at once, with its line.
 - ``ports``: plans which broker is found at which port.
-- ``settings``: every setting with its row; `Settings`, which everything else is given.
+- ``settings``: every setting with its row; `Settings`, the parsed file.
 - ``reloading``: which settings a running gateway takes over on SIGHUP.
 - ``reference``: writes the reference page from the table.
-- ``wrong_protocol``: what to say where a port speaks another security protocol.
+- ``wrong_protocol``: the error for a port that uses another security protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of value a setting can have: text in, value out, and what is wrong in words."""
+"""The kinds of value a setting can have: each parses a text, or says what is wrong with it."""
 
 from __future__ import annotations
 

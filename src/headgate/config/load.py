@@ -1,4 +1,6 @@
-"""Read `headgate.properties`: each setting's value, or every mistake at once with its line."""
+"""
+Read `headgate.properties`: return each setting's value, or report every mistake with its line.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def read_file(path: str | Path, table: Sequence[Setting]) -> Loaded:
 
     Args:
         path: the file, UTF-8.
-        table: the settings there are.
+        table: all settings.
 
     Raises:
         ConfigError: the file can't be read, or every mistake in it, in the file's order, each with
@@ -180,7 +182,7 @@ class _Reading:
         self.problems.append((line, text))
 
     def _refuse(self, text: str, *names: str) -> None:
-        """Note a mistake at the first of these settings that the file gives."""
+        """Note a mistake, with the line of the first of these settings that is in the file."""
         self._problem(self._line(*names), text)
 
     def _warn(self, text: str, *names: str) -> None:
@@ -400,7 +402,7 @@ class _Reading:
     def _check_own_protocol(
         self, values: dict[str, Any], own: dict[str, Any], listener: Listener
     ) -> None:
-        """Warn of two protocols towards the same servers: one port speaks one."""
+        """Warn of two protocols for the same servers: a port has only one."""
         name = "headgate.upstream.admin.security.protocol"
         clients = own["headgate.upstream.security.protocol"] or listener.protocol
         elsewhere = f"{_PREFIX}{listener.name.lower()}.headgate.upstream" in self.lines

@@ -66,10 +66,10 @@ class PortPlan:
 
 def overlaps(uses: Iterable[tuple[str, HostPort]]) -> list[str]:
     """
-    Say which ports are wanted twice or don't exist.
+    Say which ports are needed twice, or are above 65535.
 
     Args:
-        uses: what wants a port, in words, and the address; port 0 never collides.
+        uses: the name of what needs a port, and the address; port 0 never collides.
 
     Returns:
         One sentence per collision, first use first.

@@ -84,7 +84,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Cut a line at the first ``=``, ``:`` or blank that isn't escaped."""
+    """Split a line into key and value, at the first ``=``, ``:`` or blank that isn't escaped."""
     end = 0
     while end < len(line) and line[end] not in "=:" and line[end] not in _BLANK:
         end += 2 if line[end] == "\\" else 1

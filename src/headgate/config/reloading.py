@@ -1,4 +1,4 @@
-"""Which settings a running gateway takes over on SIGHUP, and what it keeps of the others."""
+"""Which settings a running gateway takes over on SIGHUP; the others keep their value."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _take_over(before: Settings, fresh: Settings, prefix: str, kept: list[str]) 
 
 
 def _with(whole: Any, path: tuple[str, ...], value: object) -> Any:
-    """Return a copy of a nest of dataclasses with one value replaced."""
+    """Return a copy of nested dataclasses with one value replaced."""
     head, *rest = path
     inner = _with(getattr(whole, head), tuple(rest), value) if rest else value
     return replace(whole, **{head: inner})

@@ -1,5 +1,5 @@
 """
-How a dataclass of settings is a table: each field has a row, or is a part with rows of its own.
+A table of settings as a dataclass: each field has a row, or is a part with rows of its own.
 
 A row says what the file's reader, the did-you-mean and the reference page need to know.
 """
@@ -91,7 +91,7 @@ def row(
     shown: str = "",
     otherwise: Any = MISSING,
 ) -> Any:
-    """Return the field of one setting; ``otherwise`` is its value in a part that is without it."""
+    """Return the field of one setting; ``otherwise`` is its value in parts that leave it out."""
     setting = Setting(name, kind, default, doc, source, per_listener, shown)
     return field(default=otherwise, metadata={_ROW: setting})
 

@@ -1,6 +1,5 @@
 """
-Every setting of `headgate.properties`, as data and as what everything else is given: typed,
-frozen, complete.
+Every setting of `headgate.properties`: a table of rows, and the typed, frozen object made from it.
 
 The parser, the did-you-mean and `docs/reference/settings.md` read the same rows. To add a setting,
 add a field with a row.

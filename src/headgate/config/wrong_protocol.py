@@ -1,9 +1,9 @@
 """
 The error to report when a port uses another security protocol than the client.
 
-Neither side names the mistake: a plaintext port cuts a TLS handshake off, a TLS port answers
-plaintext with an alert, and a SASL port closes the connection of a client that sends a request
-before it logs in (tried on 4.3.1).
+Neither side names the mistake. A plaintext port ends a TLS handshake, a TLS port answers plaintext
+with an alert, and a SASL port closes the connection of a client that sends a request before it logs
+in (tried on 4.3.1).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Spoken(NamedTuple):
     protocol: str
 
     def _set(self, *, tls: bool, sasl: bool | None = None) -> str:
-        """Return what to set; ``sasl`` None where that can't be told."""
+        """Return what to set; ``sasl`` is None if it isn't known."""
         end = "SSL" if tls else "PLAINTEXT"
         fit = f"{end} or SASL_{end}" if sasl is None else f"SASL_{end}" if sasl else end
         return f"set {self.setting}={fit} (it is {self.protocol})"
@@ -63,7 +63,9 @@ class Spoken(NamedTuple):
         )
 
     def hung_up(self, *, logged_in: bool) -> str | None:
-        """Return what may be wrong when it hung up on a question that Kafka answers, or None."""
+        """
+        Return what may be wrong when the port closes on a request that Kafka answers, or None.
+        """
         if logged_in or self._sasl:
             return None
         return "it hung up on the first question, as a port does that wants SASL: " + self._set(

@@ -1,8 +1,8 @@
 """
 The console: a web page that says who is throttled now and why, and where quotas are changed.
 
-Server-rendered with Starlette and Jinja; a small script of our own server; nothing inline, so that
-the content policy can forbid it. In the order in which a request meets them:
+Pages are rendered on the server, with Starlette and Jinja. Scripts are files of the console, never
+inline, so the content policy can forbid inline ones. In the order in which a request meets them:
 
 - ``serve``: the server: sockets, TLS, signals.
 - ``app``: the application: middleware, routes, errors.
@@ -10,12 +10,12 @@ the content policy can forbid it. In the order in which a request meets them:
 - ``routing``: a page's row: path, roles, name in the navigation; what guards it.
 - ``pages``: a room: one module a page.
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
-- ``events``: what goes on now, asked for once and sent to all who look.
+- ``events``: what goes on now, asked for once and sent to every open page.
 - ``recent``: the last hour's use of each quota-id.
 - ``recorded``: the hours before, by a gateway's usage journals.
 - ``drawing``: rows with bars, levels of precedence, use over time.
 - ``rendering``: templates and static files.
-- ``parts``: what pages are given.
+- ``parts``: the objects that pages use.
 - ``home``: quotas, their history, and what goes on now.
 - ``proposal``: a change, shown before it is made.
 - ``preview``: who is affected by a change.

@@ -1,5 +1,5 @@
 """
-The application: what stands before every page, errors, and the routes.
+The application: checks before every page, errors, and the routes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Access(Protocol):
 
 class _Gate:
     """
-    What stands before every page: names we are called by, who asks, bodies' length, headers.
+    The checks before every page: the host name, the viewer, the length of the body, headers.
 
     Args:
         app: what comes next.
@@ -126,7 +126,9 @@ def _with_headers(send: Send, more: tuple[tuple[bytes, bytes], ...], *, cached: 
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Refuse a body that is too long, whatever length it said, or too slow, as it comes in."""
+    """
+    Refuse a body that is too long or too slow, while it is read; its stated length isn't trusted.
+    """
     taken = 0
     ends = asyncio.get_running_loop().time() + BODY_S
     more = True
@@ -188,7 +190,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Say why a store, a server or a change failed; to tenants not whose or where."""
+    """Say why a store, a server or a change failed; tenants aren't told names or addresses."""
     if isinstance(error, InvalidQuota):  # a form that none of our pages sends
         return _error_page(request, 422, str(error))
     status = 409 if isinstance(error, StoreMovedOn) else 502

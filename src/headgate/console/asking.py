@@ -52,7 +52,7 @@ def seen(moment: Moment, looks: Viewer) -> Moment:
 
 
 async def configured(request: Request, about: Asked) -> Picture:
-    """Return what applies by the quotas alone, where nobody says what goes on."""
+    """Return the quotas that apply, for when no gateway says what goes on."""
     table = await parts(request).home.table()
     picture = Picture(
         parts(request).clock_ms(),

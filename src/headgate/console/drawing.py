@@ -24,7 +24,7 @@ class Row(NamedTuple):
     A quota-id over all brokers.
 
     Args:
-        use: at the broker where it is held, or has the least room.
+        use: at the broker where it is throttled, or has the least room.
         broker_id: that broker.
         brokers: how many use it.
         held: connections that wait, at all of them.
@@ -65,7 +65,7 @@ def _pair(client: ClientUse) -> tuple[str, str]:
 
 
 def linkable(user: str, client_id: str | None) -> tuple[str, str | None] | None:
-    """Return both where a link can hold them."""
+    """Return the principal and client-id if a link can hold both."""
     return (user, client_id) if len(user) + len(client_id or "") <= LONGEST_LINK else None
 
 

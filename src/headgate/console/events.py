@@ -1,5 +1,5 @@
 """
-What goes on now, asked for once however many look, and sent to them as it changes.
+What goes on now: asked for once for all pages, and sent to them when it changes.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Question = tuple[str | None, str | None]
 @dataclass(frozen=True, slots=True)
 class Moment:
     """
-    What is known of a question.
+    The latest answer to a question.
 
     Args:
         number: grows with each answer or failure.
-        picture: the last that there is; None: there never was one.
-        problem: why there is no newer one; "": it is the newest.
+        picture: the last one; None: there wasn't one yet.
+        problem: why asking failed since then; "": it didn't.
     """
 
     number: int
@@ -157,10 +157,10 @@ class Watches:
     @contextlib.contextmanager
     def place(self, viewer: str) -> Iterator[None]:
         """
-        Have one of the bounded number of places to watch from.
+        Take one of the bounded number of live pages, for the time of the block.
 
         Raises:
-            HTTPException: all are taken.
+            HTTPException: all are in use.
         """
         if self._watchers.total() >= MOST_WATCHERS or self._watchers[viewer] >= MOST_OF_ONE:
             raise HTTPException(503, headers={"retry-after": "10"})
@@ -214,7 +214,7 @@ class EventStream(StreamingResponse):
         self._viewer = viewer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the browser goes, is too slow, or has to ask again."""
+        """Send until the browser closes, is too slow, or has to connect again."""
 
         async def hurried(message: Message) -> None:
             async with asyncio.timeout(SLOW_S):

@@ -1,7 +1,7 @@
 """
 What pages read and change: quotas, their history, and what goes on now.
 
-Stores and servers are asked on worker threads, so that a slow one holds nobody's page but its own.
+Stores and servers are asked on worker threads, so that a slow one delays only the page that asked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_ASKED: Final = 8
 
 
 class Live(Protocol):
-    """What can say what goes on now: the admin client of a gateway."""
+    """The source of what goes on now: the admin client of a gateway."""
 
     def describe_live(
         self, *, user: str | None = None, client_id: str | None = None, most: int = MOST_QUOTAS
@@ -39,11 +39,11 @@ class Live(Protocol):
 
 class Home:
     """
-    Where quotas are kept, and who says what goes on.
+    Where quotas are kept, and the gateway that says what goes on.
 
     Args:
         quotas: the store, or the servers that are asked.
-        live: who says what goes on; None: nobody does.
+        live: says what goes on; None: there is no gateway.
     """
 
     def __init__(self, quotas: OpenHome, live: Live | None = None) -> None:
@@ -54,15 +54,15 @@ class Home:
 
     @property
     def has_live(self) -> bool:
-        """Whether somebody can say what goes on now."""
+        """Whether there is a gateway that says what goes on now."""
         return self._live is not None
 
     async def table(self) -> QuotaTable:
-        """Return every quota there is."""
+        """Return all quotas."""
         return await run_in_threadpool(self._quotas.table)
 
     async def identity(self) -> StoreIdentity | None:
-        """Return which store it is and its revision; None for servers, which don't tell."""
+        """Return the store's identity and revision; None for servers, which have none."""
         return await run_in_threadpool(self._quotas.identity)
 
     async def history(
@@ -101,7 +101,7 @@ class Home:
         Args:
             alterations: one per entity.
             who: the viewer's name, for the history.
-            message: why, for the history; servers have no word for it.
+            message: why, for the history; servers don't keep it.
             validate_only: check, and change nothing.
             at_revision: the revision that was previewed; None: any.
 
@@ -134,7 +134,7 @@ class Home:
             most: quota-ids of a broker at most.
 
         Raises:
-            StoreError: nobody can say.
+            StoreError: there is no gateway, or it doesn't answer.
         """
         live = self._live
         if live is None:
@@ -151,5 +151,5 @@ class Home:
         return await to_thread.run_sync(ask, limiter=limiter)
 
     def close(self) -> None:
-        """Let go of the store and the servers."""
+        """Close the store and the connections to servers."""
         self._quotas.close()

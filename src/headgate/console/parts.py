@@ -1,5 +1,5 @@
 """
-What pages are given: ``parts(request)`` and ``viewer(request)``.
+The objects that pages use: ``parts(request)`` and ``viewer(request)``.
 """
 
 from __future__ import annotations

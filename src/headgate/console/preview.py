@@ -20,7 +20,7 @@ MOST_SHOWN: Final = 100
 
 class Affected(NamedTuple):
     """
-    A connected client whose quota becomes another one.
+    A connected client whose quota would change.
 
     Args:
         client: its user and client-id, or its address.
@@ -45,7 +45,7 @@ class Preview(NamedTuple):
         affected: connected clients, those with most connections first; bounded.
         more: how many more of them there are.
         quota_ids: how many quota-ids they have afterwards.
-        watched: how many clients were looked at; None: nobody says who is connected.
+        watched: how many clients were looked at; None: there is no gateway that knows them.
         unseen: how many aren't in the picture, because it is bounded.
         named: the same for clients that quotas name; bounded.
     """
@@ -60,11 +60,11 @@ class Preview(NamedTuple):
 
 def preview(plan: Plan, picture: Picture | None) -> Preview:
     """
-    Say which clients a plan affects: their limit, or quota-id, is another one afterwards.
+    Say which clients a plan affects: those whose limit or quota-id would change.
 
     Args:
         plan: what is to be changed.
-        picture: who is connected now; None: nobody says.
+        picture: who is connected now; None: there is no gateway that says so.
     """
     clients, addresses = connected(picture) if picture is not None else (Counter(), Counter())
     found = []

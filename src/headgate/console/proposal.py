@@ -1,8 +1,10 @@
 """
 A change of quotas: shown before it is made, and made only as it was shown.
 
-What was shown carries the state of the quotas that it was computed from. It is made only if they
-are the same still; else it is computed and shown again. Pages *Change*, *Plan* and *Raises* do so.
+The page carries the state of the quotas that the change was computed from: the store's revision, or
+a digest. The change is made only if the quotas are still in this state; else it is computed and
+shown again. Pages *Change*, *Plan* and
+*Raises* do so.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ async def try_out(
 
     Args:
         parts: which journal, and the clock.
-        plan: the quotas of now and the others.
+        plan: the present and the changed quotas.
         principals: only their requests; None: everybody's.
 
     Returns:

@@ -1,8 +1,8 @@
 """
 The last hours' use of a principal's quota-ids, by a gateway's usage journals.
 
-A reading is done beside the page that wants it: a page has what was read by then, and the rest with
-its next live update.
+A page doesn't wait for a reading: it shows what was read so far, and the rest with its next live
+update.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Journals:
 
     def of(self, user: str, client_id: str | None, shared: Collection[str]) -> Recorded | None:
         """
-        Return what was read of a principal, and have it read again where that is old.
+        Return what was read of a principal; start another reading if that is old.
 
         Args:
             user: the principal, raw.
@@ -113,7 +113,7 @@ class Journals:
     async def soon(
         self, user: str, client_id: str | None, shared: Collection[str]
     ) -> Recorded | None:
-        """Return the same, and give a first reading a moment to end."""
+        """Return the same as ``of``, but wait a moment for a first reading."""
         read = self.of(user, client_id, shared)
         kept = self._kept[user, client_id]
         if read is None and kept.reading is not None:

@@ -80,22 +80,24 @@ def render(request: Request, template: str, status: int = 200, **context: Any) -
 
 
 def draw(template: str, **context: Any) -> Markup:
-    """Return a part of a page, without what ``render`` gives besides."""
+    """Return a part of a page; its template gets only its own values."""
     return Markup(templates().get_template(template).render(**context))
 
 
 def name(text: str) -> Markup:
-    """Return a name that others chose: control characters spelled out, direction kept to itself."""
+    """
+    Return a client's name for a page: control characters spelled out, text direction isolated.
+    """
     return Markup("<bdi>{}</bdi>").format(words.printable(text))
 
 
 def short(text: str) -> Markup:
-    """Return a name as ``name`` does, cut where it is too long for a table."""
+    """Return a name as ``name`` does, shortened for a table."""
     return name(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
 
 
 def clock(ms: int) -> str:
-    """Return a moment of these days without its date: ``14:34:29 UTC``."""
+    """Return a moment without its date: ``14:34:29 UTC``."""
     return words.moment(ms).partition(" ")[2]
 
 
@@ -124,6 +126,6 @@ def url(path: str, **query: str | int | None) -> str:
 
 @cache
 def static(file: str) -> str:
-    """Return where a static file is; another content has another address."""
+    """Return the path of a static file, with a hash: when its content changes, so does the path."""
     content = (resources.files("headgate.console") / "static" / file).read_bytes()
     return f"{STATIC}/{file}?v={hashlib.sha256(content).hexdigest()[:16]}"

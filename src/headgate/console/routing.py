@@ -1,5 +1,5 @@
 """
-A page's row: path, roles, methods, name in the navigation; and what guards it.
+A page's row in the table of routes: path, roles, methods, name in the navigation; its checks.
 
 A page can't be served without a row, and a row can't be written without its roles.
 """
@@ -42,17 +42,17 @@ class Page(NamedTuple):
     nav: str = ""
 
     def route(self) -> Route:
-        """Return it as Starlette's, with what guards it."""
+        """Return the row as a route of Starlette, with its checks."""
         return Route(self.path, _guarded(self), methods=list(self.methods))
 
 
 def missing() -> HTTPException:
-    """Return the one answer for a name that nobody knows and for one that isn't the viewer's."""
+    """Return the answer for an unknown name, and for a name that the viewer may not see."""
     return HTTPException(404)
 
 
 def _guarded(page: Page) -> Endpoint:
-    """Return the endpoint behind its roles and, for what may change something, the CSRF token."""
+    """Return the endpoint behind the check of roles and, unless it is a GET, of the CSRF token."""
 
     async def guarded(request: Request) -> Response:
         viewer: Viewer | None = request.state.viewer

@@ -34,7 +34,7 @@ READ_S: Final = 30.0
 
 class _Deadline:
     """
-    Ends a connection at once, unless it is called off: closing would wait until all is read.
+    Aborts a connection after a time, unless called off; closing would wait for a slow reader.
 
     Args:
         seconds: after which it ends.
@@ -51,7 +51,7 @@ class _Deadline:
             self._timer = loop.call_later(self._seconds, transport.abort)
 
     def call_off(self) -> None:
-        """Have it end nothing."""
+        """Cancel it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -59,7 +59,7 @@ class _Deadline:
 
 class Connection(H11Protocol):
     """
-    One connection. Nobody holds it for nothing: their number is bounded, and others wait for it.
+    One connection. A slow one is closed, because their number is bounded and others wait.
 
     h11 bounds the head of a request at 64 KiB; not every parser that uvicorn may choose does.
 
@@ -121,7 +121,7 @@ class Connection(H11Protocol):
 
 class _Server(uvicorn.Server):
     """
-    A server that says when it serves, and leaves signals to us: uvicorn would end by the signal.
+    A server that reports when it is ready, and doesn't handle signals: uvicorn would die of them.
 
     Args:
         config: uvicorn's.

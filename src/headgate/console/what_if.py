@@ -65,8 +65,8 @@ class Tried(NamedTuple):
         requests: how many there were.
         amount: bytes charged.
         told: what clients were told then.
-        before: under the quotas of now.
-        after: under the others.
+        before: under the present quotas.
+        after: under the changed quotas.
         held: the share of its time that the client was told to wait, 0..1.
         hides: whether it would have sent more under the others: ``after`` isn't seen.
     """
@@ -111,7 +111,7 @@ class WhatIf(NamedTuple):
 
 
 def preload() -> None:
-    """Load on another thread what the first what-if would otherwise wait seconds for."""
+    """Load modules on another thread; the first what-if would otherwise wait seconds for them."""
 
     def load() -> None:
         with contextlib.suppress(ImportError):  # the first what-if says which package is missing
@@ -135,7 +135,7 @@ def what_if(
 
     Args:
         journal: a gateway's directory of usage journals.
-        plan: the quotas of now and the others.
+        plan: the present and the changed quotas.
         now_ms: the wall clock, epoch ms.
         principals: only requests of these are read; None: everybody's.
         most_events: how many are read at most, a file more or less.

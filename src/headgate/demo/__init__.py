@@ -7,5 +7,5 @@
 - ``quota_ids``: which quota-ids the clients count against, and what they have used.
 - ``progress``: what is shown while it runs.
 - ``whole_cycles``: the mean rate of a saturated client over whole cycles.
-- ``result``: the closing table, and which figures aren't what they have to be.
+- ``result``: the closing table, and which figures are out of bounds.
 """

@@ -1,5 +1,5 @@
 """
-``headgate demo``: the whole way once, on a real Kafka: quotas set, enforced, accounted, drawn.
+``headgate demo``: set, enforce, account for and draw quotas, once, on a real Kafka.
 
 Five steps in about two minutes: KIP-55's sample quotas into an embedded store by the kafka-configs
 command line; the gateway before an embedded Apache Kafka of two brokers; real clients through it,
@@ -165,7 +165,7 @@ class Demo:
         self.stack.callback(self.kafka.stop)
 
     def start_gateway(self) -> None:
-        """Put the gateway before it: a process of its own, one port per broker and listener."""
+        """Start the gateway in front of it: a process with one port per broker and listener."""
         from headgate.embedded import free_ports
         from headgate.embedded.process import Child
 

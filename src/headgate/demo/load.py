@@ -78,7 +78,7 @@ class Processor:
         return ran, waited
 
     def waited_share(self) -> float:
-        """Return the share of waiting in all that since this was made; 0 where nobody counts."""
+        """Return the share of time spent waiting; 0 where the system doesn't count it."""
         ran, waited = self._totals()
         ran, waited = ran - self._ran, waited - self._waited
         return max(0.0, waited / (ran + waited)) if ran + waited > 0 else 0.0

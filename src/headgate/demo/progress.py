@@ -82,7 +82,7 @@ class View:
     Args:
         console: where it goes.
         clock: seconds; for the time each step begins.
-        quiet: say nothing of the way, only what came of it.
+        quiet: print only the result, not the steps.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """
-The quota-ids of the demo's clients: which there are, what their quota is, what they have used.
+The quota-ids of the demo's clients, with their quotas and use.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def take(report: dict[str, Any], lines: dict[tuple[str, str], Line]) -> None:
 
 def attained(lines: Sequence[Line]) -> tuple[float, float]:
     """
-    How the clients fared that want less than their quota.
+    How clients did that want less than their quota.
 
     Returns:
         Messages acknowledged, as a share of those they meant to send; the slowest

@@ -1,5 +1,5 @@
 """
-The demo's last word: what each quota-id got over whole cycles, and whether the figures agree.
+The demo's result: what each quota-id got over whole cycles, and whether the figures agree.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def row_of(line: Line, events: Sequence[dict[str, Any]]) -> Row:
 
 
 def agreement(rows: Sequence[Row]) -> dict[str, float]:
-    """How well the three tellings agree: gateway, clients, replay."""
+    """How well the figures of gateway, clients and replay agree."""
     return {
         "events": float(sum(row.requests for row in rows)),
         "replay_differs": float(sum(row.replay_differs for row in rows)),

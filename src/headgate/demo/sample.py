@@ -1,5 +1,5 @@
 """
-What the demo does, as data: KIP-55's sample quotas, scaled, and the clients that meet them.
+The demo's data: KIP-55's sample quotas, scaled, and the clients that use them.
 """
 
 from __future__ import annotations

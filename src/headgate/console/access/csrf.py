@@ -1,5 +1,5 @@
 """
-Tokens that say that a form came from one of our pages, opened by the same viewer.
+Tokens that prove that a form came from one of our pages, opened by the same viewer.
 
 The token is bound to the viewer's session (or, signed in by a proxy, to the name). Besides, a
 browser's own ``Origin`` and ``Sec-Fetch-Site`` must say that the page was ours.
@@ -30,7 +30,8 @@ def csrf_token(key: str) -> str:
     """
     Return the token of a viewer's key; the same as long as the session lives.
 
-    A browser that opened no form yet has no key. Its token is everybody's, so it isn't accepted.
+    A browser that hasn't opened a form has no key. All such browsers have the same token, so it
+    isn't accepted.
     """
     return hmac.new(_SECRET, key.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 

@@ -1,8 +1,8 @@
 """
 Failed sign-ins are slowed, for each user name and for each address, in bounded memory.
 
-Names and addresses are hashed into a fixed number of places. A million names that are tried fill
-places, and no failure is forgotten for it; two names that share a place are slowed together.
+Names and addresses are hashed into a fixed number of places. So an attacker can't make the console
+forget failures by trying a million names. Two names that share a place are slowed together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_BY_ADDRESS: Final = 4
 
 
 class Failures:
-    """What was tried in vain, lately."""
+    """The failed sign-ins of the last while."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(16)
@@ -54,7 +54,7 @@ class Failures:
             self._last_ms[place] = now_ms
 
     def succeeded(self, name: str, address: str) -> None:
-        """Forget the user's failures; of the address this try only, for others may fail there."""
+        """Forget the user's failures, but only this try of the address: others may fail there."""
         user, where = self._places(name, address)
         self._count[user] = 0.0
         self._count[where] = max(0.0, self._count[where] - 1.0 / MOST_BY_ADDRESS)
@@ -77,7 +77,7 @@ class Failures:
 
 
 def _network(address: str) -> str:
-    """Return the address, or what one customer of a provider has in IPv6: a /64."""
+    """Return the address; for IPv6 its /64, which is what one customer of a provider has."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

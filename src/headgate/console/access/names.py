@@ -1,5 +1,5 @@
 """
-What browsers may call the console, and which addresses it may listen on.
+The host names that requests to the console may have, and the addresses it may listen on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def names_of(
     listener: HostPort, url: str | None, *, tls: bool
 ) -> tuple[frozenset[str], frozenset[str]]:
     """
-    Return the origins of our own pages, and what a browser may call us.
+    Return the origins of our own pages, and the host names that requests may have.
 
     Args:
         listener: where the console listens; the port is the one it has.
@@ -55,13 +55,13 @@ def names_of(
 
 
 def behind_tls(settings: ConsoleSettings) -> bool:
-    """Whether browsers speak TLS, to the console or to a proxy before it."""
+    """Whether browsers use TLS, to the console or to a proxy in front of it."""
     return settings.certificate is not None or (settings.url or "").startswith("https://")
 
 
 def check_reach(settings: ConsoleSettings, listener: HostPort) -> None:
     """
-    See that nobody reads the console, or a password, who shouldn't.
+    Check that people without permission can read neither the console nor a password.
 
     Args:
         settings: of the console.

@@ -1,5 +1,5 @@
 """
-Where somebody goes after signing in: a page of ours, whatever the link said.
+The page that is shown after signing in: always one of ours, whatever the link says.
 """
 
 from __future__ import annotations

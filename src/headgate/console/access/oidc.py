@@ -39,7 +39,7 @@ def _is_local(issuer: str) -> bool:
 
 
 class Refused(HeadgateError):
-    """The provider, or what it said about somebody, can't be used."""
+    """The provider can't be used, or its answer can't."""
 
 
 class Identity(NamedTuple):
@@ -121,7 +121,7 @@ class Oidc:
             The person that the provider named.
 
         Raises:
-            Refused: it named nobody, or can't be believed.
+            Refused: it named nobody, or its answer isn't valid.
         """
         try:
             kept = self._fernet.decrypt(request.cookies.get(self.cookie, ""), ttl=_COOKIE_S)
@@ -148,7 +148,7 @@ class Oidc:
         return Identity(subject, frozenset(g for g in named if isinstance(g, str)), next_)
 
     async def _check_provider(self) -> None:
-        """See that the provider is the one that was configured, and signs so that it counts."""
+        """Check that the provider is the one that was configured, and signs asymmetrically."""
         try:
             metadata = await self._provider.load_server_metadata()
         except (HTTPError, ValueError, OSError) as error:

@@ -1,5 +1,5 @@
 """
-Makes from settings what knows who comes in; refuses settings that would let in too many.
+Make the object that knows users from the settings, and refuse settings that aren't safe.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_access(
     clock_ms: Callable[[], int],
 ) -> SignIn | Unsigned:
     """
-    Return what knows who comes in.
+    Return the object that knows who may sign in.
 
     Args:
         settings: checked by ``check_reach``.
@@ -51,7 +51,7 @@ def open_access(
         clock_ms: the wall clock, epoch ms.
 
     Raises:
-        ConfigError: files that can't be read, addresses that are none.
+        ConfigError: files that can't be read, texts that aren't addresses.
     """
     tls = settings.certificate is not None
     origins, hosts = names_of(here, settings.url, tls=tls)

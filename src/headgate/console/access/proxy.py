@@ -1,5 +1,5 @@
 """
-Users named by a proxy that signs people in: its headers are believed, everybody else's removed.
+Users named by a proxy that signs people in. Its headers count; other senders' are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Proxies:
         groups_header: the header that lists groups.
 
     Raises:
-        ConfigError: an address that is none; a header without addresses.
+        ConfigError: a text that isn't an address; a header without addresses.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Proxies:
 
     def read(self, scope: Scope) -> tuple[Named | None, str]:
         """
-        Take the proxies' headers out of a request.
+        Remove the proxies' headers from a request, and read them if a proxy sent them.
 
         Args:
             scope: of the request; afterwards it has none of these headers.

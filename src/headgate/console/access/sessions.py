@@ -96,7 +96,7 @@ class Sessions:
             connection.execute("DELETE FROM sessions WHERE hash=?", (_hash(token),))
 
     def end_all(self, source: str) -> None:
-        """End all sessions of people who signed in somewhere: their roles may be others now."""
+        """End all sessions of people who signed in at this source: their roles may have changed."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM sessions WHERE source=?", (source,))
 

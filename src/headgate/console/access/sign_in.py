@@ -38,15 +38,15 @@ class SignIn:
 
     Args:
         origins: where our own pages come from.
-        hosts: what a browser may call us.
+        hosts: the host names that requests may have.
         secure: browsers speak TLS.
         users: local ones.
         sessions: of users and of people who came by OIDC.
-        proxies: that sign people in, or tell where requests come from.
+        proxies: they sign people in, or give the address that a request came from.
         roles: of people who come by OIDC or a proxy.
         tenants: the principals of each tenant.
         oidc: a provider, or None.
-        failures: what was tried in vain lately.
+        failures: the failed sign-ins of the last while.
         verifying: how many passwords are verified now, or wait for it.
     """
 
@@ -86,7 +86,7 @@ class SignIn:
         self._set(response, _PRE, request.state.csrf_key.removeprefix("visit:"))
 
     def prepare_visit(self, request: Request) -> None:
-        """Have the sign-in form's token bound to this browser."""
+        """Bind the sign-in form's token to this browser."""
         if not request.state.csrf_key:
             request.state.csrf_key = f"visit:{secrets.token_urlsafe(24)}"
 
@@ -123,5 +123,5 @@ class SignIn:
 
 
 def _shown(session: Session) -> str:
-    """Return what the history calls a session's owner: a subject isn't a local user's name."""
+    """Return the name of a session's owner in the history; a subject differs from a local name."""
     return session.name if session.source == LOCAL else f"{session.source}:{session.name}"

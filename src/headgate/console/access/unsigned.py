@@ -15,11 +15,11 @@ _ANYBODY: Final = Viewer("anybody on this machine", Role.VIEWER)
 
 class Unsigned:
     """
-    Takes everybody for a viewer; asks no browser for TLS, as loopback has other servers too.
+    Everybody is a viewer. Browsers aren't told to use TLS, because loopback has other servers too.
 
     Args:
         origins: where our own pages come from.
-        hosts: what a browser may call us.
+        hosts: the host names that requests may have.
     """
 
     secure = False

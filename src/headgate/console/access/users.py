@@ -94,7 +94,7 @@ class Users:
 
     def set_password(self, name: str, password: str) -> None:
         """
-        Give a user another password, and end the sessions that there are.
+        Give a user another password, and end the user's sessions.
 
         Raises:
             ConfigError: there is no such user, or the password won't do.
@@ -154,7 +154,7 @@ class Users:
 
 @cache
 def _nobodys_hash() -> str:
-    """Return the password of users that don't exist, so that checking theirs takes as long."""
+    """Return a hash for users who don't exist, so that checking their password takes as long."""
     return PasswordHasher().hash(secrets.token_urlsafe())
 
 

@@ -2,14 +2,14 @@
 One module a page: its rows (``ROUTES``) and the functions that answer.
 
 A function is ``async (request) -> Response``; ``parts(request)`` and ``viewer(request)`` give it
-what it needs. A name that isn't the viewer's and one that nobody knows are answered alike:
-``raise missing()``. The order here is that of the navigation.
+what it needs. A name that the viewer may not see gets the same answer as an unknown one: ``raise
+missing()``. The order here is that of the navigation.
 
 - ``now``: who is throttled at this moment, and everybody's headroom.
 - ``tenant``: one principal's use, quotas, connections and history.
-- ``why``: which quota holds a client, and what would free it.
+- ``why``: which quota throttles a client, and what would end that.
 - ``change``: edit a quota, after a preview; undo.
-- ``plan``: a quotas file's difference, and applying it.
+- ``plan``: compares a quotas file with the quotas in force, and applies it.
 - ``raises``: tenants ask for more, operators answer.
 - ``sign_in``: signing in and out.
 """

@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
 
     @property
     def making(self) -> Making:
-        """What makes the plan."""
+        """Return the function that makes the plan."""
         return lambda table: plan_of(
             table,
             [Change(self.entity, self.key, old, self.value)]
@@ -98,10 +98,10 @@ def quota_of(text: str, key: QuotaKey) -> float:
 
 def read_entity(form: Mapping[str, Any]) -> QuotaEntity:
     """
-    Return the entity that a form means.
+    Return the entity of a form.
 
     Raises:
-        InvalidQuota: it means none.
+        InvalidQuota: the form names none.
     """
     if form.get("entity"):
         return entity_from_path(str(form["entity"]))

@@ -27,7 +27,7 @@ _MOST_TEXTS: Final = 20
 
 
 class _Drawn:
-    """The live part of the page, drawn once for all who look for the same."""
+    """The live part of the page, drawn once for all viewers with the same search."""
 
     def __init__(self) -> None:
         self._number = -1

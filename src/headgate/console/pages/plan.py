@@ -1,5 +1,5 @@
 """
-Upload a quotas file, see what it would change, apply it; what has changed since the last one.
+Upload a quotas file, see what it would change, apply it; show what has changed since the last one.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _form(request: Request, wanted: str, problem: str = "", status: int = 200) -
 
 
 def _access(request: Request) -> SignIn:
-    """Return what knows users; where nobody signs in, these pages don't exist."""
+    """Return the object that knows users; if nobody signs in, answer that there is no such page."""
     access = request.app.state.access
     if not isinstance(access, SignIn):
         raise missing()

@@ -126,7 +126,9 @@ def _points(use: QuotaUse, recent: Recent, past: Recorded | None) -> list[Point]
 async def _history(
     request: Request, picture: Picture, about: Asked, looks: Viewer
 ) -> tuple[list[HistoryEntry], str]:
-    """Return the latest changes of what matches the client, and why there are none to tell."""
+    """
+    Return the latest changes of quotas that match the client; and why none can be read, or "".
+    """
     entities = {QuotaEntity.of(user=about.user): None}
     if about.client_id:
         entities[QuotaEntity.of(user=about.user, client_id=about.client_id)] = None

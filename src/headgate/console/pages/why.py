@@ -1,5 +1,5 @@
 """
-Which quota holds a client, why that one, who shares it, since when, what would free it.
+Which quota throttles a client and why, who shares it, since when, and what would end it.
 """
 
 from __future__ import annotations
