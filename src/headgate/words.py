@@ -103,10 +103,9 @@ def duration(ms: float | None) -> str:
     return f"{figures(seconds / 86_400)} days"
 
 
-def moment(ms: int, *, seconds: bool = True) -> str:
+def moment(ms: int) -> str:
     """Return a moment in UTC: ``2026-11-21 14:34:29 UTC``."""
-    form = "%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d"
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 # Control and format characters (C0, C1, bidi overrides, zero width), line and paragraph

@@ -143,7 +143,7 @@ def set_quota(
 def wait_for(happened: Any, what: str, seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not happened():
-        assert time.monotonic() < until, f"waited in vain for {what}"
+        assert time.monotonic() < until, f"waited too long for {what}"
         time.sleep(0.01)
 
 

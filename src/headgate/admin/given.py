@@ -57,7 +57,7 @@ def entries_of(given: Iterable[Any]) -> list[QuotaAlteration]:
     may be a mapping of keys to values, and whose keys may be text.
 
     Raises:
-        TypeError: something can't be meant so; says what to write.
+        TypeError: something has another type; says what to write.
     """
     if isinstance(given, QuotaAlteration | Mapping | str):
         raise TypeError(f"a collection of entries is asked for, not {_said(given)}: write […]")
@@ -75,7 +75,7 @@ def alteration_of(entity: EntityLike, ops: OpsLike) -> QuotaAlteration:
     Return the alteration of one entity.
 
     Raises:
-        TypeError: something can't be meant so; says what to write.
+        TypeError: something has another type; says what to write.
     """
     pairs = ops.items() if isinstance(ops, Mapping) else ops
     return QuotaAlteration(entity_of(entity), tuple(_op_of(pair) for pair in pairs))

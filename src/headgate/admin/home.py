@@ -54,7 +54,7 @@ class OpenHome:
         self._open_store = open_store
 
     def table(self) -> QuotaTable:
-        """Return every quota there is."""
+        """Return all quotas."""
         if self.store is not None:
             return self.store.snapshot()
         if self._client is None:

@@ -74,13 +74,13 @@ def integer(low: int = 0, high: int = INT_MAX) -> Kind:
     return _whole("int", low, high)
 
 
-def long(low: int = 0, high: int = LONG_MAX) -> Kind:
-    """A 64-bit whole number in a range."""
-    return _whole("long", low, high)
+def long(low: int = 0) -> Kind:
+    """A 64-bit whole number, at least ``low``."""
+    return _whole("long", low, LONG_MAX)
 
 
-def double(low: float, *, above: bool = False, high: float = math.inf) -> Kind:
-    """A finite number, at least ``low`` (or above it), at most ``high``."""
+def double(low: float, *, above: bool = False) -> Kind:
+    """A finite number, at least ``low`` (or above it)."""
 
     def parse(text: str) -> float:
         try:
@@ -91,12 +91,9 @@ def double(low: float, *, above: bool = False, high: float = math.inf) -> Kind:
             raise ValueError(f"{text!r} isn't a finite number")
         if number < low or (above and number == low):
             raise ValueError(f"{text} must be {'above' if above else 'at least'} {low:g}")
-        if number > high:
-            raise ValueError(f"{text} is above {high:g}, the most allowed")
         return number
 
-    limit = f"{'>' if above else '≥'} {low:g}"
-    return Kind("double", parse, limit if high == math.inf else f"{limit}, ≤ {high:g}")
+    return Kind("double", parse, f"{'>' if above else '≥'} {low:g}")
 
 
 def one_of(*names: str, fold: Callable[[str], str] = str) -> Kind:

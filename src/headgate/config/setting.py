@@ -138,7 +138,7 @@ def filled(kind: type[T], values: Mapping[str, Any], prefix: str = "", **made: A
 
     Args:
         kind: the class.
-        values: by name; all there are.
+        values: all values, by name.
         prefix: what the names of its rows begin with.
         made: fields that have no row.
     """

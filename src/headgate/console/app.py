@@ -24,7 +24,6 @@ from headgate.console.access.viewer import OPERATORS, Viewer
 from headgate.console.pages import PAGES
 from headgate.console.parts import ConsoleParts
 from headgate.console.rendering import STATIC, render
-from headgate.console.routing import Page
 from headgate.errors import HeadgateError, InvalidQuota, StoreMovedOn
 from headgate.words import printable
 
@@ -149,18 +148,17 @@ def _bounded(receive: Receive, most: int) -> Receive:
     return receiving
 
 
-def make_app(parts: ConsoleParts, access: Access, pages: tuple[Page, ...] = PAGES) -> ASGIApp:
+def make_app(parts: ConsoleParts, access: Access) -> ASGIApp:
     """
     Return the application.
 
     Args:
         parts: what pages are given.
         access: who may come in.
-        pages: the table of routes.
     """
     files = StaticFiles(directory=Path(__file__).parent / "static")
     app = Starlette(
-        routes=[Mount(STATIC, files), *(page.route() for page in pages)],
+        routes=[Mount(STATIC, files), *(page.route() for page in PAGES)],
         exception_handlers={
             HTTPException: _refused,
             ClientDisconnect: _gone,
@@ -170,7 +168,7 @@ def make_app(parts: ConsoleParts, access: Access, pages: tuple[Page, ...] = PAGE
     )
     app.state.parts = parts
     app.state.access = access
-    app.state.nav = [page for page in pages if page.nav]
+    app.state.nav = [page for page in PAGES if page.nav]
     return _Gate(app, access)
 
 

@@ -32,9 +32,7 @@ class Cycles:
     rate: float | None
 
 
-def whole_cycles(
-    times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: int, end_ms: float | None = None
-) -> Cycles:
+def whole_cycles(times_ms: Sequence[float], amounts: Sequence[float], cycle_ms: int) -> Cycles:
     """
     Return the mean rate over whole windows.
 
@@ -42,13 +40,11 @@ def whole_cycles(
         times_ms: of the charges, ascending.
         amounts: charged.
         cycle_ms: the quota window: samples times their length.
-        end_ms: when the client stopped; by default its last charge.
     """
     if not times_ms:
         return Cycles(0, None)
     start = times_ms[0] + SKIPPED * cycle_ms
-    end = times_ms[-1] if end_ms is None else end_ms
-    count = int((end - start) // cycle_ms) - 1
+    count = int((times_ms[-1] - start) // cycle_ms) - 1
     if count < 1:
         return Cycles(0, None)
     # A charge counts in every mean whose span covers it: those begun after `time - span` and before

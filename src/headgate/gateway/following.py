@@ -1,5 +1,5 @@
 """
-What a gateway does again and again while it runs: look for brokers, sweep, forget, tidy up.
+The periodic work of a running gateway: look for brokers, sweep, forget, tidy up.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Following:
         work: of the gateway's own.
 
     Attributes:
-        look_soon: set to have brokers looked for at once.
+        look_soon: set it to look for brokers at once.
         usage_damaged: files of the usage journal that were set aside.
         usage_removed: files that went because all together were too large.
     """

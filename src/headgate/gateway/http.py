@@ -34,7 +34,7 @@ _LAST_ANSWERS_S: Final = 1
 
 
 class _Quiet(uvicorn.Server):
-    """A server whose signals are the gateway's business."""
+    """A server that leaves signals to the gateway."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -43,7 +43,7 @@ class _Quiet(uvicorn.Server):
 
 
 class _Few(H11Protocol):
-    """A connection of a bounded number: one too many costs the oldest that asks for nothing."""
+    """One of a bounded number of connections. A further one closes the oldest that is idle."""
 
     _numbers = itertools.count()
 
@@ -71,15 +71,15 @@ class Showing(Protocol):
     """Whose health and metrics are served: one gateway's, or a supervisor's workers'."""
 
     async def health(self) -> str | None:
-        """Say what doesn't live; None: everything does."""
+        """Return which workers don't answer; None: all do."""
         ...
 
     async def ready(self) -> str | None:
-        """Say what doesn't serve, and why; None: everything does."""
+        """Return which workers don't serve, and why; None: all do."""
         ...
 
     async def note(self) -> str | None:
-        """Say what is served without, such as splits that expired; None: nothing is missing."""
+        """Return what a ready gateway lacks, such as splits that have expired; None: nothing."""
         ...
 
     async def metrics(self) -> list[Drawn]:
@@ -167,5 +167,5 @@ class HttpListener:
 
 
 def _said(why: str | None, fine: str) -> Response:
-    """Say that all is well, or with 503 what isn't."""
+    """Answer that all is well, or 503 with the reason."""
     return PlainTextResponse(f"{why or fine}\n", 503 if why else 200)

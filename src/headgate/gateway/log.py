@@ -4,7 +4,7 @@ Structured log lines: an event and its fields, as ``key=value`` for people or JS
 ``get_logger`` gives a structlog logger over the standard library's; an application that brings its
 own logging gets plain records whose message has the fields in it. ``set_up`` is for ``headgate
 serve``: one handler on stderr, through which libraries' records (kazoo, uvicorn) go as well.
-Secrets never come so far, and if one did its field would be hidden; text that peers chose can
+Secrets aren't logged; a field with a secret's name would be hidden. Text that clients chose can
 neither forge a line nor move a cursor.
 """
 

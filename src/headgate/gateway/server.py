@@ -66,7 +66,7 @@ class Gateway:
 
     Args:
         settings: what ``headgate.properties`` says.
-        store: where quotas live; None: no quotas but ``table``'s.
+        store: where quotas are kept; None: ``table`` has all quotas.
         table: quotas in force until the store says otherwise.
         upstreams: bootstrap servers by listener name, instead of ``headgate.upstream``.
         admin: credentials for the gateway's own questions, instead of
@@ -242,7 +242,7 @@ class Gateway:
             spawn(self.ports.leases.keep())
 
     def _take_name(self) -> None:
-        """Become somebody: the same as before a restart, and nobody else alive."""
+        """Take this gateway's name: the one from before a restart, if no other process has it."""
         settings = self.settings
         named = settings.worker_id
         if named and self._only is not None:
@@ -252,7 +252,7 @@ class Gateway:
         self.name = self.shown.worker = named or f"{host}-{self.instance.number}"
 
     def _leases(self, store: QuotaStore) -> Leases:
-        """Have each broker fronted by one worker only."""
+        """Return leases of this store, by which only one worker fronts each broker."""
         cluster_id = next(iter(self.discovery.clusters.values())).cluster_id
         return Leases(
             store,
@@ -352,7 +352,7 @@ class Gateway:
         self.instance.close()
 
     async def _end(self, what: str, work: Awaitable[Any]) -> None:
-        """End one part; if it can't be the others still have to."""
+        """End one part of the gateway; an error is logged, and the other parts are still ended."""
         try:
             await work
         except Exception:
@@ -362,7 +362,7 @@ class Gateway:
 
     def check(self) -> None:
         """
-        Look whether what the settings name can be used, before anything is opened.
+        Check that files and classes named by the settings can be used, before anything is opened.
 
         Raises:
             ConfigError: a certificate, the credentials file or the principal builder can't be.
@@ -421,12 +421,12 @@ class Gateway:
     # --- what others ask of a gateway -------------------------------------------------------
 
     def store_trouble(self) -> str | None:
-        """Say why quotas can't be read or changed now, while the last known stay in force."""
+        """Return why quotas can't be read or changed now, while the last known stay in force."""
         leases = self.ports.leases
         return self.kept.trouble() or (None if leases is None else leases.trouble)
 
     def not_ready(self) -> str | None:
-        """Say why the gateway isn't ready to serve, or None."""
+        """Return why the gateway isn't ready to serve, or None."""
         return self.shown.why_not_ready()
 
     def bootstrap(self, listener: str) -> str:

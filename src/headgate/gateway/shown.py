@@ -1,5 +1,5 @@
 """
-What one gateway shows: whether it serves, what it does without, and its metrics.
+The health and metrics of one gateway.
 """
 
 from __future__ import annotations

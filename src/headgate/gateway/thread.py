@@ -91,8 +91,8 @@ class GatewayThread:
         """
         Stop; may be called twice.
 
-        A gateway that doesn't end, because a store or the journal never lets go, is left to the end
-        of the process, and the log says so.
+        A gateway that doesn't end, because a store or the journal hangs, is left running until the
+        process ends. The log says so.
 
         Args:
             drain_ms: how long requests in flight may take; by default as the settings say.

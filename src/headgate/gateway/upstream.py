@@ -1,5 +1,5 @@
 """
-The gateway's own questions to the upstream cluster: which brokers there are, topics' partitions.
+The gateway's own requests to the upstream cluster: its brokers, and topics' partitions.
 
 One short-lived connection per question, with ``headgate.upstream.admin.*``; these credentials are
 never lent to a client. Off the hot path: asyncio streams are good enough here.
@@ -216,7 +216,7 @@ async def broker_config(connection: Connection, broker_id: int, name: str) -> st
     Ask for one setting of the broker at the other end.
 
     Returns:
-        Its value; None where it has none or wouldn't tell.
+        Its value; None if it has none, or the broker doesn't say.
     """
     resource = configs.DescribeResource(configs.BROKER, str(broker_id), (name,))
     request = configs.DescribeConfigsRequest((resource,))

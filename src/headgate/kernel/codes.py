@@ -1,4 +1,4 @@
-"""What the ops of a replayed event are called, and the limits both kernels share."""
+"""The codes of a replayed event's operations, and constants that the kernels share."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _state(room: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return the name, time and size of each source whose code or constants a room compiles."""
+    """Return the name, time and size of each source file whose code or constants are compiled."""
     sources = {Path(__file__), *room.glob("*.py"), *room.parent.glob("charged_bytes.py")}
     # Of modules inside an archive, none is a file; Numba's own look at the archive has to do.
     stats = [(source.name, source.stat()) for source in sorted(sources) if source.is_file()]

@@ -1,8 +1,8 @@
 """
-A picture of a time that is over, from the events of usage journals.
+Make a picture of a past moment from the events of usage journals.
 
 Rates are summed from the charges themselves, over the windows that each event names. A connection
-waited for as long as it was told; a connection was there if it was charged within a minute before.
+waited as long as it was told to. It was open if it was charged within a minute before.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Bucket:
 
 class Past:
     """
-    What events tell about one moment.
+    The picture of one moment, built from events.
 
     Args:
         at_ms: the moment, epoch ms.
@@ -174,10 +174,10 @@ class Past:
 
     def picture(self, table: QuotaTable | None = None) -> Picture:
         """
-        Return what was so at the moment.
+        Return the picture of the moment.
 
         Args:
-            table: the quotas then; None: those that the events tell.
+            table: the quotas at that moment; None: those in the events.
         """
         note = ""
         if table is None:

@@ -111,8 +111,8 @@ class ListenerUse(msgspec.Struct, frozen=True, omit_defaults=True):
         muted: how many of them wait.
         accept_rate: connections accepted per second.
         accept_limit: its limit; None: it has none.
-        accepting: whether who connects gets in, perhaps after a delay.
-        blocked_since_ms: since when nobody was accepted, for a limit; 0: it accepts.
+        accepting: whether new connections are accepted, perhaps after a delay.
+        blocked_since_ms: since when a limit has blocked accepting; 0: it accepts.
     """
 
     name: str
@@ -154,7 +154,7 @@ class EffectiveQuotaOf(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    One broker, as the gateway before it sees it.
+    One broker, as the gateway in front of it sees it.
 
     Attributes:
         broker_id: of the upstream broker.
@@ -165,7 +165,8 @@ class BrokerPicture(msgspec.Struct, frozen=True, omit_defaults=True):
         accept_rate: connections accepted per second.
         accept_limit: its limit; None: it has none.
         listeners: of the broker.
-        quotas: those held first, then by utilisation, the highest first; bounded.
+        quotas: the quota-ids in use: throttled ones first, then by utilisation, the highest first;
+            bounded.
         other_quotas: how many more quota-ids there are.
         splits_expired: whether cluster-wide quotas are split by numbers that are out of date.
     """
@@ -189,7 +190,7 @@ class Picture(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at_ms: when.
-        source: who tells: ``gateway`` or ``events``.
+        source: where it comes from: ``gateway`` or ``events``.
         brokers: by id.
         user: the principal asked about; None: everybody.
         client_id: the client-id asked about; None: any.

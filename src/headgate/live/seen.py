@@ -1,10 +1,10 @@
 """
-What a tenant may see of a picture: its own use, and of what it shares "others" in coarse steps.
+What a tenant may see of a picture: its own use; for a shared quota, "others" and coarse steps.
 
 A tenant is a set of principals. A quota-id whose tags name one of them is its own. Any other that
 one of its clients is charged to now is shared: of that it sees its own clients, and how full it is
-by quarters. It sees nothing else of other principals: no name, count, address or time. What it asks
-about a client-id that it doesn't use now is answered the same whether others use it or not.
+by quarters. It sees nothing else of other principals: no name, count, address or time. A question
+about a client-id that it doesn't use now gets the same answer whether others use it or not.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _use(use: QuotaUse, principals: Collection[str]) -> QuotaUse | None:
 
 
 def in_steps(utilisation: float) -> float:
-    """Return a use by its limit as a tenant may know it of what it shares: in quarters."""
+    """Return use by limit as a tenant may see it for a shared quota: rounded up to quarters."""
     return ceil(min(utilisation * STEPS, STEPS + 1)) / STEPS
 
 

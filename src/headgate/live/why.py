@@ -212,7 +212,7 @@ def _quotas(
         if quota.key not in told and key in (None, quota.key) and not quota.unlimited:
             yield QuotaWhy(
                 quota.key, -1, quota.user, quota.client_id, quota.entries, note=quota.note,
-                enforced=not picture.brokers  # of a time that is over, without charges
+                enforced=not picture.brokers  # of a past moment, without charges
                 or any(_enforced(broker, quota.key) for broker in picture.brokers),
             )  # fmt: skip
 
@@ -257,7 +257,7 @@ def _enforced(broker: BrokerPicture, key: str) -> bool:
 
 
 def _weight(quota: QuotaWhy) -> tuple[bool, int, bool, float]:
-    """What decides comes first: who waits, the longest; then what is fullest."""
+    """Sort key, greatest for the quota that decides: the longest wait, then the fullest."""
     full = quota.use.utilisation if quota.use is not None else None
     return bool(quota.held), quota.wait_ms, quota.enforced, full or 0.0
 

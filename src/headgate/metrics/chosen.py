@@ -1,5 +1,5 @@
 """
-Which quota-ids have series of their own: the busiest, and no more of them than fit.
+Which quota-ids have series of their own: a bounded number of the busiest.
 
 Clients choose their names, so there may be any number of quota-ids. Half of the places are for
 those that a quota was set for by name, so that clients that invent names can't push these out. A
@@ -76,7 +76,7 @@ class Chosen:
     The quota-ids of one type that have series.
 
     Attributes:
-        shown: who.
+        shown: these quota-ids.
         ranked_ms: when places were given last, epoch ms; None: all fit.
         rest_rates: by unit, the rate of all others together at that time.
         rest_ids: how many others there were.

@@ -161,7 +161,7 @@ class Meters:
         usage_removed: files of the journal that went because all together were too large.
         queued_bytes: held in memory for all connections of the process, beyond their minimum.
         fetches_held: fetches that waited for their quota-id's turn; fetch_held_ms: how long.
-        loop_longest_ms, loop_slow: of the process's event loop, as ``gateway.watcher`` has them.
+        loop_longest_ms, loop_slow: of the process's event loop, as ``loop.watcher`` has them.
         mutations_guessed: topics charged one mutation because nobody could tell their partitions.
         store_up: whether the store answers.
         store_version: of the table in force.

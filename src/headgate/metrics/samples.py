@@ -91,7 +91,7 @@ def read_samples(view: BrokerView, now_ms: int) -> list[Sample]:
 
 
 def sample_steps(view: BrokerView, clock: Callable[[], int]) -> Iterator[Sample | None]:
-    """Yield the series of one worker in no order; None where nothing is to be said yet."""
+    """Yield the series of one worker in no order; None at steps that give no sample."""
     broker = ("broker", str(view.broker_id))
     for row in (
         row
@@ -184,7 +184,7 @@ def _quota_rows(view: BrokerView, clock: _Clock) -> _Rows:
 def _choose(
     view: BrokerView, quota_type: QuotaType, managers: list[tuple[QuotaKey, Any]], clock: _Clock
 ) -> _Rows:
-    """Give quota-ids of a type their places."""
+    """Choose which quota-ids of a type have series."""
     meters = view.meters
     chosen = meters.chosen[quota_type]
     everybody = [(key, manager, manager.sensors()) for key, manager in managers]

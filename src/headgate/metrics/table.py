@@ -3,7 +3,8 @@ Every metric, as data: its name, Kafka's name beside it, labels, unit, meaning.
 
 One rule names those that Kafka has: ``kafka_<domain>_<group>_<metric>``, ``-`` becomes ``_``, lower
 case; ``kafka.server:type=Produce … byte-rate`` is ``kafka_server_produce_byte_rate``.
-A label that doesn't apply is left out. Names that begin with ``headgate_`` have no Kafka twin.
+A label that doesn't apply is left out. Metrics whose names begin with ``headgate_`` don't exist in
+Kafka.
 """
 
 # ruff: noqa: E501 - a table's rows read best whole

@@ -1,5 +1,5 @@
 """
-Keep Spark's Java classes as the JVM wants them: an archive it maps instead of parsing jars.
+Keep Spark's Java classes in an archive that the JVM maps into memory, instead of parsing jars.
 
 Loading and verifying some ten thousand classes is half of what starting Spark costs. The JVM's own
 remedy (class data sharing, JDK 13 and newer) is an archive that one run writes and later ones map.

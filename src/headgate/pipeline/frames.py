@@ -80,17 +80,13 @@ def emit_activity(
         default_partitions: the cluster's ``num.partitions``.
     """
     plan = ReadOptions(tuple(pieces), time_zone, connections, default_partitions=default_partitions)
-    parts = parts_for(pieces, _shuffle_partitions(spark))
+    parts = parts_for(pieces, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     return spread(spark, pieces).mapInArrow(EmitActivity(plan, parts), EMITTED_ACTIVITY.struct)
 
 
 def parts_for(pieces: Sequence[FilePiece], cores: int) -> int:
     """Return into how many parts an answer's sums go: each is added up by one task, in memory."""
     return max(cores, len(pieces) // PIECES_PER_PART)
-
-
-def _shuffle_partitions(spark: SparkSession) -> int:
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def sums_of(emitted: DataFrame, columns: Sequence[str] = ACTIVITY.names) -> DataFrame:

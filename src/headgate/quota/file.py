@@ -56,20 +56,13 @@ class QuotasFile(NamedTuple):
         table: the quotas it sets.
         removals: entity and op for every key it sets to null.
         history: changes in time, oldest first.
-        mentioned: every entity it names.
         note: the file's ``note``, which Headgate keeps and doesn't interpret.
     """
 
     table: QuotaTable
     removals: tuple[tuple[QuotaEntity, Op], ...]
     history: tuple[QuotaEvent, ...]
-    mentioned: frozenset[QuotaEntity]
     note: Any = None
-
-
-def load_quotas(path: str | Path) -> QuotaTable:
-    """Read a quotas file's table; see :func:`read_quotas_file`."""
-    return read_quotas_file(path).table
 
 
 def read_quotas_file(path: str | Path) -> QuotasFile:
@@ -207,7 +200,6 @@ class _Reader:
             QuotaTable(self.values, static_defaults=self.static_defaults),
             tuple(self.removals),
             tuple(sorted(self.history, key=lambda event: event.t_ms)),
-            frozenset(self.lines),
             self.note,
         )
 

@@ -339,7 +339,7 @@ class QuotaStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop watches and let go of the home. May be called twice."""
+        """Stop watches and close the home. May be called twice."""
         ...
 
 

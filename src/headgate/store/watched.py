@@ -267,7 +267,7 @@ class WatchedStore(abc.ABC):
             self._after_delivery()
 
     def close(self) -> None:
-        """Stop watches and let go of the home."""
+        """Stop watches and close the home."""
         with self._thread_lock:
             if self._closed:
                 return

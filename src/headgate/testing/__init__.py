@@ -1,5 +1,5 @@
 """
-What ships for testing. No other room imports it.
+Tools for users' own tests. No other package imports it.
 
 - ``golden``: checks recorded answers of Apache Kafka against the managers' own, as a command.
 """

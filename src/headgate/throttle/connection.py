@@ -174,10 +174,6 @@ class ConnectionQuotas:
         self._listeners[name] = _Listener(self._rate(INT_MAX, now_ms), INT_MAX)
         self._apply_to(name)
 
-    def remove_listener(self, name: str) -> None:
-        """Forget a listener; its connections stay in the total until they are released."""
-        self._listeners.pop(name, None)
-
     def configure(self, config: Mapping[str, str]) -> None:
         """
         Take broker settings, at the start or changed; what was sampled stays.

@@ -55,7 +55,7 @@ class CleanupScheduler(Protocol):
 
 class TimedIds:
     """
-    The producer ids of one user, in layers that die of age (P8).
+    The producer ids of one user, in layers that die of age.
 
     A layer takes new ids for half a window and is consulted for one; then it is gone, swept or
     not. An id known only to the older layer isn't copied to the newer one, so a busy id is new
@@ -156,7 +156,7 @@ class ProducerIdQuotaManager(SensorRegistry):
         window_ms: producer.id.quota.window.size.seconds x 1000.
         cache_window_ms: producer.id.quota.cache.window.seconds x 1000, the life of an id's layer;
             None: num_samples x window_ms (11 s).
-        sampled: check the sampled rate instead of the token bucket (P5's switch).
+        sampled: check the sampled rate instead of the token bucket.
         refresh: see :class:`TimedIds`.
         expected_ids: ids a layer's first filter is sized for.
         error_rate: bound of the false positives of both layers together (an id missed, not

@@ -5,7 +5,7 @@ Kafka's task removes sensors every 30 s that had no record for more than an hour
 first notes which of these ticks have passed, and a sensor found idle before the last of them is
 made again, so answers don't depend on when :meth:`SensorRegistry.expire` frees the memory.
 
-Source: SensorAccess, Metrics.ExpireSensorTask; ``golden/README.md`` "Expiry".
+Source: SensorAccess and Metrics.ExpireSensorTask in Apache Kafka.
 """
 
 from __future__ import annotations

@@ -113,10 +113,6 @@ class SampledRate:
         """Return the rate per second at now; empties old samples, as Kafka's measure does."""
         return self.charge(None, now_ms)[0]
 
-    def window_size(self, now_ms: int) -> int:
-        """Return the ms the samples cover at now, at least 1; empties old samples."""
-        return self.charge(None, now_ms)[1]
-
     def charge(self, amount: float | None, now_ms: int) -> tuple[float, int]:
         """
         Record an amount (None: nothing) and measure.

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -144,22 +144,6 @@ def last_ms(paths: Paths) -> float | None:
 def read_events(paths: Paths) -> pa.Table:
     """Read all events of journals into one table of ``SCHEMA``, by worker and sequence."""
     return pa.Table.from_batches(list(read_batches(paths)), schema=SCHEMA)
-
-
-def read_source(source: Any, name: str) -> Iterator[pa.RecordBatch]:
-    """
-    Read one journal file from anywhere.
-
-    Args:
-        source: an open ``pyarrow.NativeFile``, as ``pyarrow.fs`` gives for any URI.
-        name: its file name, which says its kind.
-    """
-    if name.endswith(files.PARQUET):
-        with pq.ParquetFile(source) as parquet:
-            for batch in parquet.iter_batches():
-                yield files.to_schema(batch)
-        return
-    yield from files.complete_batches(source)
 
 
 def find_gaps(batches: Iterable[pa.RecordBatch]) -> Iterator[Gap]:

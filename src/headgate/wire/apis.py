@@ -205,13 +205,6 @@ def has_throttle(api_key: int, version: int) -> bool:
     return version >= THROTTLE_SINCE.get(api_key, NEVER)
 
 
-def client_pauses(api_key: int, version: int) -> bool:
-    """Whether a client told a throttle in this version pauses without being muted (KIP-219)."""
-    api = API.get(api_key)
-    since = None if api is None else api.client_throttles_since
-    return since is not None and version >= since
-
-
 def api_name(api_key: int) -> str:
     """Return Kafka's name of an API, ``UNKNOWN(n)`` for one not known."""
     api = API.get(api_key)

@@ -108,7 +108,7 @@ class Dialogue:
         return decode_response(api_key, version, frame)
 
     def greet(self) -> Question[None]:
-        """Ask which APIs there are. Version 0 is understood by every broker there is."""
+        """Ask which APIs there are. Version 0 is understood by every broker."""
         found: ApiVersionsResponse = yield from self.ask(API_VERSIONS, 0, ApiVersionsRequest())
         if found.error_code:
             raise ApiError(found.error_code, f"{self.address} refuses ApiVersions")

@@ -23,7 +23,6 @@ Reader: TypeAlias = Callable[[Buffer, int], tuple[T, int]]
 
 INT8 = struct.Struct(">b")
 INT16 = struct.Struct(">h")
-UINT16 = struct.Struct(">H")
 INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 FLOAT64 = struct.Struct(">d")
@@ -57,7 +56,6 @@ def _fixed(layout: struct.Struct, name: str) -> Reader[int]:
 
 read_int8: Reader[int] = _fixed(INT8, "int8")
 read_int16: Reader[int] = _fixed(INT16, "int16")
-read_uint16: Reader[int] = _fixed(UINT16, "uint16")
 read_int32: Reader[int] = _fixed(INT32, "int32")
 read_int64: Reader[int] = _fixed(INT64, "int64")
 
@@ -87,6 +85,17 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID, int]:
 def read_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
     """Read an unsigned varint of 32 bits."""
     return _varint(buffer, offset, _MAX_VARINT_BYTES, 32)
+
+
+def quick_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
+    """
+    Read an unsigned varint of 32 bits, sooner if it is one byte.
+
+    Raises:
+        IndexError: the buffer ends before it.
+    """
+    byte = buffer[offset]
+    return (byte, offset + 1) if byte < 0x80 else read_varint(buffer, offset)
 
 
 def _varint(buffer: Buffer, offset: int, max_bytes: int, bits: int) -> tuple[int, int]:

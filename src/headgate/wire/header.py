@@ -36,36 +36,26 @@ def is_flexible(api_key: int, version: int) -> bool:
     return version >= _flexible_since(api_key, _NEVER)
 
 
-def peek_request(frame: Buffer) -> tuple[int, int, int]:
-    """Return (api_key, api_version, correlation_id) of a request frame."""
-    try:
-        return _PEEK.unpack_from(frame, 4)
-    except struct.error:
-        raise RemoteProtocolError("a request too short for its header") from None
-
-
-def parse_request_header(frame: Buffer, pos: int = 4) -> RequestHeader:
+def parse_request_header(frame: Buffer) -> RequestHeader:
     """
     Read a request's header, version 0, 1 or 2 by its API and version.
 
     Args:
         frame: the request with its length prefix.
-        pos: where the header begins.
 
     Returns:
         ``(api_key, api_version, correlation_id, client_id, body_offset)``; client_id is None
         where the client sent null. Bytes that aren't UTF-8 become U+FFFD, as in a broker.
     """
-    start = pos
     try:
-        api_key, version, correlation_id, size = _unpack(frame, pos)
+        api_key, version, correlation_id, size = _unpack(frame, 4)
     except struct.error:
-        return _odd_header(frame, pos, "a request too short for its header")
-    pos += 10
+        return _odd_header(frame, "a request too short for its header")
+    pos = 14
     if size > 0:
         end = pos + size
         if end > len(frame):
-            return _odd_header(frame, start, "the request ends inside its client id")
+            return _odd_header(frame, "the request ends inside its client id")
         try:
             client_id: str | None = str(frame[pos:end], "utf-8")
         except UnicodeDecodeError:
@@ -76,23 +66,23 @@ def parse_request_header(frame: Buffer, pos: int = 4) -> RequestHeader:
     elif size == -1:
         client_id = None
     else:
-        return _odd_header(frame, start, f"client id of {size} bytes")
+        return _odd_header(frame, f"client id of {size} bytes")
     if version >= _flexible_since(api_key, _NEVER):
         try:
             pos = pos + 1 if frame[pos] == 0 else skip_tags(frame, pos)
         except IndexError:
             raise RemoteProtocolError("the request ends inside its header") from None
     elif api_key == CONTROLLED_SHUTDOWN and version == 0:
-        return _odd_header(frame, start, "")
+        return _odd_header(frame, "")
     return api_key, version, correlation_id, client_id, pos
 
 
-def _odd_header(frame: Buffer, pos: int, otherwise: str) -> RequestHeader:
+def _odd_header(frame: Buffer, otherwise: str) -> RequestHeader:
     """Read a header without client id: ControlledShutdown 0 has one; or say what is wrong."""
-    if len(frame) >= pos + 8:
-        api_key, version, correlation_id = _PEEK.unpack_from(frame, pos)
+    if len(frame) >= 12:
+        api_key, version, correlation_id = _PEEK.unpack_from(frame, 4)
         if api_key == CONTROLLED_SHUTDOWN and version == 0:
-            return api_key, version, correlation_id, None, pos + 8
+            return api_key, version, correlation_id, None, 12
     raise RemoteProtocolError(otherwise)
 
 

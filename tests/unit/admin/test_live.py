@@ -61,7 +61,7 @@ def ask(*gateways: Gateway) -> Picture:
 def test_all_are_joined_and_one_that_cannot_be_asked_is_named() -> None:
     found = ask(Gateway(1), Gateway(2), Gateway(3, gone=True))
     assert ([broker.broker_id for broker in found.brokers], found.at_ms) == ([1, 2], 8)
-    assert found.note.startswith("Some brokers couldn't be asked: gateway-3:1 is no Headgate")
+    assert found.note.startswith("Some brokers couldn't be asked: gateway-3:1 isn't a Headgate")
 
 
 def test_a_client_is_unused_where_no_broker_sees_it() -> None:

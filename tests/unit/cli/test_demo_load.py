@@ -79,7 +79,7 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 processor, data = Processor(), bytes(1 << 20)
 def work():
     for _ in range(300):
-        zlib.crc32(data)  # lets go of Python's own lock
+        zlib.crc32(data)  # releases Python's own lock
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads:
     thread.start()

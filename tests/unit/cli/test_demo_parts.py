@@ -263,13 +263,13 @@ def test_bars_and_rates_are_drawn_to_scale() -> None:
 def test_scaled_quotas_are_a_quotas_file_with_every_figure_so_many_times(
     sample: str, tmp_path: Path
 ) -> None:
-    from headgate.quota.file import load_quotas
+    from headgate.quota.file import read_quotas_file
 
     for name, factor in (("twice", 2.0), ("half", 0.5)):
         (tmp_path / f"{name}.yaml").write_text(scaled(sample, factor), encoding="utf-8")
-    table = load_quotas(tmp_path / "twice.yaml")
+    table = read_quotas_file(tmp_path / "twice.yaml").table
     assert table.get(QuotaEntity.of(user="user1"), PRODUCER) == 204_800
-    half = load_quotas(tmp_path / "half.yaml")
+    half = read_quotas_file(tmp_path / "half.yaml").table
     assert half.get(QuotaEntity.of(user="user1"), PRODUCER) == 51_200
     assert len(table.entities) == len(demo_plan.SAMPLE)
 

@@ -1,4 +1,4 @@
-"""What a reload takes over and what it names, for every setting there is."""
+"""What a reload takes over and what it names, for every setting."""
 
 from __future__ import annotations
 

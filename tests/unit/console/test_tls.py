@@ -91,7 +91,7 @@ def test_under_tls_cookies_are_of_this_host_alone_and_browsers_stay(
             assert change.status_code == 200
             for sent in (form, led, answer, change, client.get("/nothing")):
                 assert sent.headers.get_list(HSTS) == ["max-age=31536000"]
-            # Neither an authority that isn't known nor plain HTTP will do.
+            # Neither an authority that isn't known nor plain HTTP is accepted.
             with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 httpx2.get(f"{url}/healthz", trust_env=False)
             with pytest.raises(httpx2.TransportError):

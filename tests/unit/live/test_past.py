@@ -1,4 +1,4 @@
-"""What journals tell about a time that is over: rates, waits, who shared, which quotas were set."""
+"""What journals tell about a past moment: rates, waits, who shared, which quotas were set."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_traces_of_upstream_tests(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES["throttle_time_direct"])
 def test_throttle_time_of_a_fresh_rate(case: dict[str, Any]) -> None:
-    window = SampledRate(case["samples"], 1000).window_size(START_MS)
+    window = SampledRate(case["samples"], 1000).charge(None, START_MS)[1]
     ms = min(throttle_time_ms(case["value"], case["quota"], window), case.get("max", LONG_MAX))
     assert ms < 0 if case["expected"] == "negative" else ms == case["expected"]
 

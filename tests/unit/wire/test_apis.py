@@ -8,7 +8,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from headgate.wire.apis import API, NEVER, api_name, client_pauses, has_throttle
+from headgate.wire.apis import API, NEVER, api_name, has_throttle
 
 DATA = Path(__file__).parents[2] / "data" / "wire"
 TABLE = {row["api_key"]: row for row in json.loads((DATA / "api_table.json").read_text())["apis"]}
@@ -80,7 +80,3 @@ def test_unknown_apis() -> None:
     assert api_name(0) == "Produce"
     assert api_name(4711) == "UNKNOWN(4711)"
     assert not has_throttle(4711, 3)
-    assert not client_pauses(4711, 3)
-    assert client_pauses(0, 6)
-    assert not client_pauses(0, 5)
-    assert not client_pauses(48, 1)

@@ -14,7 +14,6 @@ def test_a_request_header_reads_as_written(key: int, version: int, client_id: st
     assert parsed[:4] == (key, version, -7, client_id)
     assert frame[parsed[4] :] == b"body"
     assert header.parse_request_header(memoryview(frame)) == parsed
-    assert header.peek_request(frame) == (key, version, -7)
 
 
 def test_controlled_shutdown_version_0_has_no_client_id() -> None:

@@ -28,7 +28,7 @@ def exit_limit_s(settings: Settings) -> float:
     """
     Return how long a process may take to end once it was told to, in seconds; 0: for ever.
 
-    Requests in flight may take ``headgate.drain.timeout.ms``, and letting go of the store and the
+    Requests in flight may take ``headgate.drain.timeout.ms``, and closing the store and the
     journal as long as a worker may say nothing, ``headgate.worker.hang.timeout.ms`` (0: for ever).
     """
     if not settings.worker_hang_timeout_ms:

@@ -75,7 +75,7 @@ class Users:
             password: 12 characters or more.
 
         Raises:
-            ConfigError: there is such a user, or the name, tenant or password won't do.
+            ConfigError: there is such a user, or the name, tenant or password isn't valid.
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -97,7 +97,7 @@ class Users:
         Give a user another password, and end the user's sessions.
 
         Raises:
-            ConfigError: there is no such user, or the password won't do.
+            ConfigError: there is no such user, or the password isn't valid.
         """
         _check(password)
         self._change("UPDATE users SET password=? WHERE name=?", self._hasher.hash(password), name)

@@ -1,5 +1,5 @@
 """
-What the quotas of one broker mean for live traffic: who is charged how much, and who waits.
+Apply the quotas of one broker to live traffic: who is charged how much, and who waits.
 
 No clock, socket or log is used here: time is an argument. In the order a request meets them:
 
@@ -7,7 +7,7 @@ No clock, socket or log is used here: time is an argument. In the order a reques
 - ``client``: a client's connection, as charging sees it.
 - ``context``: who is charged, one principal with one client-id.
 - ``contexts``: the contexts in use, made again when quotas change.
-- ``lanes``: mutes that closed connections left, for newcomers of their quota-id to wait out.
+- ``lanes``: mutes left by closed connections, which new connections of the quota-id wait out.
 - ``fetch_gate``: when a quota-id may fetch again, and which of its connections is next.
 - ``headroom``: what may be in flight before anything could be throttled.
 - ``managers``: the manager of each quota type.

@@ -1,5 +1,5 @@
 """
-A client's connection, as charging sees it: what a session shows to what charges its requests.
+A client's connection, as charging sees it: what a session shows to the code that charges requests.
 """
 
 from __future__ import annotations

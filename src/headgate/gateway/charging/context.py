@@ -20,7 +20,7 @@ class Context:
         principal: name of the principal, raw.
         client_id: as the client claims it, raw.
         exempt: named in ``headgate.exempt.principals``: measured, never throttled.
-        limited: some finite quota applies.
+        limited: at least one finite quota applies.
         timed: a quota of request time does, so any request may be throttled.
         headroom: of the quotas on its time and on what it produces; None: there are none.
         epoch: of the rules.

@@ -1,5 +1,5 @@
 """
-The rules of one broker on live traffic: who is charged what, and who waits how long.
+The quotas of one broker on live traffic: who is charged what, and who waits how long.
 
 There is one ``Enforcement`` for each upstream broker, however many listeners it has, so that a
 quota per broker means what it means in Kafka. It runs on the broker's event loop alone.
@@ -124,8 +124,6 @@ class Enforcement:
         produce = self.managers.produce
         self._rates = produce if isinstance(produce, ClientQuotaManager) else None
         self._record_produce = produce.record
-        self._record_fetch = self.managers.fetch.record
-        self._record_request = self.managers.request.record_ns
         journal.start(broker_id, start_ms, settings, sensors_of(self.managers.by_key))
         for key, manager in self.managers.by_key.items():
             if isinstance(manager, PacedQuotaManager):

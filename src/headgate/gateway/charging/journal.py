@@ -1,5 +1,5 @@
 """
-What the gateway writes down of every charge.
+The record of every charge: what the gateway writes to the usage journal.
 
 ``Journal`` does nothing; ``usage_journal`` has the one that writes.
 """
@@ -29,7 +29,9 @@ class Journal:
         settings: Settings,
         sensors: Sensors,
     ) -> None:
-        """Managers of a broker begin empty; by quota type, how their sensors decide."""
+        """
+        A broker's managers begin without sensors; ``sensors`` says how those of each type decide.
+        """
 
     def quota(
         self, broker_id: int, key: QuotaKey, entity: QuotaEntity, value: float | None, t_ms: int

@@ -244,7 +244,7 @@ Sensors = Mapping[str, Callable[[Tags], dict[str, Any]]]
 
 
 def sensors_of(managers: Mapping[QuotaKey, Any]) -> Sensors:
-    """Return what a replay must know of managers (by key, as ``Managers.by_key``)."""
+    """Return what a replay must know about managers (by key, as ``Managers.by_key``)."""
     return {key.name: partial(_sensor_of, manager) for key, manager in managers.items()}
 
 

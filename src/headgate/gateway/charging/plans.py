@@ -1,5 +1,5 @@
 """
-How each API and version is handled: a table worked out once, looked up per request.
+How each API and version is handled: a table made at the start, and looked up for each request.
 
 A plan says whether a request passes in pieces or is taken whole, whether its answer does, and
 where the answer's ``throttle_time_ms`` lies.

@@ -1,5 +1,5 @@
 """
-Thread time of one broker's requests: what is measured or estimated, and who is charged for it.
+Thread time of one broker's requests: measure or estimate it, and charge it.
 """
 
 from __future__ import annotations

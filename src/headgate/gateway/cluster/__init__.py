@@ -3,7 +3,7 @@ All brokers of the upstream cluster, and which of them this gateway fronts: it h
 
 In the order a gateway starts:
 
-- ``ways``: how each listener leads to the brokers: protocols, credentials, TLS.
+- ``ways``: how each listener's connections reach the brokers: protocols, credentials, TLS.
 - ``discovery``: which brokers the cluster has.
 - ``ports``: the brokers fronted: their leases taken, their ports opened.
 - ``shared_listeners``: the admin listener, and ports that lead to any live broker.

@@ -1,8 +1,8 @@
 """
 The brokers that this gateway fronts: their leases taken, one port opened for each listener.
 
-A port never changes its broker. Who can't have a broker's lease stands by, and takes over when the
-lease is free.
+A port never changes its broker. A gateway that can't get a broker's lease stands by, and takes over
+when the lease is free.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Ports:
         make: makes a broker that is fronted from now on.
         work: of the gateway's own; a standby waits there.
         only: front these brokers only (a worker's share); None: all.
-        on_unknown: an answer named a broker that isn't known here.
-        on_change: other brokers are fronted now.
+        on_unknown: called when an answer names a broker that isn't known here.
+        on_change: called when other brokers are fronted.
 
     Attributes:
         books: the brokers' addresses that clients of each listener are given.
@@ -128,7 +128,7 @@ class Ports:
                 self._stand_by(broker_id, self.leases)
 
     def _expose_elsewhere(self, broker_id: int) -> None:
-        """Another worker fronts this broker; clients still have to be told where."""
+        """Tell clients the address of a broker that another worker fronts."""
         for name, book in self.books.items():
             told = self._in_force.settings.ports.advertised(name, broker_id)
             if told is not None and told.port:
@@ -181,7 +181,7 @@ class Ports:
         self._on_change()
 
     def lost(self, broker_id: int) -> None:
-        """Stop fronting a broker whose lease is somebody else's; stand by for it."""
+        """Stop fronting a broker whose lease another worker has; stand by for it."""
         broker = self._brokers.pop(broker_id, None)
         if broker is not None:
             broker.stop_accepting()

@@ -51,7 +51,7 @@ class Quotas:
         self._work = work
         self._save_soon = save_soon
         self._changes = QuotaChanges(
-            work.slices, self._fronted, self._all_in_force, self._looks_up, now_ms
+            work.slices, lambda: list(brokers.values()), self._all_in_force, self._looks_up, now_ms
         )
         self.hosts = Hosts(work.tasks.spawn)
         self.hosts.found = self._host_found
@@ -59,9 +59,6 @@ class Quotas:
         self._not_enforced: set[QuotaKey] = set()
         self._seen_store = False
         self._shares_seen = False  # whether it was looked for shares that nothing enforces
-
-    def _fronted(self) -> list[Broker]:
-        return list(self._brokers.values())
 
     def put_on(self, broker: Broker) -> None:
         """Put the limits of connections in force on a broker that is fronted from now on."""
@@ -85,7 +82,7 @@ class Quotas:
             self._work.tasks.spawn(self._changes.work())
 
     def _all_in_force(self, table: QuotaTable, delta: TableDelta) -> None:
-        """All of a table is in force: see to what else hangs on it."""
+        """Do what depends on the table, once all of it is in force."""
         self._in_force.table = table
         self._save_soon()
         for broker in self._brokers.values():
@@ -108,7 +105,9 @@ class Quotas:
         )
 
     def _say_what_isnt_enforced(self) -> None:
-        """Say once, until it isn't so any more, that shares are kept only: they need a capacity."""
+        """
+        Log once that shares aren't enforced, because no capacity is set; again if that recurs.
+        """
         settings = self._in_force.settings
         for key, capacity in (
             (PRODUCER_SHARES, settings.capacity_producer_byte_rate),

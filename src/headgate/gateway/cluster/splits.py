@@ -55,7 +55,9 @@ class Splits:
         self._part: WorkersPart | None = None
 
     async def run(self) -> None:
-        """Divide cluster-wide quotas over the brokers, period by period, unless others do."""
+        """
+        Divide cluster-wide quotas over the brokers, period by period, unless another process does.
+        """
         settings = self._in_force.settings
         if settings.splits != "local":
             loop = asyncio.get_running_loop()
@@ -93,7 +95,7 @@ class Splits:
             self._work.tasks.spawn(self._put_in_force())
 
     async def _put_in_force(self) -> None:
-        """Take what came from the stream, one piece after the other."""
+        """Put the splits from the stream in force, one message after the other."""
         while self._came:
             try:
                 steps = put_in_force(self._came[0], self._managers(), now_ms)
@@ -103,7 +105,7 @@ class Splits:
             self._came.popleft()
 
     async def observe(self) -> bytes:
-        """Tell the supervisor what the period showed of cluster-wide quotas."""
+        """Tell the supervisor the demand for cluster-wide quotas in the last period."""
         part = self._part or WorkersPart()
         managers = None if self._part is None else self._own_managers()
         return await self._work.slices.run(part.observe(managers, self._broker_ids(), now_ms()))
@@ -123,24 +125,24 @@ class Splits:
         return any(broker.rules.managers.splits for broker in self._brokers.values())
 
     def watch(self, now: int) -> None:
-        """Say when splits that a stream should bring don't come; called every second."""
+        """Log it when splits from the stream are missing; called every second."""
         if self._streamed is not None and self.wanted:
             self._streamed.watch(now)
 
     def note(self) -> str | None:
-        """Say what a ready gateway does without, or None."""
+        """Return a sentence if a ready gateway has no valid splits, else None."""
         if self._streamed is None or not self.wanted:
             return None
         return self._streamed.note(now_ms())
 
     def expired(self, broker: Broker | None) -> bool:
-        """Whether a broker goes without splits that others should have told."""
+        """Whether a broker has no valid splits, though another process divides."""
         told = self._streamed or self._part
         if told is None or broker is None:
             return False
         return bool(broker.rules.managers.splits) and told.expired(now_ms())
 
     def close(self) -> None:
-        """Follow no stream any more; may wait for its reader's thread."""
+        """Stop following the stream; may wait for its reader's thread."""
         if self._streamed is not None:
             self._streamed.close()

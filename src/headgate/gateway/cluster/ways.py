@@ -1,8 +1,8 @@
 """
-How each listener is spoken to by clients, and in which way it leads to the brokers: protocols, TLS.
+Each listener's protocol and TLS towards clients, and towards the brokers.
 
-There are two ways to a broker. Clients' connections go on as ``headgate.upstream.*`` says. The
-gateway's own questions have ``headgate.upstream.admin.*``, and its credentials are never lent.
+There are two ways to a broker. Clients' connections use ``headgate.upstream.*``. The gateway's own
+requests use ``headgate.upstream.admin.*``; these credentials are never used for a client.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Ways:
 
         Args:
             listener: its name and protocol.
-            way: the listener whose way to the broker it goes; None: nowhere.
+            way: the listener whose way to the broker it uses; None: it reaches no broker.
         """
         self._listeners[listener.name] = listener, way
 
@@ -182,7 +182,7 @@ class Ways:
         return own if own in given else CLIENTS_PROTOCOL
 
     def reloaded(self) -> None:
-        """Other settings are in force: make new TLS contexts for our own questions."""
+        """Make new TLS contexts for the gateway's own requests: other settings are in force."""
         self._contexts = ClientContexts()
 
 

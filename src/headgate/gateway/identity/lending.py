@@ -1,8 +1,8 @@
 """
-With which credentials an mTLS client goes upstream: the broker never sees its certificate.
+The credentials for an mTLS client's connection to the broker, which never sees its certificate.
 
-Mapped to its principal in ``headgate.upstream.credentials.file``, else
-``headgate.upstream.shared.*`` if enabled, else none: the client is refused. The gateway's own
+They are those of its principal in ``headgate.upstream.credentials.file``, else
+``headgate.upstream.shared.*`` if enabled. Without either the client is refused. The gateway's own
 admin credentials are never lent.
 
 The file::
@@ -57,7 +57,7 @@ class Lending:
 
     Args:
         settings: of the listener.
-        protocol: what the upstream speaks.
+        protocol: of the upstream.
 
     Attributes:
         contexts: TLS for what is lent.
@@ -81,7 +81,7 @@ class Lending:
             self._mapped = self._read(Path(where))
 
     def _wrong_shared(self, settings: Settings) -> list[str]:
-        """Say what keeps the shared credentials from ever logging in."""
+        """Say why the shared credentials can never log in."""
         prefix, shared, problems = "headgate.upstream.shared.", settings.upstream_shared, []
         given = f"{prefix}security.protocol"
         if given in settings.given and shared.security_protocol is not self._protocol:
@@ -97,7 +97,7 @@ class Lending:
         return problems
 
     def lend(self, principal: str) -> ClientSecurity | None:
-        """Return what a principal goes upstream with; None: it is refused."""
+        """Return the credentials for a principal; None: it is refused."""
         found = self._mapped.get(principal)
         if found is not None:
             return found

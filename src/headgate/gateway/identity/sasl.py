@@ -71,7 +71,7 @@ class SaslState(enum.Enum):
 
 class Refusal(Exception):
     """
-    What a client asked can't be allowed; it is answered in the broker's place and closed.
+    A client's request that is refused: the gateway answers it, and closes the connection.
 
     Args:
         code: Kafka's error code for the answer.

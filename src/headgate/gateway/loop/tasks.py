@@ -94,5 +94,5 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def close(self) -> None:
-        """Begin nothing more; what has begun isn't waited for."""
+        """Take no further work; don't wait for work that has begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -63,7 +63,7 @@ class Answers:
         threads: where the store is asked.
         topics: knows how many partitions topics have.
         token_owners: knows whose delegation tokens are.
-        trouble: says why the store can't be read or changed now, or returns None.
+        trouble: returns why the store can't be read or changed now, or None.
         live: knows what goes on.
     """
 
@@ -127,7 +127,9 @@ class Answers:
         return ask
 
     def answer_later(self, link: Link, ask: Ask, work: Coroutine[Any, Any, bytes]) -> None:
-        """Answer a client when work is done, which is done whether or not it is still there."""
+        """
+        Answer a client when some work is done; the work is done even if the client disconnects.
+        """
 
         async def answer() -> None:
             try:
@@ -229,7 +231,7 @@ class Answers:
         return (await self.table()).with_static_defaults(static_defaults(self.current.settings))
 
     def no_store(self) -> str:
-        """Say why nothing can be changed."""
+        """Return why nothing can be changed."""
         why = self._trouble()
         return "the gateway runs without a store" + (f": {why}" if why else "")
 
@@ -258,7 +260,7 @@ class Answers:
     async def alter(
         self, alterations: list[QuotaAlteration], *, validate_only: bool, who: str, tool: str
     ) -> list[AlterResult]:
-        """Alter in the store; what keeps it from answering is every entity's error."""
+        """Alter in the store. If the store fails, its error becomes the error of every entity."""
         store = self.current.store
         if store is None:
             error = ApiError(KafkaError.UNKNOWN_SERVER_ERROR, self.no_store())

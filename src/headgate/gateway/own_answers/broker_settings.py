@@ -117,7 +117,7 @@ async def split(answers: Answers, link: Link, ask: Ask) -> None:
 def _describe(
     answers: Answers, link: Link, ask: Ask, asked: Mapping[str, tuple[str, ...] | None]
 ) -> None:
-    """Have the broker describe, then hide addresses; show our settings of the brokers asked."""
+    """Ask the broker, hide addresses in its answer, and add our settings."""
     dynamic = answers.current.broker_configs
     settings = answers.current.settings
     static = {k: v for k, v in static_limits(settings).items() if k in settings.given}
@@ -220,7 +220,9 @@ def our_values(
 
 
 def _quota_defaults(settings: Settings) -> tuple[configs.ConfigValue, ...]:
-    """Return KIP-55's static defaults of the file: who computes what applies asks for them here."""
+    """
+    Return KIP-55's static defaults of the file; clients that compute effective quotas ask for them.
+    """
     values = static_defaults(settings)
     return tuple(
         configs.ConfigValue(
@@ -246,7 +248,7 @@ class _Part(NamedTuple):
 
     Attributes:
         ops: our settings and their new values; None removes.
-        theirs: names of the broker's own settings in it.
+        theirs: names of the broker's settings in it.
         forwarded: the broker is asked too.
     """
 
@@ -323,7 +325,7 @@ class _Alteration:
         Look at an alteration of one broker.
 
         Raises:
-            ApiError: it can't be, or its principal may not.
+            ApiError: it isn't possible, or its principal has no permission.
             StoreError: the store doesn't answer.
         """
         ours = [c for c in resource.configs if is_ours(c.name)]
@@ -391,7 +393,7 @@ class _Alteration:
         )
 
     async def _apply(self, broker: str, part: _Part) -> ApiError | None:
-        """Change our settings of one broker; return what kept us from it."""
+        """Change our settings of one broker; return the error, if it failed."""
         store = self._answers.current.store
         if not part.ops:
             return None
@@ -426,7 +428,7 @@ def _ops(ours: Sequence[configs.AlterConfig], incremental: bool) -> dict[str, st
     Return new values of our settings.
 
     Raises:
-        ApiError: they can't be meant so.
+        ApiError: an operation that isn't possible.
 
     Source: ConfigAdminManager in Apache Kafka.
     """

@@ -1,5 +1,5 @@
 """
-Refusals of whole requests: small ones are made here, large ones in a process of their own.
+Refuse whole requests: small ones here, large ones in a separate process.
 
 A user without permission can't make the event loop read or write more than a few kilobytes of a
 request.

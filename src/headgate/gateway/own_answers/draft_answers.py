@@ -1,9 +1,9 @@
 """
 KIP-546's own calls on the admin listener: describe 48, effective 49, alter 50, all version 0.
 
-On the draft wire names can't be null: "" is the default entity (KIP-546). Values are int64:
-a stored fraction is never rounded but answered with INVALID_REQUEST (546-32). A failure of the
-whole request goes into its entries, there is no other place (546-33).
+On the draft wire names can't be null: "" is the default entity (KIP-546). Values are int64: a
+stored fraction is never rounded; it is answered with INVALID_REQUEST. A failure of the
+whole request goes into its entries, because the answer has no other place for it.
 """
 
 from __future__ import annotations

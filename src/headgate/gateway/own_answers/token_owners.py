@@ -3,8 +3,8 @@ Which user owns a delegation token (KIP-48): a client shows only its id, a broke
 
 The gateway asks the broker that the client connects to, with its own credentials, while the
 client's first message waits. An owner never changes, so it is remembered as long as its token
-lives. Any client may show any id, so a broker is asked once a second at most. All clients that came
-before a question wait for its answer.
+lives. Any client may show any id, so a broker is asked once a second at most. One answer serves all
+clients that came before the question.
 
 The answer holds the tokens' secrets; only ids and owners are kept.
 """
@@ -67,7 +67,7 @@ class TokenOwners:
 
     async def find(self, token_id: str, listener: Way) -> None:
         """
-        Have a token's owner known, if the broker tells.
+        Find a token's owner, if the broker tells.
 
         Args:
             token_id: the user name that a client came with.
@@ -76,7 +76,7 @@ class TokenOwners:
         where = listener.upstream
         if where is None or self.owner_of(token_id) is not None:
             return
-        # A question that is under way may be older than the token: only the next one will do.
+        # A question that is under way may be older than the token: only the next one can name it.
         task = self._next.get(where)
         if task is None:
             task = self._next[where] = self._spawn(self._ask(where, listener))
@@ -84,7 +84,7 @@ class TokenOwners:
 
     def learn(self, tokens: Iterable[DescribedToken], now_ms: int) -> None:
         """
-        Take what a broker said.
+        Remember the owners in a broker's answer.
 
         Args:
             tokens: all that the broker let the gateway see.

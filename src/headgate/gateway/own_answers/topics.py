@@ -98,7 +98,9 @@ class Topics:
         return {ref: found[ref] for ref in refs if ref in found}
 
     async def default(self, broker_id: int, listener: Way) -> int | None:
-        """Return ``num.partitions``, what a topic gets that leaves it open; None: unknown."""
+        """
+        Return ``num.partitions``, the partitions of topics that don't say how many; None: unknown.
+        """
         now = time.monotonic()
         if self._default is not None and now < self._default[1]:
             return self._default[0]

@@ -1,5 +1,5 @@
 """
-What a session asks of its shell, as data: nothing here is done, only said.
+What a session asks of its shell, the code with the sockets: commands, as data.
 
 Bytes to send aren't commands: they lie in ``Session.to_broker`` and ``Session.to_client``.
 """
@@ -41,7 +41,7 @@ class ResumeBroker:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTurn:
-    """Give ``hold.nudge`` something that calls ``Session.wake`` soon, in a callback of its own."""
+    """Set ``hold.nudge`` to a function that calls ``Session.wake`` soon, in a separate callback."""
 
     hold: FetchHold
 

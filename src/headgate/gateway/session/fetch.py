@@ -39,7 +39,7 @@ _KIND_FETCH: Final = Kind.FETCH
 
 class FetchSession:
     """
-    The fetch session that a client knows of, and one that it never heard of.
+    The fetch session that a client knows, and one that it wasn't told about.
 
     When an answer is emptied that opened a session, the client doesn't learn of it, and each would
     hold a slot of the broker's cache. So the client's next full fetch is made to close it.

@@ -73,7 +73,7 @@ class HeldBytes:
         self.size = 0
 
     def resume(self) -> None:
-        """Have the client read again if enough of what was held has gone."""
+        """Resume reading from the client if few enough bytes are held."""
         if self._paused and self.size <= RESUME_BYTES:
             self._paused = False
             self._commands.append(ResumeClient())

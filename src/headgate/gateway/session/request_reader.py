@@ -1,5 +1,5 @@
 """
-Finds the requests in what a client sends, and has each one's handler say what becomes of it.
+Find the requests in a client's bytes, and let the handler of each decide what happens to it.
 
 Most of a frame is never looked at. A request's header is read where it lies, the bytes are passed
 on as slices of the buffer they came in, and several requests that nothing has to be done with

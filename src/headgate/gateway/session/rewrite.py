@@ -1,8 +1,8 @@
 """
-Which answers name brokers, and by what their addresses are replaced.
+Which answers name brokers, and how their addresses are replaced.
 
-A client learns where brokers are from answers alone, so a gateway that rewrites every address can't
-be gone past. A broker whose id has no address here isn't shown to clients.
+A client learns brokers' addresses only from answers. So no client bypasses a gateway that rewrites
+every address. A broker whose id has no address here isn't shown to clients.
 """
 
 from __future__ import annotations

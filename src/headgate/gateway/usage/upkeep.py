@@ -1,6 +1,6 @@
 """
-Keep the usage journal's folder small: closed files become Parquet, the oldest go, damaged ones are
-set aside.
+Keep the usage journal's folder small: convert closed files to Parquet, remove the oldest, and set
+damaged ones aside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def tidy(directory: Path, retention_bytes: int) -> Tidied:
     """
     Compact closed files and remove the oldest while all together are too large.
 
-    Files go also if compacting fails: on a full disk it does, until there is room again.
+    Files are removed even if compacting fails: on a full disk it fails until there is room again.
 
     Args:
         directory: of ``headgate.usage=files:…``.

@@ -46,7 +46,7 @@ _MOST_SHARED: Final = 4_096
 
 class UsageJournal(Journal):
     """
-    Write events with a writer of the usage room.
+    Write events with a writer of ``headgate.usage``.
 
     Args:
         writer: started by us.

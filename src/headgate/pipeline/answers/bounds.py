@@ -1,5 +1,5 @@
 """
-Say between what bounds a plan's throttling lies: a request held to several limits waits once.
+Compute the least and the most throttling of a plan whose requests have several limits.
 
 Each limit is replayed alone, and has rows of its own in ``what_if``: a broker's byte rate, a
 cluster-wide one, shares; in a journal request percentage and producer ids too. A client is told the

@@ -1,5 +1,5 @@
 """
-Say which quota applied to which client, and which configured quotas matched none: dead quotas.
+Say which quota applied to which client, and which configured quotas matched none (dead quotas).
 """
 
 from __future__ import annotations

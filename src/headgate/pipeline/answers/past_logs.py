@@ -1,8 +1,8 @@
 """
-What brokers' request logs tell about a time that is over, in this process and without Spark.
+Make a picture of a past moment from brokers' request logs, in this process and without Spark.
 
-A log names no quota. Each request is charged again to the quotas given, so that rates are known. A
-wait is the one that the log tells. It counts as that of the request's own quota where that one was
+A log names no quota. Each request is charged again to the quotas given, so that rates are known.
+Waits are those in the log. A wait counts as that of the request's own quota if that quota was
 exceeded, else as the request quota's.
 """
 

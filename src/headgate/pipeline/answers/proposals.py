@@ -156,7 +156,7 @@ _BY_CLIENT = frozenset(UNITS) - {"producer_ids_rate"}
 
 
 def _merges(seen: Sequence[Observed], current: QuotaTable, advice: Advice) -> list[Proposal]:
-    """Propose one quota for a user whose clients' own quotas lie mostly idle."""
+    """Propose one quota for a user whose clients use little of their own quotas."""
     by_user: dict[tuple[str, str], list[Observed]] = defaultdict(list)
     for o in seen:
         key = KEY_OF_TYPE[o.quota_type]

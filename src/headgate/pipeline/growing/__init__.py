@@ -1,8 +1,8 @@
 """
-The same answers of an input that grows: what is new is read once, round by round.
+The same tables from an input that grows: each round reads what is new.
 
 - ``rounds``: what a round reads, and what is remembered of it.
-- ``identity``: which file is which, whatever it's called by now.
+- ``identity``: identifies files by their content, whatever their names.
 - ``rotation``: the pieces of files that a round reads.
 - ``parts``: what rounds have written, and how a source is followed.
 - ``directories``: directories, patterns and files as a source.

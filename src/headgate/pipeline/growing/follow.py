@@ -89,7 +89,7 @@ def follow(
     every_s: float,
 ) -> None:
     """
-    Read what is new round by round, and make the tables after each; or once, of all there is.
+    Read what is new round by round, and make the tables after each round; or do one round.
 
     Args:
         source: where rounds come from.

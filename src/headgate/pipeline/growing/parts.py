@@ -1,5 +1,5 @@
 """
-The same answers of an input that grows, directories or a topic, exactly once.
+The same tables from an input that grows (directories or a topic), counting each line exactly once.
 
 What was read before says what a batch reads (of a topic, Spark's checkpoint); each batch writes
 what it read (sums by second, or the requests themselves) to a directory of its own number,

@@ -1,5 +1,5 @@
 """
-What a round of a growing directory reads: every line once, whatever its file is called by then.
+What a round of a growing directory reads: every line once, even if its file was renamed.
 
 A log is known by its identity (``identity``), and how much of it was read by bytes of text. So the
 file that a broker is writing may grow, be renamed on the hour, copied and cut, or compressed.
@@ -62,7 +62,7 @@ class FilesOfRound:
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def still_there(self) -> bool:
-        """Say whether the logs' names are still those of the files that were meant."""
+        """Say whether the logs' names still belong to the same files."""
         return all(_place(path) == place for path, place in self.places.items())
 
 
@@ -171,7 +171,7 @@ class RolledFiles:
         return sorted(chosen, key=lambda found: (found[0].modified_ns, found[0].path))
 
     def _look(self, path: str, now_s: float) -> Seen | None:
-        """Look at a file, unless it is as it was; None: it has gone."""
+        """Look at a file, unless it hasn't changed; None: it doesn't exist any more."""
         try:
             stat = Path(path).stat()
             mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -222,7 +222,7 @@ class RolledFiles:
         found.inputs.append(Input(folder, name, _TOLD, None, None, None))
 
     def _pieces(self, seen: Seen, offset: int, end: int) -> Iterator[FilePiece]:
-        """Cut what is new of a log."""
+        """Divide the new part of a log into pieces."""
         first = pieces_of(
             [(seen.path, seen.size)],
             broker_id=self._broker_id,

@@ -1,5 +1,5 @@
 """
-Open what wraps request lines (JSON layouts, collectors, containers), and say what is wrong.
+Unwrap request lines from JSON layouts, collectors and containers; say what is wrong with a line.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class LineParser:
 
     Args:
         zone: the broker's time zone, where stamps print none.
-        nanos: see ``stamps.sniff_nanos``.
+        nanos: see ``time_stamps.sniff_nanos``.
         file: the file's name; gives the date where stamps have none.
         default_partitions: the cluster's ``num.partitions``.
     """

@@ -20,7 +20,7 @@ from headgate.quota.key import QuotaType
 from headgate.throttle.shares import SharesQuotaManager
 
 PERIOD_MS = 1000
-"""How often the gateway divides contested capacity (``gateway.managers.SHARES_PERIOD_MS``)."""
+"""How often the gateway divides contested capacity (``charging.managers.SHARES_PERIOD_MS``)."""
 # After this many periods without a charge nothing is assigned to anybody any more.
 _LAPSED = 4
 

@@ -1,7 +1,7 @@
 """
 Read the lines of logs: scanned in machine code where that pays, one by one where it doesn't.
 
-The scan takes the lines whose shape it vouches for; all others go to ``line_parser.LineParser``, so
+The scan takes the lines whose shape it knows; all others go to ``line_parser.LineParser``, so
 the outcome is the same whichever way a line goes.
 """
 

@@ -162,14 +162,12 @@ def narrow_response(
     return INT32.pack(4 + len(raw) + len(rest)) + bytes(frame[4:8]) + raw + rest
 
 
-def own_response(
-    correlation_id: int, version: int, ranges: Ranges, throttle_time_ms: int = 0
-) -> bytes:
+def own_response(correlation_id: int, version: int, ranges: Ranges) -> bytes:
     """Return an answer of our own, without features (the admin listener's)."""
     flexible = version >= 3
     body = INT16.pack(0) + _write_ranges(ranges, flexible)
     if version >= 1:
-        body += INT32.pack(throttle_time_ms)
+        body += INT32.pack(0)
     return build_response(API_VERSIONS, version, correlation_id, body + b"\x00" * flexible)
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from headgate.wire import skim
 from headgate.wire.apis import FETCH
-from headgate.wire.fields import Buffer, read_varint, skip_tags, truncated
+from headgate.wire.fields import Buffer, quick_varint, skip_tags, truncated
 from headgate.wire.header import build_response, response_body_offset
 from headgate.wire.throttle import overwrite, pack_throttle
 
@@ -151,17 +151,15 @@ def response_session(frame: Buffer, version: int) -> tuple[int, int]:
         raise truncated("a Fetch response", at) from None
 
 
-def charged_bytes(frame_bytes: int, version: int, endpoints_bytes: int = 0) -> int:
+def charged_bytes(frame_bytes: int, version: int) -> int:
     """
     Return what a broker charges for a Fetch response: 4 bytes and its body.
 
     Args:
         frame_bytes: the frame with its length prefix.
         version: of the request.
-        endpoints_bytes: bytes that NodeEndpoints take in it (``endpoints_bytes``): a broker
-            adds them after it has charged.
     """
-    return frame_bytes - (5 if version >= 12 else 4) - endpoints_bytes
+    return frame_bytes - (5 if version >= 12 else 4)
 
 
 def empty_response(
@@ -184,20 +182,20 @@ def tail_offset(frame: Buffer, version: int) -> int:
     """
     at = response_body_offset(FETCH, version, frame) + 10  # throttle, error, session
     try:
-        topics, at = _varint(frame, at)
+        topics, at = quick_varint(frame, at)
         for _ in range(topics - 1):
             if version >= 13:
                 at += 16
             else:
-                size, at = _varint(frame, at)
+                size, at = quick_varint(frame, at)
                 at += size - 1 if size else 0
-            partitions, at = _varint(frame, at)
+            partitions, at = quick_varint(frame, at)
             for _ in range(partitions - 1):
                 at += 30  # index, error, high watermark, last stable, log start
-                aborted, at = _varint(frame, at)
+                aborted, at = quick_varint(frame, at)
                 for _ in range(aborted - 1):
                     at = skip_tags(frame, at + 16)
-                size, at = _varint(frame, at + 4)  # preferred read replica, records
+                size, at = quick_varint(frame, at + 4)  # preferred read replica, records
                 at += size - 1 if size else 0
                 at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
             at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
@@ -208,26 +206,13 @@ def tail_offset(frame: Buffer, version: int) -> int:
     return at
 
 
-def endpoints_bytes(frame: Buffer, version: int) -> int:
-    """Return how many bytes NodeEndpoints take in a Fetch response: 0 unless it has some."""
-    if version < 16:
-        return 0
-    at = tail_offset(frame, version)
-    return len(frame) - at - 1 if frame[at] else 0
-
-
-def _varint(frame: Buffer, at: int) -> tuple[int, int]:
-    byte = frame[at]
-    return (byte, at + 1) if byte < 0x80 else read_varint(frame, at)
-
-
 class EndpointMasker:
     """
     Let a Fetch answer pass in pieces without its NodeEndpoints (version 16 and later).
 
     The tag's number becomes one that no client knows, and what it holds zeros, so nothing changes
     its size and nothing has to be held. A client then asks for metadata, as it does of a broker
-    before KIP-951. Answers short enough to be held are rewritten instead (``gateway.rewrite``).
+    before KIP-951. Answers short enough to be held are rewritten instead (``session.rewrite``).
 
     Args:
         version: of the request answered.

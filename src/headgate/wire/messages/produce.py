@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from headgate.errors import RemoteProtocolError
-from headgate.wire.fields import Buffer, java_text, read_varint, truncated
+from headgate.wire.fields import Buffer, java_text, quick_varint, read_varint, truncated
 
 # Of one request. A client that means it has one: looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
@@ -222,17 +222,12 @@ class IdWalker:
         yield from self._skip(size)
 
 
-def _varint(frame: Buffer, at: int) -> tuple[int, int]:
-    byte = frame[at]
-    return (byte, at + 1) if byte < 0x80 else read_varint(frame, at)
-
-
 def _transactional_id(frame: Buffer, version: int, at: int) -> tuple[str | None, int]:
     """Read the first field; it came with version 3."""
     if version < 3:
         return None, at
     if version >= 9:
-        size, at = _varint(frame, at)
+        size, at = quick_varint(frame, at)
         size -= 1
     else:
         size, at = _int16(frame, at)[0], at + 2
@@ -249,7 +244,7 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
     partitions = batches = records = records_bytes = 0
     ids: list[int] = []
     if flexible:
-        topics, at = _varint(frame, at)
+        topics, at = quick_varint(frame, at)
         topics -= 1
     else:
         topics, at = _int32(frame, at)[0], at + 4
@@ -257,12 +252,12 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
         if version >= 13:
             at += 16
         elif flexible:
-            size, at = _varint(frame, at)
+            size, at = quick_varint(frame, at)
             at += size - 1 if size else 0
         else:
             at += 2 + max(_int16(frame, at)[0], 0)
         if flexible:
-            count, at = _varint(frame, at)
+            count, at = quick_varint(frame, at)
             count -= 1
         else:
             count, at = _int32(frame, at)[0], at + 4

@@ -111,13 +111,8 @@ def build_authenticate(token: bytes, version: int) -> bytes:
 
 
 def build_authenticate_response(
-    version: int,
-    *,
-    error_code: int = 0,
-    error_message: str | None = None,
-    token: bytes = b"",
-    session_lifetime_ms: int = 0,
+    version: int, *, error_code: int, error_message: str | None = None
 ) -> bytes:
-    """Return the body of a SaslAuthenticate response."""
-    value = SaslAuthenticateResponse(error_code, error_message, token, session_lifetime_ms)
+    """Return the body of a SaslAuthenticate response that refuses."""
+    value = SaslAuthenticateResponse(error_code, error_message, b"", 0)
     return _AUTHENTICATED.encode(value, version, is_flexible(SASL_AUTHENTICATE, version))

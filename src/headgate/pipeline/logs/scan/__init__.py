@@ -1,5 +1,5 @@
 """
-Read request-log lines in machine code; give back every line that isn't wholly vouched for.
+Read request-log lines in machine code; give back every line that isn't wholly understood.
 
 - ``json_text``: strings, numbers and whole values of JSON, byte by byte.
 - ``names``, ``intern``: names that occur in lines, and how each gets a number.

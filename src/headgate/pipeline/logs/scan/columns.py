@@ -43,7 +43,7 @@ STOPPED: Final = 0
 TAKEN: Final = 1
 GIVEN: Final = 2
 LINES: Final = 3
-# What went wrong with a line: it isn't vouched for; there's no more room for names.
+# What went wrong with a line: it isn't understood; there's no more room for names.
 REFUSED: Final = -1
 FULL: Final = -2
 

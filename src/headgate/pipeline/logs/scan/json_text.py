@@ -2,7 +2,7 @@
 Walk over JSON text byte by byte in machine code: strings, numbers, whole values to be skipped.
 
 Compiled by Numba; text is an address, positions are offsets from it. Readers return the position
-behind what they read, or -1 for all they don't vouch for: broken JSON, but also white space,
+behind what they read, or -1 for all they don't accept: broken JSON, but also white space,
 escapes, bytes beyond ASCII, nesting beyond 60. What they accept, any JSON parser reads the same.
 Strings are looked at 32 bytes at a time, so ``PADDING`` bytes beyond the text, whatever they hold,
 must be readable; the text's last byte is a newline.
@@ -238,7 +238,7 @@ def read_double(base, at):
     """
     Return (position, value) of a number without sign and exponent, of at most 15 digits.
 
-    Ten of them, at most, may stand in front of the dot: larger ones are no times (``shapes``).
+    Ten of them, at most, may stand in front of the dot: larger ones can't be times.
     """
     start = at
     value = 0
@@ -324,7 +324,7 @@ def skip_scalar(base, at):
 
 @compiled
 def skip_value(base, at):
-    """Skip any value, and vouch that it's well-formed."""
+    """Skip any value, and check that it's well-formed."""
     inside = 0  # a bit per level, 1 for an object
     depth = 0
     while True:

@@ -1,7 +1,7 @@
 """
 Find the request lines of the stock layout in a buffer, and what each holds, in machine code.
 
-A line is taken only if all of it is vouched for: ``[yyyy-MM-dd HH:mm:ss,fraction] ... {json} ...``
+A line is taken only if all of it is understood: ``[yyyy-MM-dd HH:mm:ss,fraction] ... {json} ...``
 with compact ASCII JSON in which every needed key stands once. All others are given back for
 ``line_parser.LineParser``, which also says what is wrong with them. Whether the stamp is a possible
 time, and whether what stands between it and the JSON holds another one, is for the caller to say,
@@ -265,7 +265,7 @@ def scan(base, at, end, nanos, connections, names, ints, doubles, given, found):
         base: the text's address, readable PADDING beyond ``end``.
         at: where to begin, at the start of a line.
         end: where the lines end, behind a newline.
-        nanos: fractions are nanoseconds (``stamps.sniff_nanos``).
+        nanos: fractions are nanoseconds (``time_stamps.sniff_nanos``).
         connections: also number connections.
         names: ``Names.parts``.
         ints: INTS columns of lines taken.

@@ -54,7 +54,7 @@ class Names:
         return int(self.state[COUNT])
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all names."""
         self.slots[:] = 0
         self.state[:] = 0
 

@@ -1,9 +1,9 @@
 """
 Read what a produce request was charged, straight from its JSON bytes.
 
-Compiled; the same formulas as ``charged_bytes``, over bodies as ``walk`` vouches for them. Each
+Compiled; the same formulas as ``charged_bytes``, over bodies that ``walk`` accepts. Each
 reader takes the position of the body's opening brace and gives the one behind its closing brace,
--1 where it doesn't vouch: another type than the schema's, a key twice, a required key missing.
+-1 where it refuses: another type than the schema's, a key twice, a required key missing.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"

@@ -108,7 +108,7 @@ class LineScanner:
         Args:
             text: uint8 array with PADDING readable bytes beyond ``end``.
             end: where the lines end, behind a newline.
-            nanos: ``stamps.sniff_nanos``.
+            nanos: ``time_stamps.sniff_nanos``.
 
         Yields:
             (lines taken, their columns are in ``ints`` and ``doubles``; (start, end) of lines

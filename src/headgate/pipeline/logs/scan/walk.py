@@ -2,7 +2,7 @@
 Walk over JSON objects and lists in machine code, and read the values that sizes are made of.
 
 Each walk takes a function that reads one key's value, or one element, and is compiled together with
-it. A walk vouches for what it went over: it gives -1 where JSON is broken or a needed key is there
+it. A walk checks what it goes over: it gives -1 where JSON is broken or a needed key is there
 twice.
 """
 
