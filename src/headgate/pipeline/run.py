@@ -61,7 +61,7 @@ class Run:
         format: parquet or delta.
 
     Attributes:
-        aside: where tables lie instead of under ``out`` while they are being made; None: nowhere.
+        aside: the folder in which tables are being made; None: they are made under ``out``.
     """
 
     command: str
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """Where its tables lie, or, while they are being made, are to lie."""
+        """The final folder of its tables, while they are being made too."""
         if self.aside is not None:
             return self.aside
         return self.out.rstrip("/") if "://" in self.out else str(Path(self.out).absolute())

@@ -1,5 +1,5 @@
 """
-Open the Spark session that the pipeline's commands run in: local, or whatever spark-submit gave.
+Open the Spark session of the pipeline's commands: a local one, or the one of spark-submit.
 
 Locally: all cores, no UI, loopback only, few shuffle partitions (the workers hand over little).
 Under ``spark-submit`` (or with ``--master``) nothing of the cluster's own settings is touched but

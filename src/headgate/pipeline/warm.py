@@ -1,5 +1,6 @@
 """
-Make ready what later runs only load: bytecode, the scan's machine code, an archive of Java classes.
+Prepare files that later runs only load: bytecode, the scan's machine code, an archive of Java
+classes.
 
     python -m headgate.pipeline.warm
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Make what isn't there yet."""
+    """Make the files that are missing."""
     from headgate.embedded.java import spark_env
 
     # Spark's workers are to find it also where Python is told to write none.
@@ -72,7 +73,7 @@ def _write_archive(path: Path) -> None:
 
 
 def _small_job(spark: SparkSession, folder: str) -> None:
-    """Do in small what the commands do."""
+    """Run a small example of what the commands do."""
     from headgate.pipeline import frames, schema
     from headgate.pipeline.answers import usage, usage_parts
     from headgate.pipeline.bundled import bundled_log, bundled_quotas

@@ -1,8 +1,8 @@
 """
-The usage journal: what was charged, told and seen, written without delaying traffic.
+The usage journal, the record of all charges, written without delaying traffic.
 
 - ``format``: the journal's columns, and what an event is.
-- ``packing``: how an event lies in memory.
+- ``packing``: the layout of an event in memory.
 - ``rows``: events packed as they come, and made into Arrow columns many at a time.
 - ``writer``: writes events to files on a thread of its own.
 - ``disk``: files written batch by batch, closed by a rename, recovered after a kill.

@@ -42,7 +42,7 @@ class _Sink:
         return self.offset
 
     def flush(self) -> None:
-        """Nothing: ``OpenFile`` writes."""
+        """Do nothing: ``OpenFile`` writes."""
 
     def close(self) -> None:
         self.closed = True
@@ -103,7 +103,9 @@ class OpenFile:
         sync_directory(self.path.parent)
 
     def abandon(self) -> None:
-        """Let go of a file that can't be closed; if nothing was written to it, its name is free."""
+        """
+        Give up a file that can't be closed. If nothing was written to it, its name can be reused.
+        """
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -191,7 +193,7 @@ def recover(directory: Path, worker_id: str) -> Iterator[Recovered]:
 
 
 class _Whole:
-    """The complete batches of a file that was left open; then, how much comes behind them."""
+    """The complete batches of a file that was left open; and the bytes after them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -42,7 +42,7 @@ WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=Fal
 
 
 class JournalFile(NamedTuple):
-    """A file's name taken apart."""
+    """The parts of a journal file's name."""
 
     path: Path
     worker_id: str
@@ -56,7 +56,7 @@ def file_name(worker_id: str, first_seq: int, suffix: str) -> str:
 
 
 def parse_name(path: Path) -> JournalFile | None:
-    """Take a file's name apart; None if it isn't a journal's."""
+    """Return the parts of a file's name; None if it isn't a journal's."""
     worker, dash, digits = path.stem.rpartition("-")
     if path.suffix not in SUFFIXES or not dash or not worker:
         return None

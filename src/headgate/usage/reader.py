@@ -268,7 +268,9 @@ def _compact_file(path: Path) -> tuple[Path | None, Damaged | None]:
 
 
 def _rows_of(parquet: Path) -> int | None:
-    """Return how many rows a Parquet file has; None if it isn't there, or is none."""
+    """
+    Return how many rows a Parquet file has; None if it doesn't exist, or isn't a Parquet file.
+    """
     try:
         return int(pq.read_metadata(parquet).num_rows)
     except (OSError, pa.ArrowException):
@@ -276,7 +278,7 @@ def _rows_of(parquet: Path) -> int | None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Give a file a name that nobody reads, nor overwrites."""
+    """Rename a file so that no reader reads it and no writer overwrites it."""
     aside = path.with_suffix(files.BAD)
     for number in itertools.count(1):
         if not aside.exists():

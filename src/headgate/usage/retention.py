@@ -93,7 +93,7 @@ def _remove_oldest(directory: Path, retention_bytes: int) -> Removed:
 
 def noted_number(directory: Path, worker_id: str) -> int:
     """
-    Return with which number a worker has to go on at least; 1 if nothing is noted.
+    Return the least number for a worker's next event; 1 if none is noted.
 
     Raises:
         OSError: it can't be read.
@@ -106,7 +106,7 @@ def noted_number(directory: Path, worker_id: str) -> int:
 
 def note_number(directory: Path, worker_id: str, number: int) -> None:
     """
-    Note with which number a worker has to go on at least.
+    Note the least number for a worker's next event.
 
     Raises:
         OSError: it can't be put on disk.

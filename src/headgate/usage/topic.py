@@ -48,7 +48,7 @@ def decode(raw: bytes) -> list[pa.RecordBatch]:
 
 def messages(batch: pa.RecordBatch, most_bytes: int | None = None) -> list[bytes]:
     """
-    Cut a batch so that each message fits.
+    Divide a batch into messages that a broker accepts.
 
     Args:
         batch: of ``SCHEMA``.

@@ -1,5 +1,5 @@
 """
-Write the journal, out of the traffic's way.
+Write the journal on a thread of its own, so that traffic never waits for the disk.
 
 ``append`` packs an event into memory (``rows``). A thread of its own makes batches of at most a
 second, gives each whole to the operating system, and renames the file when it is full, old, or
@@ -11,8 +11,8 @@ closed::
 What can be lost: a kill -9 loses what wasn't in a batch yet, at most ``flush_ms``; batches written
 survive it. A crash of the machine may lose what the system hadn't put on disk: files are synced
 when they are closed, not batch by batch. On a full disk events are kept and tried again; when
-``max_pending`` of them wait, newer ones are dropped. What is dropped leaves a gap in ``seq``. None
-of this keeps anybody from starting, nor does what an earlier run has left behind.
+``max_pending`` of them wait, newer ones are dropped. What is dropped leaves a gap in ``seq``.
+Neither these errors nor an earlier run's files prevent a start.
 """
 
 from __future__ import annotations

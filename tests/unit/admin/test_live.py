@@ -70,7 +70,7 @@ def test_a_client_is_unused_where_no_broker_sees_it() -> None:
 
 
 def test_none_that_answers_is_an_error_that_names_each() -> None:
-    with pytest.raises(StoreError, match=r"gateway-1:1 is no.*\n.*gateway-2:1 is no"):
+    with pytest.raises(StoreError, match=r"gateway-1:1 isn't.*\n.*gateway-2:1 isn't"):
         ask(Gateway(1, gone=True), Gateway(2, gone=True))
 
 

@@ -10,7 +10,7 @@ group together, and a second pass replays them.
 - ``charges``: which requests a sensor was fed with, and what the log says it decided.
 - ``roots``: what a charge is packed under, where plans disagree on its sensor.
 - ``charge_index``: the sensors that each distinct charge goes to.
-- ``packed_rows``: gathered charges written down as bundles.
+- ``packed_rows``: packs gathered charges into bundles.
 - ``packer``: what a worker runs to pack: charges in, bundles out.
 - ``events``: bundles read back into arrays.
 - ``sensor_group``: a group's events in order, and its kernel.

@@ -19,7 +19,7 @@ from headgate.throttle.java import UNLIMITED
 
 
 class _Open:
-    """A bundle whose decisions aren't all taken."""
+    """A bundle some of whose decisions are missing."""
 
     def __init__(self, row: dict[str, Any], names: Names, head: Any) -> None:
         self.row = row
@@ -90,7 +90,7 @@ class RowSink:
         return iter(())
 
     def finish(self) -> Iterator[Any]:
-        """Nothing is left."""
+        """Yield nothing: every bundle was handed over."""
         return iter(())
 
 

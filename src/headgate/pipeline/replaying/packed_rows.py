@@ -33,7 +33,10 @@ _BEGINNING: Final = 100
 
 @dataclass(frozen=True)
 class Gathered:
-    """Charges of one table, in arrays; ``op`` and ``pos`` are None where they'd say nothing."""
+    """
+    Charges of one table, in arrays; ``op`` is None if all are plain records, ``pos`` if time is the
+    order.
+    """
 
     charge: Any
     t: Any
@@ -127,7 +130,7 @@ def packed_rows_of(
 
 
 def _sent(parts: list[Any]) -> Any:
-    """Return requests without what all of them lack, few names as dictionaries."""
+    """Return requests without columns that are all null; columns of few names as dictionaries."""
     import pyarrow as pa
 
     rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()

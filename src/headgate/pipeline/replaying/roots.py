@@ -1,5 +1,6 @@
 """
-Say under which root a charge is packed: what its sensors have in common, whichever plan's they are.
+Say under which root a charge is packed. A root is what the charge's sensors have in common under
+all plans.
 
 Where all plans agree on a charge's quota-id, its root is its sensor. Where they don't, every sensor
 that any plan limits must find all its charges under one root. That root is the user where quotas

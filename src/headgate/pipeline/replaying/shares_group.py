@@ -1,5 +1,5 @@
 """
-Replay shares: one broker's capacity, divided by weight every second among those who want it.
+Replay shares: one broker's capacity, divided by weight every second among clients with demand.
 
 A group of shares holds all of a broker's charges of one type, of clients without a weight too: what
 they use is taken from the capacity first. The gateway's own manager decides, charge by charge and

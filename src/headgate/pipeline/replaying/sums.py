@@ -66,7 +66,7 @@ class SumSink:
         self._withheld = np.zeros((0, 2), np.int64)
 
     def plain(self, row: dict[str, Any]) -> Iterator[Any]:
-        """There are none: only `replay` hands rows back."""
+        """Yield nothing: only `replay` hands rows back."""
         return iter(())
 
     def events(self, row: dict[str, Any], sensors: SensorGroup) -> Events:

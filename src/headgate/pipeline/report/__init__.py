@@ -1,5 +1,5 @@
 """
-One HTML file that people enjoy: a pipeline run's tables, drawn, without Spark.
+Draw the tables of a pipeline run as one HTML file, without Spark.
 
 The page is self-contained (one copy of plotly inside), draws a chart only when it comes into view,
 and gives each chart as a table too.

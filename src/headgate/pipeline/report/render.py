@@ -123,7 +123,7 @@ def fidelity(report: Report) -> list[dict[str, Any]]:
 
 
 def _then(advice: dict[str, Any]) -> str:
-    """How long clients would wait under a recommended limit, as far as it is known."""
+    """How long clients would wait under a recommended limit, or that it isn't known."""
     ms = advice["throttle_time_ms_recommended"]
     is_hidden = ms is None and (advice["held_share"] or 0.0) > HIDING_SHARE
     return "not seen" if is_hidden else words.duration(ms)

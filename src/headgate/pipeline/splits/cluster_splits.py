@@ -1,5 +1,5 @@
 """
-Reckon splits of cluster-wide quotas and shares from what the fleet's journals show, by rounds.
+Compute splits of cluster-wide quotas and shares from the fleet's journals, round by round.
 
 Workers reduce journal events to one row per quota-id, broker and half second
 (:func:`reduce_events`, :class:`SeenInMessages`); the driver turns the rows of a period into
@@ -8,7 +8,7 @@ demands, divides each ``bps`` quota (``headgate.throttle.cluster``) and conteste
 
 A period is one of the events' own time. Journals come in batches, so the newest second is never
 whole: a period ends ``lag_ms`` before the round, and what comes later counts in the next. Without
-this a demand that holds still would seem to jump by a batch's worth each round.
+this a constant demand would seem to change by a batch's worth each round.
 """
 
 from __future__ import annotations

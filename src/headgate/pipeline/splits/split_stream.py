@@ -1,8 +1,9 @@
 """
 The stream behind `headgate splits`: journals in, a round of splits out at every trigger.
 
-Every trigger has a micro-batch, an empty one while nobody sends: so splits are renewed as long as
-the stream runs, and only so long. The stream keeps no state that a restart needs: after one, every
+Every trigger has a micro-batch, which is empty if there are no messages. So splits are renewed
+while the stream runs, and expire when it ends. The stream keeps no state that a restart needs:
+after one, every
 broker starts again with equal parts and is followed within three rounds.
 """
 

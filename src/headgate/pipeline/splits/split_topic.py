@@ -2,7 +2,7 @@
 Write splits to the topic that gateways follow, one writer at a time, and read them back.
 
 A transactional producer fences an older writer at the brokers; the epoch in each message tells
-readers which writer counts, whatever else is in the topic. Needs Spark as little as the gateways.
+readers which writer counts, whatever else is in the topic. No Spark is needed here.
 """
 
 from __future__ import annotations

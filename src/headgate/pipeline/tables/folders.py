@@ -244,7 +244,7 @@ class HadoopFolder:
         return data
 
     def held(self, name: str) -> bool:
-        """Say that it may be: nothing tells."""
+        """Say that it may be held: there is no way to know."""
         return True
 
     def hold(self, name: str) -> Any:
@@ -253,5 +253,5 @@ class HadoopFolder:
         return ExitStack()
 
     def alone(self) -> Any:
-        """Return a context that keeps nobody out."""
+        """Return a context that locks nothing."""
         return nullcontext()

@@ -2,12 +2,12 @@
 Make a run's tables appear all at once, or none of them.
 
 A batch run writes them aside, in a hidden folder beside the older ones; when all are whole it says
-so in a file, and then renames each into its place. Who is killed before leaves the older tables;
-who is killed between two renames leaves a folder that says so, and the next run, or the report,
-ends what was begun.
+so in a file, and then renames each into its place. A run that is killed before leaves the older
+tables. One that is killed between two renames leaves a folder that says so, and the next run, or
+the report, does the other renames.
 
-A stream's tables are links into ``DIR/_stream``, swapped by one rename each, so that who opened an
-older version may read it to its end: the one before the newest is kept.
+A stream's tables are links into ``DIR/_stream``, replaced by one rename each. The version before
+the newest is kept, so that a reader that opened it can read it to its end.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Staged:
 
 
 def finish(folder: Folder) -> None:
-    """Put in place what a killed run was about to; remove what another one had begun."""
+    """Put a killed run's tables in place if they are complete; else remove them."""
     for name in folder.names():
         if not name.startswith(_ASIDE):
             continue
@@ -149,7 +149,7 @@ def swap_in(out: str, made: str, names: Iterable[str]) -> None:
 
 
 def _keep_foreign(place: Path, target: Path) -> None:
-    """Move what isn't a table's from the older table's folder to the new one's."""
+    """Move files that don't belong to the table from its old folder to its new one."""
     for file in place.iterdir():
         if not _OURS.fullmatch(file.name) and not (target / file.name).exists():
             file.rename(target / file.name)

@@ -78,7 +78,7 @@ def _arrow(table: Table) -> Any:
 
 def finish(table: Table, out: str, files: Collection[str]) -> None:
     """
-    Keep the files of tasks that ended well; where there is none, write one without rows.
+    Keep the files of tasks that ended well; if there are none, write a file without rows.
 
     Args:
         table: the table.

@@ -1,5 +1,5 @@
 """
-What runs in Spark's Python workers.
+The code that runs in Spark's Python workers.
 
 - ``daemon``: what forks them, with everything imported.
 - ``log_reader``: the lines of a piece of a log, scanned or parsed.
@@ -7,5 +7,5 @@ What runs in Spark's Python workers.
 - ``emit``: pieces to rows of requests, or to sums by second.
 - ``exchange``: a job of two stages on plain bytes, past Spark's SQL, on a local master.
 - ``messages``: the same of a topic's messages.
-- ``resolve``: whose quota a row is under, and its limit.
+- ``resolve``: the quota-id that each row is charged to, and its limit.
 """

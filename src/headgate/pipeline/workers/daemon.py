@@ -1,5 +1,5 @@
 """
-What forks Spark's Python workers in local mode: imports once what each of them needs.
+Fork Spark's Python workers in local mode, after importing once the modules that all of them need.
 
 Spark runs it in place of ``pyspark.daemon`` (``spark.python.daemon.module``). Importing PySpark's
 worker, Arrow and pandas and loading the kernels takes half a second of CPU; workers get it by fork.

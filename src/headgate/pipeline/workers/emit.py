@@ -1,5 +1,5 @@
 """
-What Spark's Python workers run: read a piece of a log, parse it, and hand over little.
+Functions for Spark's Python workers: read a piece of a log, parse it, and return few rows.
 
 Two ways out of the same parse. ``EmitRequests`` gives a row per request. ``EmitActivity`` adds up
 by second before anything enters the JVM, which is most of what makes ``usage`` cheap. Both hand

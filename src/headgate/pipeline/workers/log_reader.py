@@ -53,7 +53,7 @@ class ReadOptions:
 
 
 class _Process:
-    """What this process has read one by one so far, bytes, and whether it has loaded the scan."""
+    """Bytes that this process has parsed line by line, and whether it has loaded the scan."""
 
     unscanned = 0
     loaded = False

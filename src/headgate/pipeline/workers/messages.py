@@ -65,7 +65,7 @@ class _Message(NamedTuple):
 
 
 class _MessageReader:
-    """Takes messages apart; a partition's lines are read by the same parser."""
+    """Reads messages; one parser reads all lines of a topic's partition."""
 
     def __init__(self, lines: LineOptions) -> None:
         self._lines = lines

@@ -1,5 +1,5 @@
 """
-Fill in whose quota a row is under, and its limit, in Spark's Python workers.
+Add to each row the quota-id that it is charged to, and the limit, in Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def resolved(table: Any, resolve: TimedResolver, at: str) -> Any:
 
     Args:
         table: an Arrow table with principal, client_id, quota_type and a time.
-        resolve: says who shares what.
+        resolve: returns the quota-id and the limit of a client.
         at: name of the time, epoch ms.
     """
     import pyarrow as pa
