@@ -2,8 +2,8 @@
 Kafka as the live oracle: the same clients straight at a broker and through gateways, side by side.
 
 One real broker. Users named ``direct-*`` are held by the broker's own quotas, the others by a
-gateway before the same broker, which has none for them. Each way has a saturating producer and a
-saturating consumer with a quota of their user, a producer with a smaller one of its user and
+gateway in front of the same broker, which has none for them. Each way has a saturating producer and
+a saturating consumer with a quota of their user, a producer with a smaller one of its user and
 client-id together, and a producer and a consumer without any that move 200 records a second.
 ``python bench/gateway/oracle.py [--seconds N] [--json FILE] [--plot PNG]``; run it alone on the
 machine. It ends with the bounds asked for, and fails where one is missed.

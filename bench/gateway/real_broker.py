@@ -1,5 +1,5 @@
 """
-CPU seconds of proxies before a real broker: the gateway, Kroxylicious, and what a pipe costs.
+CPU seconds of proxies in front of a real broker: the gateway, Kroxylicious, and what a pipe costs.
 
 ``python bench/gateway/real_broker.py [--rounds N] [--scale F] [--json FILE]``; run it alone on the
 machine. Each proxy is a process of its own (``neighbours.py``; what isn't installed is left out and

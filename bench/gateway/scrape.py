@@ -1,10 +1,10 @@
 """
 What a scrape of /metrics and a batch of changed quotas cost a lone client, at many quota-ids.
 
-One process has the gateway before a sink that answers at once. Requests of many client ids, each
-a quota-id, have passed it. A lone client then sends small produce requests one after another: left
-alone, with a scrape a second, and while the quotas of 5,000 of them change. By turns, in one run;
-printed are ratios to being left alone, the scrape's size, and the longest that the garbage
+One process has the gateway in front of a sink that answers at once. Requests of many client ids,
+each a quota-id, have passed it. A lone client then sends small produce requests one after another:
+left alone, with a scrape a second, and while the quotas of 5,000 of them change. By turns, in one
+run; printed are ratios to being left alone, the scrape's size, and the longest that the garbage
 collector worked.
 
 ``python bench/gateway/scrape.py [--quota-ids 10000,50000] [--seconds N] [--beside scraped,changed]

@@ -149,7 +149,7 @@ def wait_for(happened: Any, what: str, seconds: float = 60) -> None:
 
 @pytest.fixture
 def make_gateway(tmp_path: Path, kafka4: EmbeddedKafka) -> Iterator[Callable[..., GatewayThread]]:
-    """``make_gateway(kafka=…, **properties)``: a started gateway before the shared Kafka."""
+    """``make_gateway(kafka=…, **properties)``: a started gateway in front of the shared Kafka."""
     running: list[tuple[GatewayThread, Any]] = []
 
     def make(kafka: EmbeddedKafka | None = None, **more: str) -> GatewayThread:

@@ -1,4 +1,4 @@
-"""A scripted upstream and a gateway before it, on real sockets: for tests that need no Kafka."""
+"""A scripted upstream and a gateway in front of it, on real sockets: for tests without a Kafka."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ Start = Callable[..., GatewayThread]
 
 @pytest.fixture
 def start(tmp_path: Path, upstream: Upstream) -> Iterator[Start]:
-    """``start(quotas, **properties)``: a gateway before the scripted upstream."""
+    """``start(quotas, **properties)``: a gateway in front of the scripted upstream."""
     with contextlib.ExitStack() as stack:
 
         def make(

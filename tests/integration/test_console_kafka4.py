@@ -1,4 +1,4 @@
-"""The console before a real gateway and Kafka: real clients are throttled, and the pages say so."""
+"""The console in front of a real gateway and Kafka: clients are throttled, pages say so."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def version(request: pytest.FixtureRequest) -> str:
 def gateway(
     version: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[GatewayThread]:
-    """A gateway before the shared Kafka of that version."""
+    """A gateway in front of the shared Kafka of that version."""
     kafka: EmbeddedKafka = request.getfixturevalue(matrix.BROKERS[version])
     settings = Settings.from_properties(properties(tmp_path, kafka))
     store = open_store(settings.store)

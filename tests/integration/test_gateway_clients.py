@@ -38,7 +38,7 @@ WATCHER = Confluent()
 def through(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of a gateway before the shared Kafka of a version."""
+    """The address of a gateway in front of the shared Kafka of a version."""
     kafka: EmbeddedKafka = request.getfixturevalue(matrix.BROKERS[request.param])
     settings = Settings.from_properties(properties(tmp_path_factory.mktemp("gateway"), kafka))
     store = open_store(settings.store)

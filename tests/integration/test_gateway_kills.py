@@ -61,7 +61,7 @@ class Load(threading.Thread):
 
 
 def configure(tmp_path: Path, kafka: EmbeddedKafka, port: int, more: str = "") -> None:
-    """Settings of a gateway before two brokers, the rest as shipped."""
+    """Settings of a gateway in front of two brokers, the rest as shipped."""
     (tmp_path / "headgate.properties").write_text(
         f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream={kafka.bootstrap()}\n"
         "headgate.broker.id.min=1\nheadgate.broker.id.max=2\n"

@@ -3,7 +3,7 @@ What tests, benchmarks and fuzzing share. None of it is part of the package.
 
 - ``playbook``: a small language for conversations with a gateway's session.
 - ``cluster_simulation``: simulated clients and brokers under a quota of the whole cluster.
-- ``splits_fleet``: real brokers, a gateway before each, ``headgate splits``, and tenants with load.
+- ``splits_fleet``: brokers, a gateway in front of each, ``headgate splits``, and tenants with load.
 - ``golden_kernel``: the golden checker for the array kernel, also as a command.
 - ``console``: a console over real quotas and a picture of a busy broker.
 """

@@ -1,1 +1,1 @@
-"""Other clients' own test suites, run once at a broker and once at a gateway before it."""
+"""Other clients' own test suites, run once at a broker and once at a gateway in front of it."""

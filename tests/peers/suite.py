@@ -1,5 +1,5 @@
 """
-Run kafka-python's own integration tests at a real broker and at a gateway before it; compare.
+Run kafka-python's own integration tests at a real broker and at a gateway in front of it; compare.
 
 The tests come from its source package, fetched by pip and held to the hashes in requirements/;
 aiokafka's source package has none. Each of the two runs has a fresh Kafka of the kind the suite

@@ -119,7 +119,7 @@ class AsyncAdminClient(
         timeout_ms: int | None = None,
     ) -> Picture:
         """
-        Return what goes on now at the gateways before all brokers.
+        Return what goes on now at the gateways in front of all brokers.
 
         Args:
             user: a principal, raw: what it is charged to; None: everybody, for administrators.

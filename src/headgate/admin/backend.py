@@ -82,7 +82,7 @@ class Backend(Protocol):
         ...
 
     async def live(self, request: LiveRequest) -> Picture:
-        """Return what goes on now at the gateways before all brokers."""
+        """Return what goes on now at the gateways in front of all brokers."""
         ...
 
     async def close(self) -> None:

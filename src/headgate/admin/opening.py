@@ -95,7 +95,7 @@ async def open_backend(target: Target) -> Backend:
 
 def store_settings(config: Mapping[str, str]) -> Settings | None:
     """
-    Return what a store needs of client settings: None where there are none.
+    Return the settings for opening a store, made from client settings; None if none were given.
 
     Args:
         config: ``zookeeper.*`` and ``headgate.*`` as in ``headgate.properties``; Kafka's client

@@ -208,7 +208,7 @@ class ReleasedBackend:
         await alter_scram(self._nodes, user, upsertions, deletions)
 
     async def live(self, request: LiveRequest) -> Picture:
-        """Ask the gateway before each broker."""
+        """Ask the gateway in front of each broker."""
         return await ask_brokers(self._nodes, request)
 
     async def close(self) -> None:

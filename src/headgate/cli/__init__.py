@@ -15,9 +15,9 @@ The commands: `headgate …`, `kafka-configs`, `kafka-quotas`.
 - ``console``: the web page.
 - ``why``: why a client waits, or waited.
 - ``monitoring``: dashboards and alerts.
-- ``quotas``: a room: `kafka-quotas`, and quotas as code.
-- ``kafka_configs``: a room: Kafka's own tool.
-- ``serve``: a room: the gateway as a process.
-- ``doctor``: a room: looks for what is wrong with quotas or a set-up.
-- ``pipeline``: a room: the commands that run on Spark.
+- ``quotas``: a package: `kafka-quotas`, and quotas as code.
+- ``kafka_configs``: a package: Kafka's own tool.
+- ``serve``: a package: the gateway as a process.
+- ``doctor``: a package: looks for what is wrong with quotas or a set-up.
+- ``pipeline``: a package: the commands that run on Spark.
 """

@@ -6,9 +6,9 @@ inline, so the content policy can forbid inline ones. In the order in which a re
 
 - ``serve``: the server: sockets, TLS, signals.
 - ``app``: the application: middleware, routes, errors.
-- ``access``: a room: who asks, and what they may.
+- ``access``: a package: signing in, and what each viewer may do.
 - ``routing``: a page's row: path, roles, name in the navigation; what guards it.
-- ``pages``: a room: one module a page.
+- ``pages``: a package: one module for each page.
 - ``asking``: which client a page is asked about, and what its viewer may see of the answer.
 - ``events``: what goes on now, asked for once and sent to every open page.
 - ``recent``: the last hour's use of each quota-id.

@@ -1,9 +1,10 @@
 """
 ``headgate demo``: set, enforce, account for and draw quotas, once, on a real Kafka.
 
-Five steps in about two minutes: KIP-55's sample quotas into an embedded store by the kafka-configs
-command line; the gateway before an embedded Apache Kafka of two brokers; real clients through it,
-live; the gateway's usage events and a real broker's request log through Spark; one HTML report.
+It takes five steps and about two minutes. kafka-configs puts KIP-55's sample quotas into a store. A
+gateway is started in front of an embedded Apache Kafka of two brokers. Real clients run through it,
+and their rates are shown live. Spark reads the gateway's usage events and a real broker's request
+log. The last step writes one HTML report.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Demo:
         from headgate.embedded import free_ports
         from headgate.embedded.process import Child
 
-        self.view.step(2, f"A gateway before a real Apache Kafka {self.kafka.version}")
+        self.view.step(2, f"A gateway in front of a real Apache Kafka {self.kafka.version}")
         addresses = self.kafka.broker_addresses
         self.view.say(
             f"{sample.BROKERS} brokers (KRaft) on loopback: "

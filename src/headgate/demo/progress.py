@@ -38,7 +38,9 @@ def spark(values: Sequence[float], top: float) -> str:
 
 
 def live_table(lines: Iterable[Line], seconds: float, total: float, width: int = 120) -> Group:
-    """The table as of now, as wide as the console: the saw-teeth take what is left."""
+    """
+    Return the table for this moment, as wide as the console; the saw-tooth fills the rest of a row.
+    """
     table = Table(title=f"Through the gateway, second {seconds:.0f} of {total:.0f}",
                   title_justify="left", title_style="bold", box=SIMPLE_HEAD)  # fmt: skip
     columns = [

@@ -223,7 +223,7 @@ def encode_steps(picture: Picture) -> Generator[None, None, bytes]:
     """
     Do as ``encode``, step by step.
 
-    Quotas beyond ``MOST_BYTES`` are left out, the last ones first, and counted as the others.
+    Quotas beyond ``MOST_BYTES`` are left out, the last ones first, and counted in ``other_quotas``.
     """
     brokers: list[BrokerPicture] = []
     size = 0

@@ -85,7 +85,7 @@ class QuotaTable:
 
     @property
     def indexed(self) -> bool:
-        """Whether ``for_key`` has its answers at hand."""
+        """Whether the index of ``for_key`` is made, so that it answers at once."""
         return self._by_key is not None
 
     def indexing(self) -> Work[Mapping[QuotaKey, Mapping[QuotaEntity, float]]]:

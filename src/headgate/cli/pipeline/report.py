@@ -46,7 +46,7 @@ def parser() -> Parser:
     found.add_argument(
         "--follow",
         action="store_true",
-        help="go on for ever: draw the page again whenever a command with --follow (or any other) "
+        help="keep running: draw the page again whenever a command (with --follow or not) "
         "has made a table",
     )
     found.add_argument(

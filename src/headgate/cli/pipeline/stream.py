@@ -136,7 +136,7 @@ def add_growing(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--follow",
         action="store_true",
-        help="go on for ever; the tables are made again at every round, and swapped in at once",
+        help="keep running; each round makes the tables again and replaces them in one step",
     )
     group.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds of a round")
     group.add_argument("--topic", metavar="NAME", help="follow a topic of log lines or journals")

@@ -109,7 +109,7 @@ class Gate:
         return self._deadline_ms
 
     def next_ms(self, now_ms: int) -> int:
-        """Return when the appointed turn has to look again."""
+        """Return when the turn that is next (``Turn.appointed``) has to look again, epoch ms."""
         opens_ms = self.opens_ms(now_ms)
         if opens_ms > now_ms:
             return opens_ms

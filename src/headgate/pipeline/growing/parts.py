@@ -242,7 +242,7 @@ class Following:
 
     Args:
         spark: the session.
-        parts: where what comes is written, batch by batch.
+        parts: where each batch is written.
         after: called with the batch's number when its parts are there, before it is committed.
         once: take what is there now, then end.
         every_s: seconds between batches.

@@ -1,11 +1,11 @@
 """
-From a line of a request log to what was charged. No file is opened here.
+Read a line of a request log, and compute what was charged. No file is opened here.
 
-- ``time_stamps``: the moment in front of a line, whatever the layout.
+- ``time_stamps``: the time stamp in front of a line, in any layout.
 - ``json_layouts``: requests wrapped in a layout's own JSON, and what is wrong with a line.
 - ``line_json``: which fields of a request's JSON are decoded, by API.
 - ``charged_bytes``: the bytes that Kafka charged, from the sizes that a line holds.
-- ``line_parser``: one line to one row: any layout, any API.
+- ``line_parser``: parses one line of any layout and any API into a row.
 - ``scan``: most lines in machine code, many at a time; the others go to the parser.
 - ``line_sums``: rows added up by second.
 - ``api_names``: APIs' names by number, and which APIs only brokers use.

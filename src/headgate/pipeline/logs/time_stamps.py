@@ -194,7 +194,7 @@ class StampReader:
         return ms
 
     def _dateless(self, before: bytes) -> tuple[int, int, int]:
-        """Return the date of a time without one, or with one whose year has two digits."""
+        """Return the date for a stamp that has only a time, or a date whose year has two digits."""
         short = _SHORT_YEAR.search(before)
         date = self._file_date
         if short:

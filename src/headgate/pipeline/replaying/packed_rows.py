@@ -165,7 +165,9 @@ def _narrowed(t: Any) -> tuple[Any, int]:
 
 
 def _steps(t: Any) -> tuple[int, bytes]:
-    """Return a bundle's times: the first, and ms since the one before where that's narrower."""
+    """
+    Return a bundle's times: the first one, and each as ms since the one before, if these are small.
+    """
     first = int(t[0])
     if t.dtype == np.uint32 and bool((t[1:] >= t[:-1]).all()):
         steps = np.diff(t, prepend=t[:1])

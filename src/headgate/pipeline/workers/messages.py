@@ -164,7 +164,9 @@ class RequestsOfMessages:
                 yield rows.take()
 
     def _before(self, worker: str, seq: int) -> dict[int, tuple[int, int]]:
-        """Return broker -> (seq, epoch ms) of the start events of a worker before a number."""
+        """
+        Return, by broker, the last start event of a worker before an event number: (seq, epoch ms).
+        """
         mine = sorted((s, b, t) for w, b, s, t in self.starts if w == worker and s < seq)
         return {broker: (start, t_ms) for start, broker, t_ms in mine}
 

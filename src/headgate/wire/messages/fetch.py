@@ -113,7 +113,7 @@ def ask_little(frame: Buffer, version: int, body_offset: int) -> Buffer:
 
 
 def shorten_wait(frame: Buffer, version: int, body_offset: int, by_ms: int) -> Buffer:
-    """Take from MaxWait what a request has waited already, ms."""
+    """Subtract from a request's MaxWait the ms that it has waited here."""
     wait_ms = read_request(frame, version, body_offset).max_wait_ms
     at = body_offset + (4 if version < 15 else 0)
     return overwrite(frame, at, _INT32.pack(min(wait_ms, max(wait_ms - by_ms, 0))))

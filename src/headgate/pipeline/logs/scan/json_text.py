@@ -198,9 +198,10 @@ def skip_string(base, at):
 @compiled
 def skip_name(base, at):
     """
-    Skip a string whose length in bytes counts, as ``skip_string``; -1 with a question mark too.
+    Skip a string as ``skip_string`` does, but return -1 if it holds a question mark, too.
 
-    Logs whose encoding is poorer than UTF-8 have one in place of each character it lacks.
+    A log in another encoding than UTF-8 has a question mark for each character that it lacks, so
+    the length of the string in bytes would be wrong.
     """
     while True:
         mask = _name_stops(base, at)

@@ -79,7 +79,7 @@ class LineScanner:
         self.arguments[place] = array.ctypes.data
 
     def do(self, step: int) -> int:
-        """Do a step with ``arguments``."""
+        """Call the machine code for one step, with ``arguments``."""
         self.arguments[to.STEP] = step
         return self._enter(self.arguments.ctypes.data)
 
