@@ -144,7 +144,7 @@ class Ports:
                         self.lost(broker_id)
                 except Exception as error:
                     # Whatever it was: without a lease another may front the broker as well.
-                    self._tasks.fell("leases are taken", error)
+                    self._tasks.log_failure("taking leases", error)
                     await asyncio.sleep(_PORT_AGAIN_S)
 
     # --- standing by ------------------------------------------------------------------------
