@@ -6,4 +6,5 @@ The control plane under the simulator: leases, store, snapshot, journal and spli
 - ``journals``: what must stand in the usage journals.
 - ``story``: who does what when, drawn from a seed.
 - ``life``: a story happens, and the laws are checked all the while.
+- ``planted``: faults put into the product on purpose, each with the seed that finds it.
 """

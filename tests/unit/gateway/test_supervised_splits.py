@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,10 +208,46 @@ def test_whatever_was_seen_and_whoever_was_away_together_they_hold_the_quota(
         for broker, its in assigned.items():
             for part in its.parts:
                 assert part.split > 0
-                force[broker] = (part.split, now + its.valid_ms)
+                force[broker] = (part.split, its.valid_until_ms)
         if not any(its.parts for its in assigned.values()):
             continue
         held = [
             force[b][0] if b in force and force[b][1] > now else QUOTA / 4 for b in (1, 2, 3, 4)
         ]
         assert sum(held) <= QUOTA * (1 + LEAST)
+
+
+def test_splits_that_come_after_their_end_are_not_put_in_force() -> None:
+    splitter, worker = FleetSplitter(PERIOD_MS), WorkersPart()
+    managers = Managers(SETTINGS, T0)
+    managers.produce_bps.update_quota(QuotaEntity.of(user="alice"), QUOTA, T0)
+    managers.produce_bps.set_brokers(2, T0)
+    seen = [Seen("producer_byte_rate", "alice", "", QUOTA, Observation(9e5, 1.0, True, 10, 0.0))]
+    its = splitter.round({1: Observed([1, 2], True, seen), 2: Observed([1, 2], True, [])}, T0)[1]
+    body = msgspec.msgpack.encode(its)
+    late = its.valid_until_ms
+    finish(worker.assign(managers, body, lambda: late))
+    assert worker.expired(late + 1)
+    assert managers.produce_bps.split(("alice", ""), late) == QUOTA / 2
+    finish(worker.assign(managers, body, lambda: late - 1))
+    assert managers.produce_bps.split(("alice", ""), late - 1) > QUOTA / 2
+
+
+def test_for_a_worker_that_hangs_as_much_is_kept_as_it_was_given_last_or_before() -> None:
+    splitter = FleetSplitter(PERIOD_MS)
+
+    def seen(used: float) -> list[Seen]:
+        hungry = Observation(used, 1.0, used > 1, 10, 0.0)
+        return [Seen("producer_byte_rate", "alice", "", QUOTA, hungry)]
+
+    now = T0
+    for _ in range(5):  # the first broker wants all
+        now += PERIOD_MS
+        both = {1: Observed([1, 2], True, seen(QUOTA)), 2: Observed([1, 2], True, seen(0.0))}
+        large = splitter.round(both, now)[1].parts[0].split
+    both = {1: Observed([1, 2], True, seen(0.0)), 2: Observed([1, 2], True, seen(QUOTA))}
+    small = splitter.round(both, now + PERIOD_MS)[1].parts[0].split
+    assert small < large
+    # It hung before that one came: what it has is the large one, until that ends.
+    left = splitter.round({2: both[2]}, now + 2 * PERIOD_MS)[2].parts[0].split
+    assert left <= max(QUOTA - large, LEAST * QUOTA / 2) * (1 + 1e-9)

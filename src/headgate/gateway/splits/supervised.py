@@ -81,11 +81,11 @@ class Assigned(msgspec.Struct):
 
     Args:
         parts: by quota-id.
-        valid_ms: from when they come.
+        valid_until_ms: epoch ms; whatever comes later than that is out of date.
     """
 
     parts: list[Part]
-    valid_ms: int
+    valid_until_ms: int
 
 
 T = TypeVar("T")
@@ -105,8 +105,9 @@ class FleetSplitter:
     def __init__(self, period_ms: int) -> None:
         self._valid_ms = PERIODS_VALID * period_ms
         self._splitters = {kind: ClusterSplitter[int](period_ms) for kind in _TYPES}
-        # Split and its end, epoch ms, by type, quota-id and broker: what may still be in force.
-        self._given: dict[tuple[str, Tags], dict[int, tuple[float, int]]] = {}
+        # Splits and their ends, epoch ms, by type, quota-id and broker: any may still be in force,
+        # for a worker that hangs now may not have taken the last one.
+        self._given: dict[tuple[str, Tags], dict[int, list[tuple[float, int]]]] = {}
 
     def round(self, observed: Mapping[int, Observed], now_ms: int) -> dict[int, Assigned]:
         """
@@ -125,8 +126,9 @@ class FleetSplitter:
         self._given = {
             key: alive
             for key, given in self._given.items()
-            if (alive := {b: g for b, g in given.items() if g[1] > now_ms})
+            if (alive := {b: left for b, its in given.items() if (left := _alive(its, now_ms))})
         }
+        until_ms = now_ms + self._valid_ms
         parts: dict[int, list[Part]] = {broker: [] for broker in fronted}
         for kind, splitter in self._splitters.items():
             quotas: dict[Tags, float] = {}
@@ -144,9 +146,9 @@ class FleetSplitter:
             for tags, splits in splitter.round(budgets, fronted, shown).items():
                 given = self._given.setdefault((kind, tags), {})
                 for broker, split in splits.items():
-                    given[broker] = (split, now_ms + self._valid_ms)
+                    given.setdefault(broker, []).append((split, until_ms))
                     parts[broker].append(Part(str(kind), *tags, split))
-        return {broker: Assigned(its, self._valid_ms) for broker, its in parts.items()}
+        return {broker: Assigned(its, until_ms) for broker, its in parts.items()}
 
     def _budget(
         self, kind: str, tags: Tags, quota: float, missing: Collection[int], brokers: int
@@ -154,8 +156,14 @@ class FleetSplitter:
         """Return what is left of a quota for the brokers that are fronted here."""
         equal = quota / brokers
         given = self._given.get((kind, tags), {})
-        kept = fsum(max(equal, given.get(broker, (0.0, 0))[0]) for broker in missing)
+        kept = fsum(
+            max([equal, *(split for split, _ in given.get(broker, ()))]) for broker in missing
+        )
         return max(quota - kept, LEAST * equal * (brokers - len(missing)))
+
+
+def _alive(given: list[tuple[float, int]], now_ms: int) -> list[tuple[float, int]]:
+    return [one for one in given if one[1] > now_ms]
 
 
 class AskAll(Protocol):
@@ -225,7 +233,9 @@ class WorkersPart:
         if managers is None:
             return
         assigned = _ASSIGNED.decode(body)
-        self.valid_until_ms = clock() + assigned.valid_ms
+        if assigned.valid_until_ms <= clock():
+            return  # it waited while this worker hung; others may have been given the rest since
+        self.valid_until_ms = assigned.valid_until_ms
         for kind, manager in _bps(managers):
             bounds = (((p.user, p.client_id), p.split) for p in assigned.parts if p.type == kind)
             yield from manager.assigning(bounds, clock, self.valid_until_ms)

@@ -1,0 +1,212 @@
+"""Faults put into the product on purpose, to see that the simulator finds each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from headgate.gateway.fleet.leases import Leases
+from headgate.gateway.kept.guard import StoreGuard
+from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
+from headgate.gateway.kept.store import KeptStore
+from headgate.store import leases
+from headgate.store.hub import Hub
+from headgate.store.identity import StoreIdentity
+from headgate.usage import disk, writer
+from simulation import stores
+
+Plant = Callable[[], Any]
+PLANTS: dict[str, tuple[Plant, int, str]] = {}
+"""By name: what plants it, the seed that finds it, and how the law begins that it breaks."""
+
+
+def plant(name: str, seed: int, law: str) -> Callable[[Callable[[], Iterator[None]]], Plant]:
+    """Name a fault, with the seed that finds it and the law that it breaks."""
+
+    def take(function: Callable[[], Iterator[None]]) -> Plant:
+        made = contextlib.contextmanager(function)
+        PLANTS[name] = made, seed, law
+        return made
+
+    return take
+
+
+def _instead(where: Any, name: str, what: Any) -> Any:
+    return mock.patch.object(where, name, what)
+
+
+@plant("a journal file is closed without fsync", 9, "journal:")
+def lost_fsync() -> Iterator[None]:
+    real = disk.OpenFile.close
+
+    def close(self: Any) -> None:
+        lost = [self._fd]
+
+        def fsync(fd: int) -> None:
+            if fd not in lost:
+                system(fd)
+
+        system = disk.os.fsync
+        with mock.patch.object(disk.os, "fsync", fsync):
+            real(self)
+
+    with _instead(disk.OpenFile, "close", close):
+        yield
+
+
+@plant("a lease is renewed after another took it", 6, "two active gateways")
+def renewed_after_expiry() -> Iterator[None]:
+    with _instead(leases.HeldLease, "_mine", lambda self, held: True):
+        yield
+
+
+@plant("a lease is kept beyond its end while a renewal hangs", 51, "two active gateways")
+def kept_beyond_its_end() -> Iterator[None]:
+    with _instead(Leases, "_stop_in_time", lambda self, broker_id, lease: None):
+        yield
+
+
+@plant("two standbys both take over", 7, "two active gateways")
+def both_take_over() -> Iterator[None]:
+    def greedy(home: Any, name: str, owner: str, ttl_ms: int) -> Any:
+        epoch = home.look(name).epoch + 1
+        kept = home.change(name, lambda held: leases.NewRecord(owner, epoch, ttl_ms))
+        return leases.HeldLease(home, name, owner, epoch, ttl_ms) if kept else None
+
+    with _instead(stores, "take", greedy):
+        yield
+
+
+@plant("a gateway that got its store late takes no leases", 12, "brokers [1] are fronted by")
+def no_late_leases() -> Iterator[None]:
+    with _instead(KeptStore, "_until_admitted", _quietly(KeptStore._until_admitted)):
+        yield
+
+
+def _quietly(real: Any) -> Any:
+    async def until_admitted(self: Any, *args: Any) -> None:
+        self.let_in = lambda store: None
+        await real(self, *args)
+
+    return until_admitted
+
+
+@plant("a snapshot is saved before the store's identity is checked", 5, "snapshot:")
+def saved_before_the_check() -> Iterator[None]:
+    real = StoreGuard.admit
+
+    def admit(self: Any, store: Any) -> None:
+        found = store.identity()
+        if found is not None:
+            kept = Snapshot(store.snapshot(), store.broker_configs(), found)
+            save_snapshot(self._settings, kept)
+        real(self, store)
+
+    with _instead(StoreGuard, "admit", admit):
+        yield
+
+
+@plant("an older copy of the store is taken for the store", 115, "snapshot:")
+def older_copy() -> Iterator[None]:
+    with _instead(StoreIdentity, "follows", lambda self, known: self.id == known.id):
+        yield
+
+
+@plant("a snapshot that couldn't be written is never tried again", 2, "gw1 keeps")
+def never_again() -> Iterator[None]:
+    def save_soon(self: Any) -> None:
+        async def once() -> None:
+            with contextlib.suppress(Exception):
+                await self._threads.run(self._save)
+
+        self._tasks.spawn(once())
+
+    with _instead(KeptStore, "save_soon", save_soon):
+        yield
+
+
+@plant("an acknowledged change is applied half", 0, "half applied")
+def half_applied() -> Iterator[None]:
+    real = stores.Contents.set
+
+    def set_some(self: Any, alteration: Any, t_ms: int, origin: Any) -> bool:
+        ops = alteration.ops
+        some = ops[:1] if len(ops) > 2 else ops
+        return real(self, alteration._replace(ops=some), t_ms, origin)
+
+    with _instead(stores.Contents, "set", set_some):
+        yield
+
+
+@plant("history stands in another order than values", 0, "history")
+def another_order() -> Iterator[None]:
+    real = stores.Contents.set
+
+    def reordered(self: Any, alteration: Any, t_ms: int, origin: Any) -> bool:
+        changed = real(self, alteration, t_ms, origin)
+        if changed and len(self.log) > 5 and self.log[-2].key == self.log[-1].key:
+            self.log[-1], self.log[-2] = self.log[-2], self.log[-1]
+        return changed
+
+    with _instead(stores.Contents, "set", reordered):
+        yield
+
+
+@plant("a watcher misses a change now and then", 1, "in force is")
+def missed_change() -> Iterator[None]:
+    real = Hub.push
+
+    def push(self: Any, version: int, event: Any) -> None:
+        if version % 3:
+            real(self, version, event)
+
+    with _instead(Hub, "push", push):
+        yield
+
+
+@plant("a journal's numbers begin again after a restart", 4, "journal")
+def numbers_again() -> Iterator[None]:
+    real = writer._next_seq
+
+    def earlier(*args: Any, **named: Any) -> int:
+        return max(real(*args, **named) - 3, 1)
+
+    with _instead(writer, "_next_seq", earlier):
+        yield
+
+
+@plant("a batch is written twice after a write that failed", 4, "journal")
+def batch_twice() -> Iterator[None]:
+    real = writer.JournalWriter._commit
+
+    def commit(self: Any) -> None:
+        real(self)
+        if self.failures:
+            self.failures = 0
+            if self._file is not None and self._file.size:
+                self._file._unwritten = self._last
+                self._file.commit()
+
+    stage = disk.OpenFile.stage
+
+    def staged(self: Any, batch: Any) -> None:
+        stage(self, batch)
+        journal = writers[-1] if writers else None
+        if journal is not None:
+            journal._last = self._unwritten
+
+    writers: list[Any] = []
+    begin = writer.JournalWriter._stage
+
+    def remembering(self: Any, batch: Any, first_seq: int) -> None:
+        writers[:] = [self]
+        begin(self, batch, first_seq)
+
+    with (
+        _instead(writer.JournalWriter, "_commit", commit),
+        _instead(writer.JournalWriter, "_stage", remembering),
+        _instead(disk.OpenFile, "stage", staged),
+    ):
+        yield

@@ -1,0 +1,23 @@
+"""Faults planted in leases, stores, snapshots and journals: the simulator finds each."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.control.life import live
+from simulation.control.planted import PLANTS
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    planted, seed, law = PLANTS[name]
+    with planted():
+        broken = live(seed).broken
+    assert broken is not None
+    assert law in broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_same_seed_finds_nothing_without_the_fault(name: str) -> None:
+    assert live(PLANTS[name][1]).broken is None
