@@ -1,5 +1,5 @@
 """
-Feed one target of tests/fuzzing for some time: by chance, or watched by atheris (``--guided``).
+Feed targets of tests/fuzzing for some time each: by chance, or one watched by atheris.
 
 A fault doesn't end it: each is kept once, by the place where it arose. What was done is a line of
 ``out/fuzz/runs.jsonl``.
@@ -55,6 +55,7 @@ class Feeding:
         self._run: Any = None
         self._commit = _commit()
         self._noted = time.monotonic()
+        self._noted_cpu = time.process_time()
         self._told = 0
         self._memory_kb = 0
         signal.signal(signal.SIGVTALRM, self._too_long)
@@ -64,6 +65,7 @@ class Feeding:
         """Feed this from now on."""
         self._run = run
         self._noted = time.monotonic()
+        self._noted_cpu = time.process_time()
 
     def _too_long(self, *_: object) -> None:
         raise TooLong(f"more than {CPU_S:.0f} s of CPU time")
@@ -137,17 +139,18 @@ class Feeding:
 
     def note(self) -> None:
         """Write down what was done."""
-        if self._run is None:
+        if self._run is None or self.inputs == self._told:
             return
         line = {
             "target": self.name, "how": self.how, "inputs": self.inputs - self._told,
-            "seconds": round(time.monotonic() - self._noted, 1),
+            "seconds": round(time.process_time() - self._noted_cpu, 2),
             "faults": sorted(self.faults.values()), "commit": self._commit,
         }  # fmt: skip
         OUT.mkdir(parents=True, exist_ok=True)
         with (OUT / "runs.jsonl").open("a") as out:
             out.write(json.dumps(line) + "\n")
         self._told, self._noted = self.inputs, time.monotonic()
+        self._noted_cpu = time.process_time()
 
 
 def _commit() -> str:
@@ -155,24 +158,52 @@ def _commit() -> str:
     return subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
 
 
-def by_chance(name: str, seconds: float) -> int:
-    """Mutate seeds, kept inputs and found ones at random."""
-    from fuzzing.corpus import kept
-    from fuzzing.mutation import mutated
+class ByChance:
+    """
+    Mutates seeds, kept inputs and found ones of a target at random.
+
+    Args:
+        name: of the target.
+    """
+
+    def __init__(self, name: str) -> None:
+        from fuzzing.corpus import kept
+        from fuzzing.table import load
+
+        self.feeding, target = Feeding(name, "chance"), load(name)
+        found = [path.read_bytes() for path in corpus(name).iterdir()]
+        self._real = [*seeds_of(name), *kept(name), *found]
+        self._target = target
+        self._chance = random.Random(random.SystemRandom().getrandbits(64))
+        self._fresh = True
+
+    def go_on(self, seconds: float) -> None:
+        """Feed for this many seconds of CPU time."""
+        from fuzzing.mutation import mutated
+
+        self.feeding.begin(self._target.run)
+        if self._fresh:
+            for data in self._real:
+                self.feeding.feed(data)
+        self._fresh = False
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            for _ in range(20):
+                self.feeding.feed(mutated(self._real, self._target.words, self._chance))
+        self.feeding.note()
+
+
+def seeds_of(name: str) -> list[bytes]:
+    """Return a target's seeds, kept for the next time: some take ten seconds to make."""
     from fuzzing.table import load
 
-    feeding, target = Feeding(name, "chance"), load(name)
-    found = [path.read_bytes() for path in corpus(name).iterdir()]
-    real = [*target.seeds(), *kept(name), *found]
-    chance = random.Random(random.SystemRandom().getrandbits(64))
-    feeding.begin(target.run)
-    for data in real:
-        feeding.feed(data)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for _ in range(20):
-            feeding.feed(mutated(real, target.words, chance))
-    return len(feeding.faults)
+    path = OUT / "seeds" / f"{name.replace(' ', '_')}-{_commit()}.txt"
+    if path.exists():
+        return [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
+    made = list(load(name).seeds())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{data.hex()}\n" for data in made))
+    return made
 
 
 def guided(name: str, seconds: float) -> None:
@@ -189,7 +220,7 @@ def guided(name: str, seconds: float) -> None:
     from fuzzing.corpus import kept
 
     where = corpus(name)
-    for data in [*target.seeds(), *kept(name)]:
+    for data in [*seeds_of(name), *kept(name)]:
         (where / hashlib.sha256(data).hexdigest()[:24]).write_bytes(data[:4096])
     words = where.with_suffix(".words")
     texts = ("".join(f"\\x{byte:02x}" for byte in word) for word in target.words)
@@ -214,15 +245,22 @@ def corpus(name: str) -> Path:
 def main() -> int:
     """Feed; 1 where a fault was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target")
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("targets", nargs="+")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of CPU time, for each")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--guided", action="store_true")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if arguments.guided:
-        guided(arguments.target, arguments.seconds)
+        guided(arguments.targets[0], arguments.seconds)
         return 0
-    return 1 if by_chance(arguments.target, arguments.seconds) else 0
+    feeders: dict[str, ByChance] = {}
+    for _ in range(arguments.rounds):
+        for name in arguments.targets:
+            if name not in feeders:
+                feeders[name] = ByChance(name)
+            feeders[name].go_on(arguments.seconds)
+    return 1 if any(each.feeding.faults for each in feeders.values()) else 0
 
 
 if __name__ == "__main__":
