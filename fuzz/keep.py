@@ -112,7 +112,8 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     for name in sys.argv[1:] or TABLE:
         keep(name, chosen(name))
-        print(f"{name}: {path_of(name).stat().st_size:,} bytes", flush=True)
+        size = path_of(name).stat().st_size if path_of(name).exists() else 0
+        print(f"{name}: {size:,} bytes", flush=True)
     return 0
 
 

@@ -27,4 +27,6 @@ def keep(name: str, inputs: list[bytes]) -> None:
     """Write the inputs of a target, the smallest first."""
     KEPT.mkdir(exist_ok=True)
     lines = [data.hex() for data in sorted(set(inputs), key=lambda data: (len(data), data))]
-    path_of(name).write_text("".join(f"{line}\n" for line in lines if line))
+    path_of(name).unlink(missing_ok=True)
+    if any(lines):
+        path_of(name).write_text("".join(f"{line}\n" for line in lines if line))
