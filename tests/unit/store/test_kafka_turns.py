@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from headgate.store.kafka.state import (
     turn_record,
 )
 from headgate.store.kafka.store import KafkaStore
+from headgate.store.kafka.topic import QuotaTopic
 
 ALICE = QuotaEntity.of(user="alice")
 Values = dict[QuotaEntity, dict[QuotaKey, float]]
@@ -254,3 +257,22 @@ def test_a_read_is_made_again_where_the_topic_s_quotas_changed_meanwhile(home: H
     reader.describe = lambda: (looks.append(1), describe())[1]  # type: ignore[method-assign]
     assert reader._refresh().get(ALICE, PRODUCER_IDS) == 2.0
     assert len(looks) == 3
+
+
+def test_a_broker_that_never_answers_is_an_error_to_try_again_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.store.kafka.topic.STEP_TIMEOUT_S", 0.01)
+    topic = QuotaTopic({"bootstrap.servers": "127.0.0.1:1"}, "t", lambda _expected: None)
+    monkeypatch.setattr(
+        topic,
+        "_admin",
+        SimpleNamespace(
+            list_offsets=lambda asked, **_: dict.fromkeys(asked, Future()),
+            describe_topics=lambda _names: {"t": Future()},
+        ),
+    )
+    for ask, verb in ((topic._end, "read"), (topic._topic_id, "reach")):
+        with pytest.raises(StoreError, match=f"couldn't {verb} topic t in") as raised:
+            ask()
+        assert raised.value.retriable
