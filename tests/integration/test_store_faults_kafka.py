@@ -54,7 +54,7 @@ def test_eight_writers_are_killed_paused_and_parted_from_it(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_thousands_of_calls_while_brokers_too_are_killed_and_paused(tmp_path: Path) -> None:
-    calls = 3_000
+    calls = 2_000
     with PartedKafka(brokers=2) as kafka:
         tried = trial(tmp_path, kafka, calls)
 
