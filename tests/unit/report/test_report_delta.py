@@ -78,6 +78,11 @@ def test_a_checkpoint_stands_for_the_commits_before_it(tmp_path: Path, parts: in
         ([{"protocol": {"minReaderVersion": 3, "readerFeatures": ["v2Checkpoint"]}}], "v2Check"),
         ([{"protocol": {"minReaderVersion": 9}}], "know more"),
         ([add("s3://elsewhere/a.parquet")], "outside"),
+        ([add("../secret.parquet")], "outside"),
+        ([add("a/%2E%2E/../secret.parquet")], "outside"),
+        ([add("%2Fetc/secret.parquet")], "outside"),
+        ([["add"]], "commit 0 of its Delta log"),
+        ([{"add": 5}], "commit 0 of its Delta log"),
     ],
 )
 def test_what_isnt_known_is_refused(

@@ -19,6 +19,8 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from headgate.errors import MALFORMED
+
 LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
@@ -49,7 +51,10 @@ def live_files(folder: Path) -> list[str]:
         _apply(action, live)
     for version in later:
         for line in commits[version].read_text(encoding="utf-8").splitlines():
-            _apply(json.loads(line), live)
+            try:
+                _apply(json.loads(line), live)
+            except MALFORMED as exc:
+                raise ValueError(f"commit {version} of its Delta log: {exc}") from exc
     return [str(folder / path) for path in live]
 
 
@@ -94,6 +99,7 @@ def _apply(action: dict[str, Any], live: set[str]) -> None:
 
 def _path(text: str) -> str:
     """Return an action's path, which is a URL relative to the table."""
-    if "://" in text or text.startswith("/"):
-        raise ValueError(f"it names a file outside of its folder: {text}")
-    return unquote(text)
+    path = unquote(text)
+    if "://" in path or path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"it names a file outside of its folder: {path}")
+    return path
