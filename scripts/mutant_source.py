@@ -61,6 +61,8 @@ def conditions(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
     """Turn conditions round that are a name or a call; mutmut turns round comparisons."""
     if isinstance(node, cst.If | cst.While | cst.IfExp):
         test = node.test
+        if isinstance(test, cst.Name) and test.value == "TYPE_CHECKING":
+            return
         if isinstance(test, cst.Name | cst.Attribute | cst.Call):
             yield test, cst.UnaryOperation(cst.Not(), test)
 
@@ -166,7 +168,7 @@ class _Drawer:
         if changed in self.seen:
             return None
         self.seen.add(changed)
-        before, after = self.difference(changed)
+        before, after = self.difference(start, end, text)
         first = self.positions[function] if function else None
         return Mutant(
             self.path,
@@ -181,8 +183,13 @@ class _Drawer:
             text,
         )
 
-    def difference(self, changed: str) -> tuple[str, str]:
-        old, new = self.source.splitlines(), changed.splitlines()
+    def difference(self, start: int, end: int, text: str) -> tuple[str, str]:
+        """Return the lines that change, and what they become."""
+        first = self.source.rfind("\n", 0, start) + 1
+        last = self.source.find("\n", end)
+        last = len(self.source) if last < 0 else last
+        old = self.source[first:last].splitlines()
+        new = (self.source[first:start] + text + self.source[end:last]).splitlines()
         same = sum(1 for _ in _equal(old, new))
         tail = sum(1 for _ in _equal(old[same:][::-1], new[same:][::-1]))
         return _joined(old[same : len(old) - tail]), _joined(new[same : len(new) - tail])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
+from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
 from headgate.gateway.charging.lanes import MOST_HELD, Debts, Lane, LaneBook, lane_key
@@ -324,3 +325,26 @@ def test_a_debt_ends_for_a_newcomer_when_it_would_have_for_who_left_it() -> None
     assert len(book) == 1  # the one that it remembers no longer is left at once
     assert lane_key("t", "", "c", "alice").principal == "alice"
     assert lane_key("t", "alice", "c", "alice").principal == ""
+
+
+def test_who_is_exempt_after_a_reload_is_throttled_no_more_and_the_reverse() -> None:
+    def settings(exempt: str) -> Settings:
+        return Settings.from_properties({**BASE, "headgate.exempt.principals": f"User:{exempt}"})
+
+    rules = Enforcement(settings("bob"), 1, lambda: T0)
+    rules.managers.produce.update_quota(QuotaEntity.of(user=DEFAULT), 1.0, T0)
+    assert [rules.context(name, "c").exempt for name in ("alice", "bob")] == [False, True]
+    rules.reload(settings("alice"))
+    assert [rules.context(name, "c").exempt for name in ("alice", "bob")] == [True, False]
+
+
+def test_a_topic_that_the_broker_refused_is_given_back() -> None:
+    rules = Enforcement(Settings.from_properties(BASE), 1, lambda: T0)
+    rules.managers.mutation.update_quota(ALICE, 1.0, T0)
+    quota = rules.managers.mutation.strict("alice", "c", T0)
+    quota.record(20, T0)
+    assert rules.managers.mutation.peek(TAGS, T0) == -9.0
+    client: Any = None  # nothing is written down here
+    plan: Any = None
+    rules.mutations.give_back(client, rules.context("alice", "c"), plan, 5)
+    assert rules.managers.mutation.peek(TAGS, T0) == -4.0

@@ -136,3 +136,56 @@ def test_gates_that_are_open_and_not_waited_at_are_let_go() -> None:
     assert len(gates) == 1
     assert not list(gates.tidying(lambda: 100))
     assert gates.get(KEY) is None
+
+
+def test_it_is_idle_when_the_last_that_waited_has_gone() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2", "b1")
+    assert not queue.gate.admit(turns["a1"], 999)  # asking twice is waiting once
+    assert queue.gate.next_ms(999) == 1_000
+    assert queue.gate.next_ms(1_000) == 1_000 + SLOT_MS
+    for name in ("a2", "a2", "a1"):
+        queue.gate.stand_aside(turns[name])
+        assert not queue.gate.idle(1_000)
+    assert queue.gate.admit(turns["b1"], 1_000)
+    assert queue.gate.idle(1_000)  # nobody waits, though one is on its way
+    queue.gate.done(turns["b1"], 1_001)
+    assert queue.gate.idle(1_001)
+    assert not any(turn.granted or turn.waiting for turn in turns.values())
+
+
+def test_who_came_first_goes_first_however_often_he_asks() -> None:
+    queue = Queue()
+    turns = queue.wait(*(f"a{n}" for n in range(5)))
+    for name in ("a3", "a1", "a4"):
+        queue.gate.stand_aside(turns[name])
+        assert not queue.gate.admit(turns[name], 500)
+    order, now_ms = [], 1_000
+    while waiting := [name for name, turn in turns.items() if turn.waiting]:
+        queue.gate.admit(turns[waiting[-1]], now_ms)
+        (name,) = (name for name, turn in turns.items() if turn.granted)
+        order.append(name)
+        queue.gate.done(turns[name], now_ms)
+        (next_name,) = [n for n, turn in turns.items() if turn.granted] or [None]
+        if next_name is not None:
+            order.append(next_name)
+            queue.gate.stand_aside(turns[next_name])
+        queue.gate.charged(10, 100.0, now_ms)
+        now_ms = queue.gate.opens_ms(now_ms)
+    assert order == ["a0", "a1", "a2", "a3", "a4"]
+
+
+def test_the_last_ms_is_repaid_sooner_too() -> None:
+    gate = Gate()
+    gate.charged(10, 100.0, 0)
+    gate.requoted(200.0, 9)
+    assert gate.opens_ms(9) == 9
+    for _ in range(300):  # more than are looked at in one step
+        gate.requoted(300.0, 9)
+    gates = Gates(lambda _key: None)
+    for number in range(300):
+        gates.charged(KEY._replace(user_tag=str(number)), 100, 100.0, 0)
+    assert len(list(gates.requoting(lambda _key: 200.0, lambda: 50))) == 2
+    assert gates.get(KEY._replace(user_tag="299")).opens_ms(50) == 75  # type: ignore[union-attr]
+    assert len(list(gates.tidying(lambda: 75))) == 2
+    assert len(gates) == 0

@@ -399,3 +399,20 @@ def test_a_file_keeps_its_note_and_names_its_lines() -> None:
         "quotas:\n- entity: {ip: no.such.host.example}\n  connection_creation_rate: 1\n"
     )
     assert named.table.get(QuotaEntity.of(ip="no.such.host.example"), CONNECTION) == 1.0
+
+
+def test_what_only_looks_like_it_is_not_taken() -> None:
+    assert [e.has_default for e in (ALICE, ANY_USER, ANY_PAIR, ETL)] == [False, True, True, False]
+    assert is_ip_literal("1.2.3.04")  # Java takes leading zeros
+    for text in ("{user=a", "user=a}", "user=a", "{user}"):
+        with pytest.raises(InvalidQuota):
+            parse_entity(text)
+    exact = QuotaFilter("user", "EXACT", "alice").component()
+    assert exact == FilterComponent("user", MatchType.EXACT, "alice")
+    assert desanitize("%41%2Ab") == "A*b"
+    table = QuotaTable.of({ALICE: {PRODUCER: 1.0}})
+    assert table != QuotaTable()
+    assert table != QuotaTable.of({ALICE: {PRODUCER: 1.0}}, 0, {PRODUCER: 2.0})
+    assert table != {ALICE: {PRODUCER: 1.0}}
+    got = resolve(table, "alice", "", PRODUCER)
+    assert (got.value, got.note) == (1.0, None)  # the level that matches is enforced
