@@ -15,8 +15,9 @@ FAILED = {
 
 
 def told(verdict: Verdict) -> str:
-    """Return a life as a story."""
-    return "\n".join([f"seed {verdict.seed}: {verdict.broken}", *map(str, verdict.actions)])
+    """Return a life as a story, with the command that lives it again."""
+    again = f"PYTHONPATH=tests .venv/bin/python -m simulation.control {verdict.seed}"
+    return "\n".join([f"{again}: {verdict.broken}", *map(str, verdict.actions)])
 
 
 @pytest.mark.parametrize("seed", [*FAILED, 100, 101, 102])
