@@ -1,0 +1,20 @@
+"""PySpark finds the data source, and isn't troubled where what it needs isn't installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyspark_headgate
+from headgate.pipeline.library.request_log import NAME
+
+
+def test_pyspark_finds_the_source_under_its_name() -> None:
+    assert pyspark_headgate.DefaultSource.name() == NAME
+
+
+def test_without_the_extra_there_is_no_source_and_no_error() -> None:
+    program = "import sys; sys.modules['pyarrow'] = sys.modules['numpy'] = None\n"
+    program += "import pyspark_headgate; print(hasattr(pyspark_headgate, 'DefaultSource'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
