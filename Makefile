@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz mutants package lint pins browser prometheus clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package lint pins browser prometheus clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -39,6 +39,9 @@ fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=20 for each target
 
 mutants: setup  ## change the code that decides and see whether a test notices; SECONDS=3600, ROOM=throttle
 	@$(VENV)/python scripts/mutants.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROOM),--room $(ROOM)) $(if $(SEED),--seed $(SEED))
+
+simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300, or SEED=17 for one
+	@PYTHONPATH=tests $(VENV)/python -m simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
 
 package: setup  ## build the wheel; install it with each extra, run what that is for
 	@$(VENV)/python scripts/package.py

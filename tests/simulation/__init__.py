@@ -8,8 +8,20 @@ One seed decides all that happens. In the order in which things are built:
 - ``network``: sockets between hosts, with everything that can go wrong on the way.
 - ``transports``: asyncio's transports and epoll over such sockets, as the gateway uses them.
 - ``doors``: the places where the product asks for time, chance, sockets or threads.
+- ``gateways``: the product's own gateway in a process of a simulated host.
+- ``peers``, ``speech``: what simulated brokers and clients are made of.
+- ``brokers``: simulated Kafka brokers.
+- ``clients``, ``deeds``: simulated clients, and all that a story can make happen.
+- ``story``: a life as data, drawn from its seed.
+- ``watch``: what passes a gateway, read off its wires.
+- ``oracle``: Kafka's own decisions, transcribed once more.
+- ``laws``, ``laws_waiting``: what must hold in every life.
+- ``life``: a story lived through under the laws.
+- ``shrink``: makes a failing story short.
 - ``disk``: a machine's disk, which loses what wasn't synced.
 - ``stores``: what keeps quotas, in one home that any number of stores have open.
 - ``fibers``: threads that run until they wait.
 - ``control``: several gateways with their stores, leases, snapshots and journals.
+- ``plants``: faults planted in the product, which the laws must find.
+- ``run``: many lives, and what they came to (`make simulate`).
 """

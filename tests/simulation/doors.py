@@ -11,6 +11,8 @@ sockets, threads and sources of chance raise.
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import importlib
 import logging
 import os
@@ -22,9 +24,11 @@ import sys
 import time
 import types
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from headgate.gateway.charging.plans import build_plans
 from simulation.gateways import HeldName
 from simulation.loop import PROCESS
 from simulation.transports import SimEpoll
@@ -179,8 +183,13 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.broker.broker", "listen"): _listen,
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
     ("headgate.gateway.server", "Instance"): HeldName,
+    ("headgate.gateway.server", "build_plans"): functools.cache(build_plans),
+    ("headgate.gateway.server", "load_settings"): lambda settings: settings,
 }
-"""Calls into the kernel, by module and name: a port opened, a connection taken, a file locked."""
+"""
+Calls into the kernel, by module and name: a port opened, a connection taken, a file locked or read.
+Plans are the same in all lives and never changed, so they are made once.
+"""
 
 
 def _replaced(value: Any) -> Any:
@@ -241,7 +250,11 @@ def opened() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Of what a crash or the end of a life cuts off, some was never awaited.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
     finally:
         for holder, key, outside, _ in found:
             setattr(holder, key, outside)

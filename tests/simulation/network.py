@@ -96,6 +96,7 @@ class End:
         capacity: most bytes that may be on their way to this side or unread here.
         on_readable, on_writable: called when there is something to read, room to write.
         on_sent, on_read: taps: called with bytes that this side's owner sent, or read.
+        on_closed: likewise, when this side closes.
     """
 
     family = socket.AF_INET
@@ -123,6 +124,7 @@ class End:
         self.on_writable: Callable[[], None] = _nothing
         self.on_sent: Callable[[bytes], None] | None = None
         self.on_read: Callable[[bytes], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
         self.watchers: dict[Any, None] = {}
         self._arrivals: deque[Any] = deque()
         self._last_ns = 0
@@ -387,6 +389,7 @@ class Network:
         self._cuts: dict[frozenset[str], int] = {}
         self.make_way: Callable[[int, Host, Host, random.Random], Way] = lambda *args: Way(args[3])
         self.capacity: Callable[[random.Random], int] = lambda chance: 131_072
+        self.on_transport: Callable[[SimTransport, Process], None] | None = None
 
     def new_fd(self, thing: Any) -> int:
         """Return a descriptor for something."""
@@ -398,6 +401,8 @@ class Network:
         """A side has closed."""
         self.ends.pop(end, None)
         self.by_fd.pop(end.fd, None)
+        if end.on_closed is not None:
+            end.on_closed()
 
     # --- partitions -------------------------------------------------------------------------
 
@@ -410,6 +415,13 @@ class Network:
     def blocked_until(self, one: Host, other: Host) -> int:
         """Return when something may pass between two hosts again."""
         return self._cuts.get(frozenset((one.name, other.name)), 0) if self._cuts else 0
+
+    def bring_back(self) -> None:
+        """Let hosts that lost their power answer again: with a reset, as they know of nothing."""
+        for end in list(self.ends):
+            if end.peer.vanished and not end.closed:
+                end._broken(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+                end.on_readable()
 
     # --- listening and connecting -----------------------------------------------------------
 
@@ -438,9 +450,21 @@ class Network:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self._resolve(host), port or 0))]
 
     def connect(
-        self, host: Host, where: tuple[str, int], done: Callable[[End | OSError], None]
+        self,
+        host: Host,
+        where: tuple[str, int],
+        done: Callable[[End | OSError], None],
+        source: str = "",
     ) -> None:
-        """Connect from a host; ``done`` is called once with this side, or with what failed."""
+        """
+        Connect from a host.
+
+        Args:
+            host: which.
+            where: address and port.
+            done: called once with this side, or with what failed.
+            source: the address to come from, if it isn't the host's.
+        """
         number = next(self._connections)
         chance = self.loop.seed.stream("connection", number)
         latency = 0.1 + chance.random() * 0.4
@@ -463,14 +487,14 @@ class Network:
                 return
             out = self.make_way(number, host, there, chance)
             back = self.make_way(number, there, host, chance)
-            near = End(self, host, (host.address, next(self._ports)), out)
+            near = End(self, host, (source or host.address, next(self._ports)), out)
             far = End(self, there, where, back)
             near.peer, far.peer = far, near
             near.capacity, far.capacity = self.capacity(chance), self.capacity(chance)
             self.ends[near] = self.ends[far] = None
             listener.backlog.append(far)
             self.loop.poll(listener.fd)
-            listener.process.on_end.append(lambda crashed: far.reset() if crashed else far.close())
+            listener.process.on_end.append(lambda _: far.close())
             self.loop.after(latency, done, near)
 
         self.loop.after(latency, knock)
@@ -491,6 +515,8 @@ class Network:
             if isinstance(found, End) and (given_up or not process.alive):
                 found.close()
                 return
+            if isinstance(found, End):
+                process.on_end.append(lambda _: found.close())
             process.run(self._settle, waiter, found)
 
         self.connect(process.host, (self._resolve(host), port), done)
@@ -521,6 +547,8 @@ class Network:
         protocol = factory()
         waiter = self.loop.create_future()
         transport = SimTransport(self.loop, process, end, protocol, waiter)
+        if self.on_transport is not None:
+            self.on_transport(transport, process)
         try:
             await waiter
         except BaseException:

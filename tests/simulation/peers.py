@@ -85,6 +85,8 @@ class Peer:
         while self._waiting and not self.gone:
             data = self._waiting[0]
             count = self._put(data)
+            if self.gone:
+                return
             if count < len(data):
                 self._waiting[0] = data[count:]
                 return

@@ -262,6 +262,11 @@ class SimTransport(asyncio.Transport):
         if not self._writes:
             self.end.shutdown()
 
+    @property
+    def said_goodbye(self) -> bool:
+        """Whether it said that nothing more comes."""
+        return self._eof or self._closing
+
     def can_write_eof(self) -> bool:
         return True
 

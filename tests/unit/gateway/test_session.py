@@ -249,7 +249,34 @@ def test_a_fetch_is_delivered_charged_told_and_muted(gateway: Make) -> None:
     expected = round((size / 10 - 1_000) / 1_000 * 10_000)
     play >> Ready() << NOTHING
     play >> FromClient(asked) << ToBroker(capped)
-    play >> FromBroker(full, 1_000) << ToClient(fetched(11_000, 1, expected)) << Mute(expected)
+    told = fetched(11_000, 1, expected)
+    play >> FromBroker(full, 1_000) << ToClient(told[:1_000]) << Mute(expected)
+    play << ToClient(told[1_000:])
+
+
+def test_a_mute_begins_when_it_is_decided_however_long_the_answer_takes(gateway: Make) -> None:
+    play = gateway({ALICE: {CONSUMER: 1_000.0}}).play
+    full = fetched(15_000)
+    expected = round(((len(full) - 4) / 10 - 1_000) / 1_000 * 10_000)
+    play >> Ready() << NOTHING
+    play >> FromClient(fetch(1, max_bytes=10_000)) << ToBroker()
+    play >> FromBroker(full[:1_000]) << ToClient() << Mute(expected)
+    play >> FromClient(heartbeat(2)) << NOTHING
+    play >> After(expected - 1_000) << Mute(1_000)
+    play >> FromBroker(full[1_000:]) << ToClient()
+    play >> After(1_000) << ToBroker(heartbeat(2))
+
+
+def test_a_mute_that_is_over_before_its_answer_has_come_waits_for_that(gateway: Make) -> None:
+    play = gateway({ALICE: {CONSUMER: 1_000.0}}).play
+    full = fetched(11_000)
+    play >> Ready() << NOTHING
+    play >> FromClient(fetch(1, max_bytes=10_000)) << ToBroker()
+    play >> FromBroker(full[:1_000]) << ToClient()
+    expected = play.said.pop(0).ms
+    play >> FromClient(heartbeat(2)) << NOTHING
+    play >> After(expected) << NOTHING
+    play >> FromBroker(full[1_000:]) << ToBroker(heartbeat(2)) << ToClient()
 
 
 def test_an_answer_before_the_end_of_its_request_doesnt_lock_the_client_out(gateway: Make) -> None:

@@ -68,7 +68,6 @@ class AnswerReader:
         "_pass_unknown",
         "_requests",
         "_state",
-        "_throttle_ms",
         "_untouched",
     )
 
@@ -86,7 +85,6 @@ class AnswerReader:
         self._pass_unknown = pass_unknown
         self._head = b""  # of an answer whose first bytes aren't all here
         self._left = 0  # bytes that are still to come of the answer that has begun
-        self._throttle_ms = 0  # what begins when the answer is complete
         self._untouched = False  # the rest of that answer passes as it comes
         self._collected: bytearray | None = None  # an answer that is taken whole
         self._masker: EndpointMasker | None = None  # an answer passes through it
@@ -216,7 +214,7 @@ class AnswerReader:
                     else:
                         throttle = 0
                     if avail < frame_bytes:
-                        self._begin(asked, frame_bytes - avail, throttle, answer)
+                        self._begin(asked, frame_bytes - avail, throttle, answer, now_ms)
                     else:
                         unanswered.popleft()
             if answer is not None:
@@ -260,16 +258,23 @@ class AnswerReader:
             self._masker = None
             self._dropping = False
             state.unanswered.popleft()
-            if run < pos and (self._throttle_ms or state.blocked):
+            if run < pos and state.blocked:
                 out.append(data[:pos])
                 run = pos
-            self._requests.answered(self._throttle_ms, now_ms)
+            self._requests.answered(0, now_ms)
         return run, pos
 
-    def _begin(self, asked: InFlight, left: int, throttle_ms: int, answer: Any) -> None:
-        """Note that the beginning of an answer passes, or that its rest will be dropped."""
+    def _begin(
+        self, asked: InFlight, left: int, throttle_ms: int, answer: Any, now_ms: int
+    ) -> None:
+        """
+        Note that the beginning of an answer passes, or that its rest will be dropped.
+
+        The throttle begins now, when it is decided, as in a broker: not when the rest has come.
+        """
         self._left = left
-        self._throttle_ms = throttle_ms
+        if throttle_ms:
+            self._state.start_throttle(throttle_ms, now_ms)
         self._dropping = answer is not None and self._masker is None
         self._untouched = answer is None
         if asked[6] is not None:  # it is charged

@@ -1,0 +1,501 @@
+"""
+Simulated clients: well-behaved, greedy, reconnecting, half-silent, deaf, hostile.
+
+A client does what its story's actions say, one connection at a time. Every correlation id is used
+once in a life and names its connection, so that on any wire it is plain whose it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation import speech as say
+from simulation.brokers import ENDLESS
+from simulation.loop import Host
+from simulation.network import End
+from simulation.peers import Frames, Peer
+
+if TYPE_CHECKING:
+    from simulation.life import Life
+
+IDS: Final = 4_096
+"""Correlation ids of one connection."""
+_LOGIN: Final = {say.SASL_HANDSHAKE, say.SASL_AUTHENTICATE, say.API_VERSIONS}
+
+
+def conversation_of(correlation: int) -> int:
+    """Return the number of the connection that a correlation id belongs to; 0: nobody's here."""
+    return correlation // IDS if 0 <= correlation < 2**31 else 0
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request that a client sent."""
+
+    correlation: int
+    key: int
+    version: int
+    size: int
+    token: int
+    acks: int
+    sent_ns: int
+    done: Callable[[Sent], None] | None = None
+    answered_ns: int = -1
+    told_ms: int = 0
+    error: int = 0
+    records: int = 0
+
+
+@dataclass(slots=True)
+class Load:
+    """Requests of a kind: ``left`` to send, ``depth`` at once."""
+
+    make: Callable[[], None]
+    left: int
+    depth: int
+    flying: int = 0
+
+
+class Conversation:
+    """
+    One connection of a client, from its side.
+
+    Attributes:
+        number: of the connection; never used again.
+        due: correlation ids whose answers are due, oldest first.
+        sent: requests by correlation id.
+        ready: it is logged in.
+        gone: why it ended; "" while it hasn't.
+    """
+
+    def __init__(self, client: Client, number: int, end: End) -> None:
+        self.client = client
+        self.life = client.life
+        self.loop = client.life.loop
+        self.number = number
+        self.address = end.name[0]
+        self.frames = Frames()
+        self.due: deque[int] = deque()
+        self.sent: dict[int, Sent] = {}
+        self.ready = False
+        self.gone = ""
+        self.broken = False  # what it said can't be understood any more
+        self.muted_until_ns = 0
+        self._count = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._half = b""
+        self.peer = Peer(end, self._data, self._gone)
+        self.ask(say.API_VERSIONS, 1, b"", lambda _: self._log_in())
+        self.peer.look()
+
+    def _log_in(self) -> None:
+        self.ask(say.SASL_HANDSHAKE, 1, say.text("PLAIN"), lambda _: self._authenticate())
+
+    def _authenticate(self) -> None:
+        token = f"\0{self.client.principal}\0{self.client.password}".encode()
+        body = struct.pack(">i", len(token)) + token
+        self.ask(say.SASL_AUTHENTICATE, 1, body, self._logged_in)
+
+    def _logged_in(self, sent: Sent) -> None:
+        if sent.error:
+            return
+        self.ready = True
+        waiting, self._waiting = self._waiting, []
+        for what in waiting:
+            what()
+
+    def when_ready(self, what: Callable[[], None]) -> None:
+        """Do something as soon as the client is logged in."""
+        if self.ready:
+            what()
+        elif not self.gone:
+            self._waiting.append(what)
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        """Return an id that nobody had."""
+        self._count += 1
+        if self._count >= IDS:
+            self.hang_up("close")
+        return self.number * IDS + self._count
+
+    def ask(
+        self, key: int, version: int, body: bytes, done: Callable[[Sent], None] | None = None
+    ) -> None:
+        """Send a request that nothing is special about."""
+        correlation = self.next_id()
+        data = say.request(key, version, correlation, self.client.client_id, body)
+        self.say(data, Sent(correlation, key, version, len(data) - 4, 0, -1, 0, done))
+
+    def produce(
+        self, size: int, acks: int, done: Callable[[Sent], None] | None, cut: int = 0
+    ) -> None:
+        """Produce ``size`` bytes; ``cut``: only the first of them for now."""
+        client, correlation = self.client, self.next_id()
+        token = self.life.new_token()
+        version = client.produce_version
+        producer, epoch, sequence = client.next_sequence()
+        records = say.batch(token, max(size, 0), producer, epoch, sequence)
+        data = say.produce(
+            version, correlation, client.client_id, "t", client.partition, records, acks
+        )
+        sent = Sent(correlation, say.PRODUCE, version, len(data) - 4, token, acks, 0, done)
+        self.say(data, sent, cut)
+
+    def fetch(
+        self, topic: str, wait_ms: int, most: int, done: Callable[[Sent], None] | None
+    ) -> None:
+        """Fetch from where it left off."""
+        client, correlation = self.client, self.next_id()
+        version = client.fetch_version
+        data = say.fetch(
+            version, correlation, client.client_id, topic, client.partition,
+            client.offsets.get(topic, 0), wait_ms=wait_ms, most=most,
+        )  # fmt: skip
+        endless = int(topic == ENDLESS)
+        self.say(data, Sent(correlation, say.FETCH, version, len(data) - 4, endless, -1, 0, done))
+
+    def say(self, data: bytes, sent: Sent | None, cut: int = 0) -> None:
+        """Send bytes; behind a half-sent request they wait."""
+        if self.gone:
+            return
+        if self._half and cut >= 0:
+            self._half += data
+        elif cut > 0:
+            self.peer.send(data[:cut])
+            self._half = data[cut:]
+        else:
+            self.peer.send(data)
+        if sent is not None:
+            sent.sent_ns = self.loop.now_ns
+            self.sent[sent.correlation] = sent
+            if sent.key != say.PRODUCE or sent.acks:
+                self.due.append(sent.correlation)
+            elif sent.done is not None:
+                self.loop.after(5.0, sent.done, sent)
+
+    def say_the_rest(self) -> None:
+        """Send what was held back of a half-sent request, and all that waits behind it."""
+        rest, self._half = self._half, b""
+        if rest:
+            self.say(rest, None, cut=-1)
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _data(self, data: bytes) -> None:
+        for frame in self.frames.feed(data):
+            if not self.gone:
+                self._answer(frame)
+
+    def _answer(self, data: bytes) -> None:
+        correlation = say.correlation_of(data)
+        life = self.life
+        if not self.due or self.due[0] != correlation:
+            due = self.due[0] if self.due else None
+            if not self.broken:
+                life.broken("order", f"{self.client.name} got {correlation}, due is {due}")
+            return
+        self.due.popleft()
+        sent = self.sent[correlation]
+        sent.answered_ns = self.loop.now_ns
+        self._read(sent, data)
+        life.digest("answer", correlation, self.loop.now_ns, sent.told_ms, len(data))
+        for law in life.laws:
+            law.answered(self, sent, data)
+        if sent.told_ms and self.client.obeys:
+            until = self.loop.now_ns + sent.told_ms * 1_000_000
+            self.muted_until_ns = max(self.muted_until_ns, until)
+        if sent.done is not None:
+            wait_ns = self.muted_until_ns - self.loop.now_ns
+            if wait_ns > 0 and self.client.obeys and sent.key not in _LOGIN:
+                self.loop.after(wait_ns / 1e6, self._done, sent)
+            else:
+                sent.done(sent)
+
+    def _done(self, sent: Sent) -> None:
+        if not self.gone and sent.done is not None:
+            sent.done(sent)
+
+    def _read(self, sent: Sent, data: bytes) -> None:
+        if sent.key == say.PRODUCE:
+            found = say.read_produce_answer(data, sent.version)
+            sent.told_ms, sent.error = found.told_ms, found.error
+            if not found.error:
+                self.life.acknowledged(self, sent, found.offset)
+        elif sent.key == say.FETCH:
+            got = say.read_fetch_answer(data, sent.version)
+            sent.told_ms, sent.error, sent.records = got.told_ms, got.error, got.records
+            if got.next_offset >= 0:
+                self.client.offsets[ENDLESS if sent.token else "t"] = got.next_offset
+        elif sent.key == say.INIT_PRODUCER_ID:
+            _, sent.error, producer, epoch = struct.unpack_from(">ihqh", data, 8)
+            self.client.has_producer(producer, epoch)
+        elif sent.key == say.SASL_AUTHENTICATE:
+            sent.error = struct.unpack_from(">h", data, 8)[0]
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def _gone(self, how: str) -> None:
+        self._end(f"the gateway: {how}")
+
+    def hang_up(self, how: str) -> None:
+        """End the connection: ``close``, ``reset``, ``vanish``."""
+        if self.gone:
+            return
+        if how == "reset":
+            self.peer.reset()
+        elif how == "vanish":
+            self.peer.end.vanish()
+            self.peer.gone = True
+        else:
+            self.peer.close()
+        self._end(f"itself: {how}")
+
+    def _end(self, how: str) -> None:
+        if not self.gone:
+            self.gone = how
+            self._waiting.clear()
+            self.client.ended(self)
+
+
+class Client:
+    """
+    A client of the story.
+
+    Args:
+        life: where.
+        name: in the story.
+        principal: the name that it logs in with.
+        client_id: what it calls itself.
+        broker: which broker it talks to.
+        versions: of Produce and Fetch.
+        obeys: it pauses as long as it is told, as clients since KIP-219 do.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        name: str,
+        principal: str,
+        client_id: str,
+        broker: int,
+        versions: tuple[int, int],
+        obeys: bool,
+    ) -> None:
+        self.life = life
+        self.name = name
+        self.principal = principal
+        self.password = "right"
+        self.client_id = client_id
+        self.broker = broker
+        self.produce_version, self.fetch_version = versions
+        self.obeys = obeys
+        self.partition = life.partition_of(broker)
+        self.offsets: dict[str, int] = {}
+        self.host = Host(life.loop, name, "10.9.0.1")
+        self.line: Conversation | None = None
+        self._opening = False
+        self._waiting: list[Callable[[Conversation], None]] = []
+        self._producer: tuple[int, int] | None = None
+        self._sequence = 0
+        self.loads: list[Load] = []
+
+    def next_sequence(self) -> tuple[int, int, int]:
+        """Return producer id, epoch and sequence of the next batch."""
+        if self._producer is None:
+            return -1, -1, -1
+        self._sequence += 1
+        return (*self._producer, self._sequence - 1)
+
+    # --- connections ------------------------------------------------------------------------
+
+    def with_line(self, what: Callable[[Conversation], None]) -> None:
+        """Do something on a connection that is logged in; open one if there is none."""
+        line = self.line
+        if line is not None:
+            line.when_ready(lambda: what(line))
+            return
+        self._waiting.append(what)
+        self.connect()
+
+    def connect(self) -> None:
+        """Open a connection, if there is none."""
+        if self.line is not None or self._opening:
+            return
+        where = self.life.address(self.broker)
+        if where is None:
+            self._waiting.clear()
+            return
+        self._opening = True
+        number = self.life.new_conversation()
+        source = f"10.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+
+        def done(found: End | OSError) -> None:
+            self._opening = False
+            if isinstance(found, OSError):
+                self._waiting.clear()
+                self.life.count("refused")
+                return
+            waiting, self._waiting = self._waiting, []
+            line = self.line = Conversation(self, number, found)
+            self.life.opened(line)
+            for what in waiting:
+                line.when_ready(lambda what=what, line=line: what(line))  # type: ignore[misc]
+
+        self.life.net.connect(self.host, where, done, source)
+
+    def ended(self, line: Conversation) -> None:
+        """A connection has ended."""
+        if self.line is line:
+            self.line = None
+            self.loads.clear()
+            self.life.ended(line)
+
+    # --- what stories ask for ---------------------------------------------------------------
+
+    def load(self, count: int, depth: int, send: Callable[[Conversation, Any], None]) -> None:
+        """Send ``count`` requests, with ``depth`` unanswered at once."""
+
+        def begin(line: Conversation) -> None:
+            load = Load(lambda: send(line, lambda _: answered()), count, depth)
+            self.loads.append(load)
+
+            def answered() -> None:
+                load.flying -= 1
+                more()
+
+            def more() -> None:
+                while load.left and load.flying < load.depth and not line.gone:
+                    load.left -= 1
+                    load.flying += 1
+                    load.make()
+
+            more()
+
+        self.with_line(begin)
+
+    def produce(self, size: int, acks: int, count: int, depth: int) -> None:
+        """Produce."""
+        self.load(count, depth, lambda line, done: line.produce(size, acks, done))
+
+    def fetch(self, topic: str, count: int, wait_ms: int, most: int) -> None:
+        """Fetch again and again."""
+        self.load(count, 1, lambda line, done: line.fetch(topic, wait_ms, most, done))
+
+    def chat(self, count: int, depth: int) -> None:
+        """Ask what costs next to nothing: metadata, coordinators, heartbeats of a group."""
+        kinds = [
+            (say.METADATA, 4, struct.pack(">i", 0) + b"\0"),
+            (say.FIND_COORDINATOR, 1, say.text("group") + b"\0"),
+            (say.HEARTBEAT, 1, say.text("group") + struct.pack(">i", 1) + say.text("m")),
+            (say.LIST_OFFSETS, 2, struct.pack(">ib", -1, 0) + struct.pack(">i", 0)),
+        ]
+        at = iter(range(1 << 30))
+        self.load(count, depth, lambda line, done: line.ask(*kinds[next(at) % 4], done))
+
+    def join(self) -> None:
+        """Join a group, which takes a second, and stay in it for some heartbeats."""
+        body = say.text("group") + struct.pack(">ii", 6_000, 6_000) + say.text("")
+        body += say.text("consumer") + struct.pack(">i", 0)
+
+        def joined(line: Conversation) -> None:
+            line.ask(say.JOIN_GROUP, 2, body, lambda _: self.chat(5, 1))
+
+        self.with_line(joined)
+
+    def become_idempotent(self, transactional: bool) -> None:
+        """Get a producer id; and with a transaction's begin and end, if it is transactional."""
+        name = f"tx-{self.name}" if transactional else None
+        body = say.text(name) + struct.pack(">i", 60_000)
+
+        def begin(line: Conversation) -> None:
+            def named(_: Sent) -> None:
+                if name is not None and self._producer is not None:
+                    tx = say.text(name) + struct.pack(">qh", *self._producer)
+                    line.ask(say.ADD_PARTITIONS, 1, tx + struct.pack(">i", 0))
+                    line.produce(2_000, -1, None)
+                    line.ask(say.END_TXN, 1, tx + b"\1")
+
+            line.ask(say.INIT_PRODUCER_ID, 1, body, named)
+
+        self.with_line(begin)
+
+    def has_producer(self, producer: int, epoch: int) -> None:
+        """Take a producer id that was given."""
+        self._producer, self._sequence = (producer, epoch), 0
+
+    def half(self, size: int, cut: int, rest_ms: int) -> None:
+        """Send the beginning of a produce, and its rest later; -1: never."""
+
+        def begin(line: Conversation) -> None:
+            line.produce(size, -1, None, cut=cut)
+            if rest_ms >= 0:
+                self.life.loop.after(rest_ms, line.say_the_rest)
+
+        self.with_line(begin)
+
+    def be_deaf(self, ms: int) -> None:
+        """Read nothing for a while."""
+
+        def begin(line: Conversation) -> None:
+            line.peer.reads = False
+            self.life.deaf[line.number] = self.life.loop.now_ns + ms * 1_000_000
+            self.life.loop.after(ms, hear)
+
+        def hear() -> None:
+            line = self.line
+            if line is not None:
+                line.peer.reads = True
+                line.peer.look()
+
+        self.with_line(begin)
+
+    def say_garbage(self, what: str, noise: bytes) -> None:
+        """Say what no client says."""
+        frames = {
+            "noise": noise,
+            "huge": struct.pack(">i", 2**31 - 1) + noise,
+            "negative": struct.pack(">i", -5) + noise,
+            "unknown": say.frame(struct.pack(">hhi", 999, 0, 1) + say.text("x") + noise),
+            "short": struct.pack(">i", 3) + b"abc",
+            "early": say.request(say.METADATA, 4, 1, "x", struct.pack(">i", 0) + b"\0"),
+        }
+
+        def begin(line: Conversation) -> None:
+            line.broken = True
+            line.say(frames[what], None)
+
+        if what == "early":
+            self.connect()
+            if self.line is not None:
+                begin(self.line)
+        else:
+            self.with_line(begin)
+
+    def evade(self, size: int, count: int, *, fetch: bool) -> None:
+        """Again and again: connect, ask, hear the answer, hang up."""
+
+        def turn(left: int) -> None:
+            if not left or self.life.over:
+                return
+
+            def begin(line: Conversation) -> None:
+                def heard(_: Sent) -> None:
+                    line.hang_up("close")
+                    self.life.loop.after(1.0, turn, left - 1)
+
+                if fetch:
+                    line.fetch(ENDLESS, 100, size, heard)
+                else:
+                    line.produce(size, -1, heard)
+
+            self.with_line(begin)
+
+        obeys, self.obeys = self.obeys, False
+        turn(count)
+        self.life.loop.after(60_000, lambda: setattr(self, "obeys", obeys))

@@ -1,0 +1,374 @@
+"""
+What must hold in every life, checked at every step.
+
+A law sees what passes on the wires (``watch``), what clients heard, what brokers stored and what
+the usage journal says. It knows nothing of the gateway's lanes, gates, claims or sensors; only at
+the very end ``AtRest`` looks into the gateway, for what it still has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation import speech as say
+from simulation.loop import NS_PER_MS
+from simulation.oracle import KafkaRate, resolve
+
+if TYPE_CHECKING:
+    from simulation.clients import Conversation, Sent
+    from simulation.life import Life
+    from simulation.watch import Asked, View
+
+PRODUCED: Final = "producer_byte_rate"
+CONSUMED: Final = "consumer_byte_rate"
+EARLY_NS: Final = 2 * NS_PER_MS
+"""Clocks have whole milliseconds, and timers may be early by one."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One event of the usage journal, with the time at which it was written."""
+
+    now_ns: int
+    kind: str
+    quota_type: str
+    broker: int
+    tags: tuple[str, str]
+    principal: str
+    client: str
+    view: View | None
+    api: int | None
+    t_ms: int
+    amount: float
+    bound: float
+    throttle_ms: int
+    told_ms: int
+
+
+class Law:
+    """A law; each method is called when what it is named after happens."""
+
+    name = ""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+
+    def broken(self, what: str) -> None:
+        """The law doesn't hold."""
+        self.life.broken(self.name, what)
+
+    def asking(self, view: View, asked: Asked) -> None:
+        """The gateway has read the beginning of a request."""
+
+    def passing(self, view: View, asked: Asked) -> None:
+        """The gateway begins to pass a request on."""
+
+    def passed(self, view: View, asked: Asked) -> None:
+        """The gateway has passed on a whole request."""
+
+    def answer_begun(self, view: View, asked: Asked) -> None:
+        """The gateway has read the beginning of an answer."""
+
+    def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
+        """The gateway begins to write an answer."""
+
+    def charged(self, row: Row) -> None:
+        """The journal has an event."""
+
+    def answered(self, line: Conversation, sent: Sent, data: bytes) -> None:
+        """A client has read an answer."""
+
+    def closed(self, view: View) -> None:
+        """The gateway has closed both sides of a conversation."""
+
+    def tick(self) -> None:
+        """A quarter of a second has passed."""
+
+    def crashed(self) -> None:
+        """The gateway has crashed."""
+
+    def end(self) -> None:
+        """The life is over."""
+
+
+class ChargedOnce(Law):
+    """Every byte that is passed on is charged once, and stands in the journal."""
+
+    name = "charged once"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._passed: dict[int, Counter[int]] = defaultdict(Counter)
+        self._charged: dict[int, Counter[int]] = defaultdict(Counter)
+        self._fetched: dict[int, Counter[int]] = defaultdict(Counter)
+        self._wanted: dict[int, Counter[int]] = defaultdict(Counter)
+        self._lost: set[int] = set()
+        self._looked: dict[int, None] = {}
+
+    def passed(self, view: View, asked: Asked) -> None:
+        if asked.key == say.PRODUCE:
+            self._passed[view.number][asked.size] += 1
+            self._looked[view.number] = None
+
+    def charged(self, row: Row) -> None:
+        view = row.view
+        if view is None or row.kind not in ("record", "norecord", "unrecord"):
+            return
+        self.life.count(f"charged {row.quota_type}")
+        if row.quota_type == PRODUCED:
+            self._charged[view.number][int(row.amount)] += 1
+            self._looked[view.number] = None
+        elif row.quota_type == CONSUMED and row.api == say.FETCH:
+            by = -1 if row.kind == "unrecord" else 1
+            self._fetched[view.number][int(row.amount)] += by
+
+    def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
+        if asked.key == say.FETCH and size == asked.answer_bytes:
+            self._wanted[view.number][size - (5 if asked.version >= 12 else 4)] += 1
+
+    def closed(self, view: View) -> None:
+        going = view._going
+        inside = view.to_broker.inside - 4
+        if going is not None and going.key == say.PRODUCE and inside > 0:
+            self._passed[view.number][inside] += 1
+        self._looked[view.number] = None
+
+    def tick(self) -> None:
+        for number in self._looked:
+            self._look(number)
+        self._looked.clear()
+
+    def _look(self, number: int) -> None:
+        if number in self._lost:
+            return
+        view = self.life.watch.views[number]
+        passed, charged = self._passed[number], self._charged[number]
+        more = charged - passed
+        if more:
+            self.broken(f"{self.life.whose(number)} was charged {_list(more)} that didn't pass, "
+                        "or was charged twice")  # fmt: skip
+        left = passed - charged
+        flying = sum(asked.key == say.PRODUCE for asked in view.flying.values())
+        if left.total() > (0 if view.closed_ns >= 0 else flying):
+            self.broken(f"{self.life.whose(number)} passed {_list(left)} that weren't charged")
+
+    def crashed(self) -> None:
+        self._lost.update(self._passed)
+
+    def end(self) -> None:
+        for number in list(self._passed):
+            self._look(number)
+        for number, wanted in self._wanted.items():
+            if number in self._lost:
+                continue
+            missing = wanted - self._fetched[number]
+            if missing:
+                self.broken(f"{self.life.whose(number)} got fetches of {_list(missing)} uncharged")
+            begun = Counter(
+                asked.answer_bytes - (5 if asked.version >= 12 else 4)
+                for asked in self.life.watch.views[number].asked.values()
+                if asked.key == say.FETCH and asked.answer_begun_ns >= 0
+            )
+            more = +self._fetched[number] - begun
+            if more:
+                self.broken(f"{self.life.whose(number)} was charged fetches of {_list(more)} "
+                            "that no broker answered")  # fmt: skip
+
+
+def _list(sizes: Counter[int]) -> str:
+    return ", ".join(f"{size} bytes" for size in sorted(sizes.elements())[:5])
+
+
+class Decisions(Law):
+    """Every decision is Kafka's to the bit, by the quota that applies; and it is what is told."""
+
+    name = "Kafka's decisions"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._rates: dict[tuple[int, str, tuple[str, str]], KafkaRate] = {}
+        self._told: dict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def charged(self, row: Row) -> None:
+        if row.quota_type not in (PRODUCED, CONSUMED) or row.kind not in ("record", "unrecord"):
+            return
+        if not self.life.story.plain or row.view is None:
+            return
+        wall_ms = self.life.gateway.host.wall_ns() // NS_PER_MS
+        if abs(wall_ms - row.t_ms) > 1 and row.now_ns > self.life.calm_ns:
+            self.broken(f"a charge at {row.t_ms} is dated by {row.t_ms - wall_ms} ms")
+        key = (row.broker, row.quota_type, row.tags)
+        rate = self._rates.get(key)
+        if rate is None:
+            rate = self._rates[key] = KafkaRate()
+        if row.kind == "unrecord":
+            rate.record(-row.amount, row.t_ms)
+            return
+        tags, bound = resolve(self.life.quotas, row.principal, row.client, row.quota_type)
+        if self.life.loop.now_ns >= self.life.requoted_ns and (
+            bound != row.bound or (bound < math.inf and tags != row.tags)
+        ):
+            self.broken(f"{row.principal}/{row.client} was charged to {row.tags} with "
+                        f"{row.bound}, not to {tags} with {bound}")  # fmt: skip
+        kafkas = rate.decide(row.amount, row.bound, row.t_ms)
+        self.life.count("decisions that throttle" if kafkas else "decisions that don't")
+        if kafkas != row.throttle_ms:
+            self.broken(f"{row.principal}/{row.client} was throttled by {row.quota_type} for "
+                        f"{row.throttle_ms} ms, by Kafka for {kafkas} ms")  # fmt: skip
+        if row.quota_type == PRODUCED:
+            self._told[row.view.number].append((int(row.amount), row.throttle_ms))
+
+    def answered(self, line: Conversation, sent: Sent, data: bytes) -> None:
+        if not self.life.story.plain or sent.key != say.PRODUCE:
+            return
+        found = (sent.size, sent.told_ms)
+        told = self._told[line.number]
+        if found in told:
+            told.remove(found)
+        elif any(size == sent.size for size, _ in told):
+            self.broken(f"{line.client.name} was told {sent.told_ms} ms for {sent.size} bytes; "
+                        f"decided were {told[:3]}")  # fmt: skip
+
+    def crashed(self) -> None:
+        self._rates.clear()
+
+
+class Mutes(Law):
+    """Who was told to wait, waits: nothing of a muted connection passes."""
+
+    name = "mutes"
+
+    def charged(self, row: Row) -> None:
+        view = row.view
+        if view is not None and row.told_ms > 0 and row.kind == "record":
+            view.told_ns = row.now_ns
+            view.muted_ns = max(view.muted_ns, row.now_ns + row.told_ms * NS_PER_MS)
+
+    def passing(self, view: View, asked: Asked) -> None:
+        early_ns = view.muted_ns - self.life.loop.now_ns
+        # One without an answer is charged as it passes, in the same callback.
+        own = asked.acks == 0 and view.told_ns == self.life.loop.now_ns
+        if early_ns > EARLY_NS and not own:
+            self.broken(f"a request of {self.life.whose(view.number)} passed "
+                        f"{early_ns / 1e6:.1f} ms before its mute was over")  # fmt: skip
+
+
+class Answers(Law):
+    """
+    Answers come from brokers, whole, in order, and none is swallowed.
+
+    That ids are right and in order each client checks; that what is acknowledged was acknowledged
+    by a broker, the life does.
+    """
+
+    name = "answers"
+
+    def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
+        if asked.key not in (say.PRODUCE, say.FETCH):
+            return
+        if asked.answer_begun_ns < 0:
+            self.broken(f"{self.life.whose(view.number)} was answered {asked.correlation}, which "
+                        "no broker had answered")  # fmt: skip
+        elif size != asked.answer_bytes and not (
+            asked.key == say.FETCH and size < asked.answer_bytes
+        ):
+            self.broken(f"an answer of {asked.answer_bytes} bytes became one of {size}")
+
+    def closed(self, view: View) -> None:
+        end = view.client_end
+        if end.ended or end.error is not None or not self.life.orderly:
+            return
+        for asked in view.unwritten.values():
+            if asked.key == say.PRODUCE:
+                self.broken(f"the answer to {asked.correlation} was read and never told to "
+                            f"{self.life.whose(view.number)}")  # fmt: skip
+
+
+class NoGain(Law):
+    """
+    Ending a connection never gains.
+
+    Produce: at no time are more charges in their throttle than connections were open at once that
+    had asked under this quota-id; as many that never closed could have done the same. Fetch,
+    delivered: over any time T at most quota x (T + window), and an answer for each connection.
+    """
+
+    name = "ending never gains"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._ends: dict[Any, list[int]] = defaultdict(list)
+        self._users: dict[Any, dict[int, View]] = defaultdict(dict)
+        self._most: dict[Any, int] = defaultdict(int)
+        self._levels: dict[Any, tuple[float, int, float]] = {}
+
+    def charged(self, row: Row) -> None:
+        if row.kind == "quota":
+            self._forget(row.quota_type)
+            return
+        if row.view is None or row.kind not in ("record", "unrecord") or row.bound == math.inf:
+            return
+        key = self._uses(row.view, row.quota_type, row.tags)
+        if row.quota_type == PRODUCED:
+            self._produced(key, row)
+        elif row.quota_type == CONSUMED and self.life.story.delivers:
+            self._delivered(key, row)
+
+    def asking(self, view: View, asked: Asked) -> None:
+        if asked.key in (say.PRODUCE, say.FETCH):
+            quota_type = PRODUCED if asked.key == say.PRODUCE else CONSUMED
+            principal = self.life.principals[view.number]
+            tags, bound = resolve(self.life.quotas, principal, asked.client, quota_type)
+            if bound < math.inf:
+                self._uses(view, quota_type, tags)
+
+    def _uses(self, view: View, quota_type: str, tags: tuple[str, str]) -> Any:
+        """Note that a connection uses a quota-id; return a key for both."""
+        owner = "" if tags[0] else self.life.principals[view.number]
+        key = (quota_type, self.life.broker_of(view.number), tags, owner)
+        users = self._users[key]
+        for number in [n for n, one in users.items() if one.closed_ns >= 0]:
+            del users[number]
+        users[view.number] = view
+        self._most[key] = max(self._most[key], len(users))
+        return key
+
+    def _produced(self, key: Any, row: Row) -> None:
+        now = row.now_ns
+        ends = self._ends[key] = [end for end in self._ends[key] if end > now + EARLY_NS]
+        if len(ends) >= self._most[key]:
+            self.broken(
+                f"{row.principal}/{row.client} produced while {len(ends)} throttles ran, with "
+                f"{self._most[key]} connections open at once"
+            )
+        if row.throttle_ms > 0:
+            ends.append(now + row.throttle_ms * NS_PER_MS)
+
+    def _delivered(self, key: Any, row: Row) -> None:
+        amount = -row.amount if row.kind == "unrecord" else row.amount
+        level, then, largest = self._levels.get(key, (0.0, row.now_ns, 0.0))
+        level = max(level - row.bound * (row.now_ns - then) / 1e9, 0.0) + amount
+        largest = max(largest, amount)
+        self._levels[key] = (level, row.now_ns, largest)
+        window_s = self.life.story.window_s
+        most = row.bound * window_s + largest * (self._most[key] + 1)
+        if level > most:
+            self.broken(f"{row.principal}/{row.client} fetched {level:.0f} bytes more than its "
+                        f"quota of {row.bound:.0f} allows, {most:.0f} at most")  # fmt: skip
+
+    def _forget(self, quota_type: str) -> None:
+        for kept in (self._ends, self._levels):
+            for key in [key for key in kept if key[0] == quota_type]:
+                del kept[key]  # type: ignore[attr-defined]
+
+    def crashed(self) -> None:
+        self._ends.clear()
+        self._levels.clear()
+        self._users.clear()
+        self._most.clear()
+
+
+__all__ = ["Answers", "ChargedOnce", "Decisions", "Law", "Mutes", "NoGain", "Row", "deque"]

@@ -1,0 +1,154 @@
+"""
+Nobody waits on a peer that isn't sending or reading; memory is bounded; in the end all is at rest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from simulation import speech as say
+from simulation.laws import CONSUMED, PRODUCED, Law, Row
+from simulation.loop import NS_PER_MS
+from simulation.oracle import resolve
+
+if TYPE_CHECKING:
+    from simulation.life import Life
+    from simulation.watch import Asked, View
+
+SLACK_NS: Final = 60 * NS_PER_MS
+HOLD_NS: Final = 10_500 * NS_PER_MS
+"""Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
+MOST_KEPT: Final = 2 * 262_144 + 66_560 + 65_536
+"""Of one client: what is held, one read on top, and a head of a Produce."""
+
+
+class Waits(Law):
+    """A whole request passes at once, unless Kafka would have it wait, or a newcomer owes."""
+
+    name = "waiting"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._owed_ns: dict[str, int] = {}
+        self._known: dict[int, set[tuple[str, bool]]] = {}
+
+    def charged(self, row: Row) -> None:
+        if row.view is None or row.kind != "record":
+            return
+        if row.throttle_ms > 0:
+            until = row.now_ns + row.throttle_ms * NS_PER_MS
+            self._owed_ns[row.principal] = max(self._owed_ns.get(row.principal, 0), until)
+
+    def _since(self, view: View, asked: Asked) -> int:
+        """Return since when a request waits for no good reason."""
+        life = self.life
+        if view.broker_ready_ns < 0 or asked.read_ns < 0 or view.flying or view.unwritten:
+            return life.loop.now_ns
+        since = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
+                    life.calm_ns)  # fmt: skip
+        fetches = asked.key == say.FETCH
+        # A newcomer to a quota-id waits for what others left.
+        if (asked.client, fetches) not in self._known.get(view.number, ()):
+            since = max(since, self._owed_ns.get(view_principal(view), 0))
+        if fetches:
+            _, bound = resolve(life.quotas, view_principal(view), asked.client, CONSUMED)
+            if bound < math.inf:
+                since += HOLD_NS
+        return since
+
+    def passing(self, view: View, asked: Asked) -> None:
+        self._look(view, asked)
+        if asked.key in (say.PRODUCE, say.FETCH):
+            seen = self._known.setdefault(view.number, set())
+            seen.add((asked.client, asked.key == say.FETCH))
+
+    def _look(self, view: View, asked: Asked) -> None:
+        late_ns = self.life.loop.now_ns - self._since(view, asked) - SLACK_NS
+        if late_ns > 0 and asked.read_ns >= 0 and view.client_open:
+            self.broken(
+                f"{self.life.whose(view.number)} waits {late_ns / 1e6 + 60:.0f} ms with request "
+                f"{asked.correlation} (API {asked.key}) and for no reason"
+            )
+
+    def tick(self) -> None:
+        for view in self.life.watch.open.values():
+            if view.waiting:
+                self._look(view, next(iter(view.waiting.values())))
+            if view.unwritten and view.client_open:
+                self._look_at_answers(view)
+
+    def _look_at_answers(self, view: View) -> None:
+        asked = next(iter(view.unwritten.values()))
+        end = view.client_end
+        if end.ended or end.error is not None or view.client_side.get_write_buffer_size():
+            return
+        since = max(asked.answer_ns, self.life.calm_ns)
+        if asked.key == say.FETCH:
+            since += HOLD_NS
+        if self.life.loop.now_ns - since > SLACK_NS:
+            self.broken(f"an answer to {self.life.whose(view.number)} is kept back")
+
+
+def view_principal(view: View) -> str:
+    """Return the name that a conversation's client logs in with."""
+    return view.life.principals[view.number]
+
+
+class Memory(Law):
+    """What is held for a client is bounded."""
+
+    name = "memory"
+
+    def tick(self) -> None:
+        total = 0
+        for view in self.life.watch.open.values():
+            if view.client_side.said_goodbye:
+                continue  # what still comes is read and dropped
+            kept = view.from_client.total - view.to_broker.total
+            if not view.broker_open:
+                kept = min(kept, MOST_KEPT) if view.closed_ns >= 0 else kept
+            total += max(kept, 0)
+            if kept > MOST_KEPT:
+                self.broken(f"{kept} bytes are held for {self.life.whose(view.number)}")
+        self.life.peak("bytes held", total)
+
+
+class AtRest(Law):
+    """When load has ended, nothing is left of it."""
+
+    name = "at rest"
+
+    def end(self) -> None:
+        life = self.life
+        if not life.gateway.started or not life.gateway.process.alive:
+            return
+        if any(
+            count > 0 for count in self._left().values()
+        ):  # perhaps the gateway just asks its brokers something
+            life.loop.run(life.loop.now_ms + 700)
+        for what, count in self._left().items():
+            if count > 0:
+                self.broken(f"{count} {what} are left")
+
+    def _left(self) -> dict[str, int]:
+        """Return how much of each thing is still there."""
+        life = self.life
+        product = life.gateway.gateway
+        brokers = product.brokers.values()
+        return {
+            "connections": sum(len(broker.links) for broker in brokers),
+            "connections that open": sum(len(broker.clients.opening) for broker in brokers),
+            "sockets": sum(end.host is life.gateway.host for end in life.net.ends),
+            "bytes of the pool": product._buffer.pool.used,
+            "kept bytes": sum(broker.rules.gates.kept_bytes for broker in brokers),
+            "tasks": sum(not t.done() for t in life.gateway.process.tasks) - life.own_tasks,
+            "claims": sum(
+                not allowance.idle
+                for broker in brokers
+                for allowance in broker.rules.contexts.allowances
+            ),
+        }
+
+
+__all__ = ["PRODUCED", "AtRest", "Memory", "Waits"]

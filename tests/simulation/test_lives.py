@@ -1,0 +1,115 @@
+"""
+Lives of whole gateways under all laws: the first seeds, those of this commit, and every seed that
+ever failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation import doors
+from simulation.life import Life
+from simulation.run import live_all, replay_command, shortest
+from simulation.story import LEAST_MS, Action, draw
+
+ROOT = Path(__file__).parents[2]
+FIRST = 120
+SEEDS = 300
+PARTS = 6
+FAILED = Path(__file__).with_name("failed_seeds.txt")
+
+
+def commit_seeds() -> range:
+    """Return the seeds of this commit; where there is no git, of the sources."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    told = asked.stdout.strip()
+    if asked.returncode or not told:
+        sources = sorted((ROOT / "src").rglob("*.py"))
+        told = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    first = int(told[:7], 16) * 1_000
+    return range(first, first + SEEDS)
+
+
+def failed_seeds() -> list[int]:
+    lines = FAILED.read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def all_hold(seeds: range | list[int]) -> None:
+    for outcome in live_all(seeds):
+        law, what = outcome.broken
+        if law:
+            with doors.opened():
+                story, _ = shortest(outcome.story, law, 60)
+            told = "\n".join(story.lines())
+            again = replay_command(outcome.story.seed)
+            pytest.fail(f"'{law}' doesn't hold: {what}\nagain: {again}\n{told}", pytrace=False)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_law_holds_in_the_first_lives(part: int) -> None:
+    all_hold(range(part, FIRST, PARTS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_law_holds_in_the_lives_of_this_commit(part: int) -> None:
+    all_hold(list(commit_seeds())[part::PARTS])
+
+
+def test_every_law_holds_in_lives_that_broke_one_before() -> None:
+    all_hold(failed_seeds())
+
+
+def test_a_life_is_long_enough_and_has_enough_connections() -> None:
+    outcomes = list(live_all(range(20)))
+    assert all(outcome.story.length_ms >= LEAST_MS for outcome in outcomes)
+    assert all(outcome.counts["connections"] >= 5 for outcome in outcomes)
+    assert sum(outcome.counts["decisions that throttle"] for outcome in outcomes) > 50
+    assert sum(outcome.counts["acknowledged"] for outcome in outcomes) > 500
+
+
+def test_a_seed_is_the_same_life_whatever_hashes_are() -> None:
+    program = (
+        "from simulation.run import live_all\n"
+        "print([outcome.digest for outcome in live_all([5, 23, 31])])"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT / "tests")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "77")
+    ]
+    assert told[0] == told[1] != ""
+    assert str([outcome.digest for outcome in live_all([5, 23, 31])]) == told[0].strip()
+
+
+def test_taking_an_action_away_leaves_the_others_what_they_draw() -> None:
+    """Garbage is drawn by the action itself; so stories can be shortened."""
+    from dataclasses import replace
+
+    story = draw(3)
+    one = Action(2_000, story.people[0].name, "garbage", ("noise",))
+    other = Action(1_500, story.people[1].name, "garbage", ("noise",))
+    heard = []
+    for actions in ((other, one), (one,)):
+        with doors.opened():
+            life = Life(replace(story, actions=actions))
+            said = life.clients[one.who]
+            noise: list[bytes] = []
+            said.say_garbage = lambda what, data, noise=noise: noise.append(data)  # type: ignore[method-assign]
+            life.live()
+            heard.append(noise)
+    assert heard[0] == heard[1] != []
