@@ -206,11 +206,11 @@ class Disk:
         self._step("truncate", self._path(fd))
         _ftruncate(fd, size)
 
-    def fsync(self, fd: int) -> None:
-        """See ``os.fsync``."""
-        what = self._open[fd][0]
+    def fsync(self, fd: int, path: Path | None = None) -> None:
+        """See ``os.fsync``; a path says which file it is where the descriptor isn't known."""
+        what = self._open[fd][0] if path is None else self._node(path)
         try:
-            self._step("fsync", self._path(fd))
+            self._step("fsync", path or self._path(fd))
         except OSError:
             if isinstance(what, Node):
                 what.poisoned = True
@@ -400,7 +400,15 @@ class Disks:
 
     def _fsync(self, fd: Any) -> None:
         disk = self._of(fd)
-        (_fsync if disk is None else disk.fsync)(fd)
+        if disk is not None:
+            disk.fsync(fd)
+            return
+        path = str(Path(f"/proc/self/fd/{fd}").readlink())  # opened by Python itself, for reading
+        disk = self._at(path)
+        if disk is None:
+            _fsync(fd)
+        else:
+            disk.fsync(fd, Path(path))
 
     def _rename(self, source: Any, target: Any, **more: Any) -> None:
         disk = self._at(source)

@@ -20,7 +20,7 @@ def told(verdict: Verdict) -> str:
     return "\n".join([f"{again}: {verdict.broken}", *map(str, verdict.actions)])
 
 
-@pytest.mark.parametrize("seed", [*FAILED, 100, 101, 102])
+@pytest.mark.parametrize("seed", [*FAILED, 100, 101, 212])
 def test_no_law_is_broken(seed: int) -> None:
     verdict = live(seed)
     assert verdict.broken is None, told(verdict)
