@@ -57,6 +57,7 @@ RUNS = {
     "store": (["show", *KAFKA], "admin"),
     "undo": (["0123456789ab", *KAFKA], "admin"),
     "doctor": (KAFKA, "admin"),
+    "requests": (LOG, "pipeline"),
     "usage": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
     "effective": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
     "replay": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),

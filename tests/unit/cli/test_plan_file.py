@@ -181,3 +181,22 @@ def test_a_plan_for_a_store_to_be_makes_no_file(home: Home, tmp_path: Path) -> N
     assert not home.path.exists()
     assert main_apply([*home.where, home.wanted(alice(2))]) == 0
     assert json.dumps(home.path.stat().st_mode & 0o777) == str(0o600)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [("x" * 1_001, "is longer than 1000 bytes"), ("wh\udcdey", "isn't UTF-8")],
+)
+def test_a_message_that_the_history_cannot_keep_is_refused_by_name(
+    home: Home, capsys: pytest.CaptureFixture[str], message: str, problem: str
+) -> None:
+    file = home.wanted(alice(2))
+    for command in (main_plan, main_apply):
+        assert command([*home.where, "--message", message, file]) == 2
+        assert f"--message: the message {problem}" in capsys.readouterr().err
+    assert main_plan([*home.where, "--out", home.plan, file]) == 3
+    plan = json.loads(Path(home.plan).read_text())
+    Path(home.plan).write_text(json.dumps({**plan, "message": message}))
+    assert main_apply([*home.where, home.plan]) == 1
+    assert f"plan.json: the message {problem}" in capsys.readouterr().err
+    assert home.table() == QuotaTable.of({})

@@ -16,7 +16,7 @@ from headgate.gateway.kept import guard
 from headgate.gateway.kept import store as kept_store
 from headgate.gateway.kept.current import Current
 from headgate.gateway.kept.store import KeptStore
-from headgate.gateway.loop.tasks import Tasks, Threads
+from headgate.gateway.loop.tasks import OwnWork, Tasks, Threads
 from headgate.gateway.loop.watcher import Watcher
 from headgate.quota.table import QuotaTable
 
@@ -63,8 +63,8 @@ async def test_with_the_store_back_a_broker_whose_lease_another_has_is_fronted_n
     anything: Any = SimpleNamespace(
         settings=SimpleNamespace(listener_list=()), exposed=lambda: [1, 2]
     )
-    tasks = Tasks(Watcher())
-    ports = Ports(anything, brokers, anything, anything, anything, anything, tasks, None,
+    work = OwnWork()
+    ports = Ports(anything, brokers, anything, anything, anything, anything, work, None,
                   lambda: None, lambda: None)  # fmt: skip
     leases: Any = SomeLeases()
     await ports.take_leases(leases)
@@ -72,7 +72,7 @@ async def test_with_the_store_back_a_broker_whose_lease_another_has_is_fronted_n
     assert set(brokers) == {1}
     assert not second.accepts
     assert ports.standing_by == {2}
-    tasks.cancel()
+    work.tasks.cancel()
 
 
 async def test_quotas_that_could_not_be_kept_are_kept_later(

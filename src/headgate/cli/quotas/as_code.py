@@ -12,24 +12,19 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from headgate.cli import exit_codes
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, printable, say
-from headgate.cli.quotas.flags import add_apply, add_shown, quotas_parser, read_clients
+from headgate.cli.quotas.flags import add_apply, add_message, add_shown, quotas_parser, read_clients
 from headgate.cli.quotas.plan_file import read_plan, write_plan
 from headgate.cli.quotas.plan_output import planned, print_plan, refusals
 from headgate.cli.quotas.quota_home import QuotaHome, Refused
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
-
-_MOST_MESSAGE_BYTES: Final = 1_000
-"""A message stands in every entry of its change; stores keep 20,000 of them in memory."""
-
 
 # --- export
 
@@ -115,7 +110,7 @@ def plan_parser() -> Parser:
         type=Path,
         help="keep the plan, for review and `headgate apply PLAN`",
     )
-    made.add_argument("--message", default="", help="why, for the history; kept in --out's file")
+    add_message(made, "why, for the history; kept in --out's file; up to 1,000 bytes")
     return made
 
 
@@ -198,8 +193,6 @@ def carry_out(
         at_revision: the store's revision that the plan was made from; None: any.
         reviewed: somebody has seen this very plan before.
     """
-    if len(arguments.message.encode()) > _MOST_MESSAGE_BYTES:
-        raise BadUsage(f"--message is longer than {_MOST_MESSAGE_BYTES} bytes")
     refused = _refusals(place, plan)
     shown = _show(place, plan, arguments, refused)
     told = Applied(**msgspec.structs.asdict(shown), validate_only=arguments.validate_only)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.cli.contract import BadUsage, Parser
+from headgate.cli.quotas.plan_file import checked_message
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import (
     DEFAULT,
@@ -79,9 +80,7 @@ def add_apply(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--validate-only", action="store_true", help="stop after validating; change nothing"
     )
-    made.add_argument(
-        "--message", default="", help="why, for the history of a store (--store), up to 1,000 bytes"
-    )
+    add_message(made, "why, for the history of a store (--store), up to 1,000 bytes")
     made.add_argument(
         "--max-removals",
         metavar="N",
@@ -89,6 +88,19 @@ def add_apply(made: argparse.ArgumentParser) -> None:
         help="change nothing if more than N values would be removed; without it, "
         "pruning more than half of all values must be confirmed",
     )
+
+
+def add_message(made: argparse.ArgumentParser, meaning: str) -> None:
+    """Add the flag that says why quotas are changed."""
+    made.add_argument("--message", type=_message, default="", help=meaning)
+
+
+def _message(text: str) -> str:
+    """Return what ``--message`` says, or raise argparse's error."""
+    try:
+        return checked_message(text)
+    except InvalidQuota as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_entity(made: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.cli.quotas.quota_output import entity_json, number
 from headgate.errors import MALFORMED, InvalidQuota, StoreMovedOn
@@ -23,6 +23,24 @@ if TYPE_CHECKING:
 
 _MARK = "headgate_plan"
 _VERSION = 1
+_MOST_MESSAGE_BYTES: Final = 1_000
+"""A message stands in every entry of its change; stores keep 20,000 of them in memory."""
+
+
+def checked_message(text: str) -> str:
+    """
+    Return a message for the history.
+
+    Raises:
+        InvalidQuota: it is too long, or UTF-8 has no form of it.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidQuota("the message isn't UTF-8") from exc
+    if size > _MOST_MESSAGE_BYTES:
+        raise InvalidQuota(f"the message is longer than {_MOST_MESSAGE_BYTES} bytes")
+    return text
 
 
 class PlanFile(NamedTuple):
@@ -122,8 +140,10 @@ def read_plan(path: Path) -> PlanFile | None:
             document["store"] or "",
             document["revision"] or 0,
             document["digest"],
-            document["message"],
+            checked_message(document["message"]),
         )
+    except InvalidQuota as exc:
+        raise InvalidQuota(f"{path}: {exc}") from exc
     except MALFORMED as exc:
         raise InvalidQuota(
             f"{path}: not a plan as `headgate plan --out` writes it: {exc!r}"
