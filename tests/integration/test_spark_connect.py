@@ -17,7 +17,7 @@ import pytest
 import connect_client
 from headgate.embedded import spark_env
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 GOLDEN = DATA / "golden" / "library.json"
 LOG, QUOTAS = str(DATA / "precise.log.gz"), str(DATA / "precise.quotas.json")
