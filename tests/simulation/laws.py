@@ -249,8 +249,9 @@ class Mutes(Law):
 
     def passing(self, view: View, asked: Asked) -> None:
         early_ns = view.muted_ns - self.life.loop.now_ns
-        # One without an answer is charged as it passes, in the same callback.
-        own = asked.acks == 0 and view.told_ns == self.life.loop.now_ns
+        # One without an answer is charged as it passes, in the same callback; so is one of a client
+        # that doesn't take its answers.
+        own = asked.key == say.PRODUCE and view.told_ns == self.life.loop.now_ns
         if early_ns > EARLY_NS and not own:
             self.broken(f"a request of {self.life.whose(view.number)} passed "
                         f"{early_ns / 1e6:.1f} ms before its mute was over")  # fmt: skip

@@ -219,7 +219,8 @@ class View:
     def _told(self) -> None:
         asked = self._leaving
         if asked is not None:
-            asked.written_ns = self.life.loop.now_ns
+            # What was asked behind an answer that was held goes on now.
+            asked.written_ns = self.last_answer_ns = self.life.loop.now_ns
             self.unwritten.pop(asked.correlation, None)
             self.waiting.pop(asked.correlation, None)  # the gateway answered it itself
 
