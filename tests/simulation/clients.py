@@ -344,6 +344,9 @@ class Client:
             waiting, self._waiting = self._waiting, []
             line = self.line = Conversation(self, number, found)
             self.life.opened(line)
+            if self.life.load_over:  # this one came late, through a network that was cut
+                line.hang_up("close")
+                return
             for what in waiting:
                 line.when_ready(lambda what=what, line=line: what(line))  # type: ignore[misc]
 

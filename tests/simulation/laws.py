@@ -130,11 +130,15 @@ class ChargedOnce(Law):
             self._wanted[view.number][size - (5 if asked.version >= 12 else 4)] += 1
 
     def closed(self, view: View) -> None:
-        going = view._going
-        inside = view.to_broker.inside - 4
-        if going is not None and going.key == say.PRODUCE and inside > 0:
-            self._passed[view.number][inside] += 1
+        self._passed[view.number] += self._cut(view)
         self._looked[view.number] = None
+
+    @staticmethod
+    def _cut(view: View) -> Counter[int]:
+        """Return what has passed of a produce that hasn't passed as a whole."""
+        inside = view.to_broker.inside - 4
+        is_produce = view._going is not None and view._going.key == say.PRODUCE
+        return Counter({inside: 1} if is_produce and inside > 0 else {})
 
     def tick(self) -> None:
         for number in self._looked:
@@ -147,7 +151,8 @@ class ChargedOnce(Law):
         view = self.life.watch.views[number]
         passed, charged = self._passed[number], self._charged[number]
         more = charged - passed
-        if more:
+        # A connection that ends is charged for what passed before its sockets are closed.
+        if more and (view.closed_ns >= 0 or more != self._cut(view)):
             self.broken(f"{self.life.whose(number)} was charged {_list(more)} that didn't pass, "
                         "or was charged twice")  # fmt: skip
         left = passed - charged

@@ -95,6 +95,7 @@ class Life:
         self.calm_ns = 0
         self.orderly = True
         self.over = False
+        self.load_over = False
         self.requoted_ns = 0
         self.own_tasks = 0
         self.deaf: dict[int, int] = {}
@@ -284,6 +285,7 @@ class Life:
         for action in story.actions:
             loop.at(action.t_ms * NS_PER_MS, self._act, action)
         loop.run(story.length_ms)
+        self.load_over = True
         for client in self.clients.values():
             if client.line is not None:
                 client.line.hang_up("close")

@@ -347,8 +347,9 @@ def test_a_fetch_is_charged_time_and_bytes_where_both_are_limited(gateway: Make)
     assert len(passed) == len(heartbeat(1)) + len(fetch(2))
     play >> FromBroker(beaten(1)) << ToClient(beaten(1))
     told: Any = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
-    play >> FromBroker(fetched(11_000, 2), 1_000) << ToClient(fetched(11_000, 2, told))
-    play << Mute(told)
+    answer = fetched(11_000, 2, told)
+    play >> FromBroker(fetched(11_000, 2), 1_000) << ToClient(answer[:1_000]) << Mute(told)
+    play << ToClient(answer[1_000:])
 
 
 def whichever(gateway: Make, first: QuotaKey, second: QuotaKey, bounds: tuple[float, float]) -> int:
@@ -467,7 +468,8 @@ def test_a_fetch_is_charged_though_its_client_has_gone(gateway: Make) -> None:
     assert session.client_gone(play.now_ms)
     assert session.held_bytes == 0  # what it said behind goes nowhere
     told = fetched(50_000)
-    play >> FromBroker(told[:1_000]) << ToClient() << Closed("client-gone")
+    wait_ms = round(((len(told) - 4) / 10 - 1_000) / 1_000 * 10_000)
+    play >> FromBroker(told[:1_000]) << ToClient() << Mute(wait_ms) << Closed("client-gone")
     assert setup.rules.managers.fetch.peek(("alice", ""), play.now_ms) == (len(told) - 4) / 10
     assert setup.rules.managers.produce.peek(("alice", ""), play.now_ms) == 0.0
 
