@@ -355,10 +355,11 @@ class NoGain(Law):
 
     def _delivered(self, key: Any, row: Row) -> None:
         amount = -row.amount if row.kind == "unrecord" else row.amount
-        level, then, largest = self._levels.get(key, (0.0, row.now_ns, 0.0))
-        level = max(level - row.bound * (row.now_ns - then) / 1e9, 0.0) + amount
+        # Quotas go by the wall clock: where that is set forward, more time has passed for them.
+        level, then_ms, largest = self._levels.get(key, (0.0, row.t_ms, 0.0))
+        level = max(level - row.bound * max(row.t_ms - then_ms, 0) / 1e3, 0.0) + amount
         largest = max(largest, amount)
-        self._levels[key] = (level, row.now_ns, largest)
+        self._levels[key] = (level, row.t_ms, largest)
         window_s = self.life.story.window_s
         most = row.bound * window_s + largest * (self._most[key] + 1)
         if level > most:

@@ -34,6 +34,8 @@ class Waits(Law):
         self._known: dict[int, set[tuple[str, bool]]] = {}
 
     def charged(self, row: Row) -> None:
+        if row.kind == "quota":
+            self._known.clear()  # another level may apply now: everybody is a newcomer to it
         if row.view is None or row.kind != "record":
             return
         if row.throttle_ms > 0:
