@@ -344,7 +344,7 @@ class Client:
             waiting, self._waiting = self._waiting, []
             line = self.line = Conversation(self, number, found)
             self.life.opened(line)
-            if self.life.load_over:  # this one came late, through a network that was cut
+            if self.life.load_over:  # this one came late, through a partition
                 line.hang_up("close")
                 return
             for what in waiting:

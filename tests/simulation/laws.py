@@ -355,7 +355,7 @@ class NoGain(Law):
 
     def _delivered(self, key: Any, row: Row) -> None:
         amount = -row.amount if row.kind == "unrecord" else row.amount
-        # Quotas go by the wall clock: where that is set forward, more time has passed for them.
+        # Quotas follow the wall clock: where that is set forward, more time has passed for them.
         level, then_ms, largest = self._levels.get(key, (0.0, row.t_ms, 0.0))
         level = max(level - row.bound * max(row.t_ms - then_ms, 0) / 1e3, 0.0) + amount
         largest = max(largest, amount)
