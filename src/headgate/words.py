@@ -108,6 +108,17 @@ def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def moment_ms(text: str) -> float:
+    """
+    Return a moment that people write (ISO 8601; UTC where it names no zone), epoch ms.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000
+
+
 # Control and format characters (C0, C1, bidi overrides, zero width), line and paragraph
 # separators, lone surrogates and unassigned code points: what can move a cursor, recolour or
 # forge a line. Private use (Co) prints as a box at worst.

@@ -224,7 +224,7 @@ def _scripts() -> list[bytes]:
     scripts = []
     for first in range(8):
         scripts += [
-            play(first, (produce, 0, 200, 0), (answer, 0, 0, 9), (wait, 0, 4, 0)) * 1,
+            play(first, (produce, 0, 200, 0), (answer, 0, 0, 9), (wait, 0, 4, 0)),
             play(
                 first,
                 (produce, 0, 255, 0),

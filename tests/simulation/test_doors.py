@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import random
 import socket
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +14,7 @@ import pytest
 from simulation import doors
 from simulation.brokers import Cluster
 from simulation.gateways import SimGateway
+from simulation.hashes import told_with_two_hash_seeds
 from simulation.loop import Host, SimLoop
 from simulation.network import Network
 from simulation.seed import Seed
@@ -93,15 +91,5 @@ def test_hash_order_has_no_part_in_it() -> None:
         "from simulation import doors\nfrom simulation.test_doors import small_life\n"
         "with doors.opened():\n    print(small_life(4))"
     )
-    root = Path(__file__).parents[2]
-    told = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(root / "tests")},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hashes in ("1", "2")
-    ]
+    told = told_with_two_hash_seeds(program)
     assert told[0] == told[1] != ""

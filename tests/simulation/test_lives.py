@@ -6,14 +6,13 @@ ever failed.
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from simulation import doors
+from simulation.hashes import told_with_two_hash_seeds
 from simulation.life import Life
 from simulation.run import live_all, replay_command, shortest
 from simulation.story import LEAST_MS, Action, draw
@@ -82,16 +81,7 @@ def test_a_seed_is_the_same_life_whatever_hashes_are() -> None:
         "from simulation.run import live_all\n"
         "print([outcome.digest for outcome in live_all([5, 23, 31])])"
     )
-    told = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT / "tests")},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hashes in ("1", "77")
-    ]
+    told = told_with_two_hash_seeds(program)
     assert told[0] == told[1] != ""
     assert str([outcome.digest for outcome in live_all([5, 23, 31])]) == told[0].strip()
 

@@ -162,27 +162,27 @@ def says_goodbye(a: Noting, peer: Any) -> Iterator[None]:
     yield
 
 
-def does_not_read(a: Noting, peer: Any) -> Iterator[None]:
-    a.write(MUCH)
-    yield
+def takes_much(peer: Any) -> Iterator[None]:
+    """The peer reads until all is there."""
     for _ in range(500):
         if peer.got < MUCH:
             peer.read()
             yield
     peer.read()
     yield
+
+
+def does_not_read(a: Noting, peer: Any) -> Iterator[None]:
+    a.write(MUCH)
+    yield
+    yield from takes_much(peer)
 
 
 def closes_while_full(a: Noting, peer: Any) -> Iterator[None]:
     a.write(MUCH)
     a.transport.close()
     yield
-    for _ in range(500):
-        if peer.got < MUCH:
-            peer.read()
-            yield
-    peer.read()
-    yield
+    yield from takes_much(peer)
 
 
 def aborts_while_full(a: Noting, peer: Any) -> Iterator[None]:

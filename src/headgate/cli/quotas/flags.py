@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate.cli.contract import BadUsage, Parser
@@ -20,6 +19,7 @@ from headgate.quota.entity import (
     entity_from_path,
     parse_entity,
 )
+from headgate.words import moment_ms
 
 
 def quotas_parser(command: str, about: str, example: str) -> Parser:
@@ -136,12 +136,11 @@ def moment(text: str, flag: str = "--since") -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        found = datetime.fromisoformat(text)
+        return round(moment_ms(text))
     except ValueError:
         raise BadUsage(
             f"{flag} {text}: write 2026-11-22T10:00:00Z, or epoch milliseconds"
         ) from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def split_list(text: str) -> list[str]:

@@ -24,6 +24,7 @@ from headgate.gateway.charging.mutations import MUTATION_NAME, MutationCharges
 from headgate.gateway.charging.request_time import REQUEST_NAME, RequestTime
 from headgate.metrics.meters import Meters
 from headgate.quota.key import PRODUCER, PRODUCER_IDS, QuotaKey, QuotaType
+from headgate.steps import finish
 from headgate.throttle.manager import ClientQuotaManager
 from headgate.throttle.pacing import PacedQuotaManager
 from headgate.throttle.registry import UNCHARGED, Throttle
@@ -139,8 +140,7 @@ class Enforcement:
 
     def load(self, table: QuotaTable, now_ms: int) -> None:
         """Put a whole table in force, on managers that have none yet."""
-        for _ in self.loading(table, lambda: now_ms):
-            pass
+        finish(self.loading(table, lambda: now_ms))
 
     def loading(self, table: QuotaTable, clock: Callable[[], int]) -> Work[None]:
         """Do as ``load``, in steps; ``clock`` returns epoch ms."""

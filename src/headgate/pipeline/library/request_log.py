@@ -10,7 +10,6 @@ Files are listed where Spark plans: on the driver, also of a Connect client.
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import os
@@ -35,6 +34,7 @@ from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.pieces import FilePiece, pieces_of
 from headgate.pipeline.workers.emit import EmitRequests
 from headgate.pipeline.workers.log_reader import ReadOptions
+from headgate.words import moment_ms
 
 NAME: Final = "kafka-request-log"
 
@@ -115,13 +115,11 @@ def _moment_ms(given: Mapping[str, str], name: str, otherwise: float) -> float:
     if text is None:
         return otherwise
     try:
-        moment = datetime.datetime.fromisoformat(text)
+        return moment_ms(text)
     except ValueError:
         raise ConfigError(
             f"{NAME}, option {name}: {text!r} isn't a moment; write 2026-11-01T06:30:00Z"
         ) from None
-    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return zoned.timestamp() * 1000
 
 
 class Pieces(InputPartition):

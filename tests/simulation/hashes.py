@@ -1,0 +1,25 @@
+"""Run a program in two processes that hash strings differently."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+
+
+def told_with_two_hash_seeds(program: str) -> tuple[str, str]:
+    """Return what the program prints in each process."""
+
+    def told(seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(TESTS)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    return told("1"), told("77")
