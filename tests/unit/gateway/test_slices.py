@@ -47,6 +47,38 @@ async def test_others_are_served_between_slices() -> None:
     assert len(lengths) >= 9
 
 
+async def test_a_slice_takes_a_quarter_of_what_others_took_within_bounds() -> None:
+    """Who is alone with long work waits a little for it; on a busy loop it ends all the same."""
+    now, took = 0, 0
+    slices = Slices(250_000, lambda: now)
+    loop = asyncio.get_running_loop()
+
+    def other() -> None:
+        nonlocal now
+        now += took
+        if took:
+            loop.call_soon(other)
+
+    def work() -> Generator[None, None, list[int]]:
+        nonlocal now
+        lengths, left = [0], slices.count
+        for _ in range(4_000):
+            now += 1_000
+            if slices.count != left:
+                lengths.append(0)
+                left = slices.count
+            lengths[-1] += 1
+            yield
+        return lengths
+
+    for took, expected in ((5_000, 25), (400_000, 100), (5_000_000, 250)):
+        loop.call_soon(other)
+        lengths = await slices.run(work())
+        assert set(lengths[1:-1]) == {expected}
+        took = 0
+        await asyncio.sleep(0)
+
+
 async def test_of_several_works_one_slice_is_done_in_each_turn_of_the_loop() -> None:
     seen: list[str] = []
     slices = ticking()

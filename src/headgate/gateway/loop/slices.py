@@ -19,8 +19,16 @@ from headgate.gateway.loop.watcher import Watcher
 from headgate.steps import Work
 
 SLICE_NS: Final = 250_000
-"""A slice ends with the step that takes it so far; no step may take much longer than this. A
-request and its answer may each wait for a slice, so this is what a client notices."""
+"""A slice ends with the step that takes it so far; no step may take much longer than this."""
+
+LEAST_NS: Final = 25_000
+"""
+How long a slice is at least. A request and its answer may each wait for a slice, so a client that
+is alone with the work notices this; a turn of the loop without anything to do takes a fifth of it.
+"""
+
+SHARE: Final = 4
+"""A slice takes a quarter of what the others took since the last one: work ends while they go on."""
 
 T = TypeVar("T")
 
@@ -30,7 +38,7 @@ class Slices:
     The long work of one event loop.
 
     Args:
-        slice_ns: how long a slice may take, in nanoseconds.
+        slice_ns: how long a slice may take at most, in nanoseconds.
         clock: nanoseconds that never go back.
         watcher: measures every slice.
 
@@ -49,6 +57,7 @@ class Slices:
         self._clock = clock
         self._waiting: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
         self._turning = False
+        self._left_ns = 0  # when the last slice ended
         self.count = 0
 
     async def run(self, work: Work[T]) -> T:
@@ -64,6 +73,7 @@ class Slices:
         self._waiting.append((work, done))
         if not self._turning:
             self._turning = True
+            self._left_ns = self._clock()
             loop.call_soon(self._turn, loop)
         return await done
 
@@ -85,9 +95,12 @@ class Slices:
     def _slice(self, work: Work[T], done: asyncio.Future[T]) -> bool:
         """Do one slice; return whether there is more."""
         self.count += 1
-        until = self._clock() + self._slice_ns
         clock = self._clock
+        began = clock()
+        theirs = (began - self._left_ns) // SHARE
+        until = began + min(self._slice_ns, max(LEAST_NS, theirs))
         try:
+            next(work)
             while clock() < until:
                 next(work)
         except StopIteration as end:
@@ -96,4 +109,6 @@ class Slices:
         except Exception as error:
             done.set_exception(error)
             return False
+        finally:
+            self._left_ns = clock()
         return True
