@@ -28,7 +28,7 @@ is alone with the work notices this; a turn of the loop without anything to do t
 """
 
 SHARE: Final = 4
-"""A slice takes a quarter of what the others took since the last one: work ends while they go on."""
+"""A slice takes a quarter of what others took since the last one: work ends while they go on."""
 
 T = TypeVar("T")
 
