@@ -12,6 +12,7 @@ From the bottom up; a package imports only from those named before it:
 - ``wire``: Kafka's protocol, bytes to messages and back.
 - ``throttle``: how long a client waits.
 - ``kernel``: the same over whole arrays.
+- ``demand``: what throttled clients would have sent, and how they'd fare under another limit.
 - ``usage``: the gateway's journal of charges.
 - ``embedded``: a real Kafka on loopback.
 - ``client``: the one Kafka client, and the one reader of its TLS and SASL settings.

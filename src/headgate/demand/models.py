@@ -1,0 +1,382 @@
+"""
+A client that can be played, and which ones agree with a rhythm.
+
+A model either has bytes that arrive at their own pace (*open*: an application that makes them, a
+topic that grows) or always sends as soon as it may (*closed*). Where a rhythm agrees with several,
+the extremes are kept beside the best one, so that what can't be known comes out as an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from headgate.demand.arrivals import Arrivals, caught_up, idle_limit, known, payload
+from headgate.demand.rhythm import Lane, Pace, pace_of, quantile
+
+SATURATED: Final = "saturated"
+RATE_BOUND: Final = "rate-bound"
+FIXED_WORK: Final = "fixed work"
+UNKNOWN: Final = "unknown"
+
+MUTED: Final = "always muted: it was never seen to send without a wait for long enough"
+UNSTEADY: Final = "its pace before the first wait wasn't steady"
+BRIEF: Final = "it was seen without a wait for less than a second"
+WAITED: Final = "it was waiting when the observation ended"
+FILLS: Final = "how much it puts into a request while it waits wasn't seen"
+IN_FLIGHT: Final = 5
+"""Requests that Kafka's producers have in flight at most (max.in.flight.requests.per.connection),
+the bound of a client that was never seen at its own pace."""
+_ENOUGH_MS: Final = 1_000.0
+_ENOUGH_REQUESTS: Final = 10
+_STEADY: Final = 0.2
+_IDLE_SHARE: Final = 0.05
+_FASTER: Final = 3.0
+_QUIET_MS: Final = 2_000.0
+_ENOUGH_FULL: Final = 3
+_SMALL_COUNT: Final = 5
+MOST_REQUEST_BYTES: Final = 1 << 20
+"""What a producer fills a request up to, at most, and a consumer's fetch of a partition, where
+they aren't told otherwise (max.request.size, max.partition.fetch.bytes)."""
+_MOST_KEPT: Final = 2_000
+"""Sizes and pauses that a model repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """
+    A client that can be played.
+
+    Attributes:
+        sizes: bytes charged of its requests while it has more to send, in turn.
+        after_wait_ms: its pauses after a wait, in turn.
+        between_ms: its pauses after an answer without a wait, in turn.
+        arrivals: bytes as they arrive; None: it always has more.
+        usual: bytes of a request when no more have arrived.
+        work: bytes charged after which a client that always sends has ended.
+        start_ms: its first charge.
+        ends: it is done once all is sent.
+        catches_up: it is done once it has caught up with what arrives.
+    """
+
+    sizes: tuple[float, ...]
+    after_wait_ms: tuple[float, ...]
+    between_ms: tuple[float, ...]
+    arrivals: Arrivals | None = None
+    usual: float = 1.0
+    work: float = inf
+    start_ms: float = 0.0
+    ends: bool = False
+    catches_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """
+    What a lane's rhythm tells.
+
+    Attributes:
+        kind: saturated, rate-bound, fixed work or unknown.
+        best: the model that agrees best; None: none does better than the others.
+        least, most: models that send the least and the most that agrees.
+        wanted: bytes per second that it would send without a limit; None: not known.
+        wanted_least, wanted_most: between which it lies.
+        reason: why it isn't known; "" where it is.
+    """
+
+    kind: str
+    best: Model | None
+    least: Model
+    most: Model
+    wanted: float | None
+    wanted_least: float
+    wanted_most: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What both sorts of models are made from."""
+
+    lane: Lane
+    end_ms: float
+    fresh: Pace
+    steady: bool
+    slope: float
+    ended: bool
+    waited: tuple[int, ...]
+
+    @property
+    def seen(self) -> float:
+        """Bytes per second from the first charge to the last one or the end."""
+        until = self.lane.times_ms[-1] if self.ended else self.end_ms
+        return self.lane.total / max(until - self.lane.times_ms[0], 1.0) * 1000.0
+
+    def closed(self, *, faster: float = 1.0) -> Model:
+        """Return a client that always has more to send, with this rhythm's sizes and pauses."""
+        lane = self.lane
+        clear = [
+            lane.pauses_ms[i] for i in range(1, len(lane.amounts)) if lane.waits_ms[i - 1] <= 0
+        ]
+        after = [lane.pauses_ms[i] for i in self.waited]
+        return Model(
+            tuple(lane.amounts[:_MOST_KEPT]),
+            tuple(after[:_MOST_KEPT]) or tuple(clear[:_MOST_KEPT]) or (1.0,),
+            tuple(p / faster for p in clear[:_MOST_KEPT]) or (1.0,),
+            work=lane.total if self.ended else inf,
+            start_ms=lane.times_ms[0],
+            ends=self.ended,
+        )
+
+    def open(self, arrivals: Arrivals, full: float, *, catches_up: bool = False) -> Model:
+        """Return a client that sends what has arrived, in requests of ``full`` bytes at most."""
+        lane = self.lane
+        limit = idle_limit(lane)
+        after = [min(lane.pauses_ms[i], limit) for i in self.waited]
+        quick = quantile(after or lane.pauses_ms[1:], 0.25)
+        unfilled = [a for a, wait in zip(lane.amounts, lane.waits_ms, strict=True) if wait <= 0]
+        return Model(
+            (full,),
+            tuple(after[:_MOST_KEPT]) or (min(quick, limit),),
+            (min(quick, limit),),
+            arrivals,
+            max(quantile(unfilled, 0.5), 1.0),
+            start_ms=lane.times_ms[0],
+            ends=self.ended,
+            catches_up=catches_up,
+        )
+
+    def opens(
+        self, arrivals: Arrivals, *, catches_up: bool = False
+    ) -> tuple[Model | None, Model, Model]:
+        """
+        Return the best open client, and the extremes: how much it fills a request may be unknown.
+        """
+        lane = self.lane
+        sizes = [lane.amounts[i] for i in self.waited]
+        largest = max(lane.amounts)
+        full = sum(1 for size in sizes if size >= 0.95 * largest) >= _ENOUGH_FULL
+        if full:
+            best = self.open(arrivals, largest, catches_up=catches_up)
+            return best, best, best
+        return (
+            None,
+            self.open(arrivals, largest, catches_up=catches_up),
+            self.open(arrivals, max(MOST_REQUEST_BYTES, largest), catches_up=catches_up),
+        )
+
+
+def read(lane: Lane, end_ms: float) -> Client:
+    """
+    Say what a lane's rhythm tells about its client.
+
+    Args:
+        lane: its charges.
+        end_ms: when the observation ends; a client that is quiet by then has ended.
+    """
+    count = len(lane.amounts)
+    waited = tuple(i for i in range(1, count) if lane.waits_ms[i - 1] > 0)
+    first_wait = next((i for i in range(count) if lane.waits_ms[i] > 0), count - 1)
+    fresh = range(1, first_wait + 1)
+    quiet = end_ms - lane.free_ms
+    slope, steady = _slope(lane, first_wait)
+    reading = _Reading(
+        lane,
+        end_ms,
+        pace_of(lane, fresh),
+        steady,
+        slope,
+        quiet > max(_QUIET_MS, 5 * quantile(lane.pauses_ms, 0.99)),
+        waited,
+    )
+    if not any(wait > 0 for wait in lane.waits_ms):
+        return _unheld(reading)
+    if count < _SMALL_COUNT:
+        return _unseen(reading, UNKNOWN, f"only {count} requests were seen")
+    met = caught_up(lane)
+    rested = [i for i in met if i > first_wait]
+    if rested and _share_rested(lane, rested) >= _IDLE_SHARE:
+        return _bursty(reading, met)
+    busy = pace_of(lane, waited)
+    enough = reading.fresh.requests >= _SMALL_COUNT
+    if enough and busy.per_s >= _FASTER * reading.fresh.per_s:
+        return _driven(reading, first_wait)
+    return _saturated(reading)
+
+
+def _share_rested(lane: Lane, met: Sequence[int]) -> float:
+    """Return the share of the time in which nothing was left to send."""
+    covered = sum(lane.times_ms[i] - lane.times_ms[i - 1] for i in met if lane.waits_ms[i - 1] <= 0)
+    limit = idle_limit(lane)
+    idle = sum(p for i in met for p in lane.pauses_ms[i + 1 : i + 2] if p > limit)
+    return (covered + idle) / max(lane.free_ms - lane.times_ms[0], 1.0)
+
+
+def _slope(lane: Lane, until: int) -> tuple[float, bool]:
+    """Return the bytes per second up to a charge without the beginning, and if it was steady."""
+    start, end = lane.times_ms[0], lane.times_ms[until]
+    times = lane.times_ms[: until + 1]
+    if until < _ENOUGH_REQUESTS or end - start < _ENOUGH_MS:
+        return 0.0, False
+    first = next(i for i, t in enumerate(times) if t >= start + 0.2 * (end - start))
+    middle = next(i for i, t in enumerate(times) if t >= start + 0.6 * (end - start))
+
+    def rate(a: int, b: int) -> float:
+        sent = sum(payload(x) for x in lane.amounts[a + 1 : b + 1])
+        return sent / max(times[b] - times[a], 1.0) * 1000.0
+
+    early, late, whole = rate(first, middle), rate(middle, until), rate(first, until)
+    return whole, abs(early - late) <= _STEADY * whole
+
+
+def _unheld(reading: _Reading) -> Client:
+    """Return a client that never waited: it was seen to send what it wanted."""
+    times, totals = known(reading.lane, range(len(reading.lane.amounts)))
+    best, least, most = reading.opens(Arrivals(times, totals))
+    seen = reading.seen
+    return Client(RATE_BOUND, best, least, most, seen, seen, seen, "" if best else FILLS)
+
+
+def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
+    """Return a client that waited at times, and had nothing left to send at others."""
+    lane = reading.lane
+    times, totals = known(lane, met)
+    catches_up = _begins_behind(lane, met)
+    if catches_up:
+        times, totals = _behind(times, totals)
+    left = sum(payload(lane.amounts[i]) for i in range(met[-1] + 1, len(lane.amounts)))
+    kind = FIXED_WORK if catches_up else RATE_BOUND
+    if left <= 0:
+        best, least, most = reading.opens(Arrivals(times, totals), catches_up=catches_up)
+        return _of(kind, reading, best, least, most)
+    # It waited when the observation ended: of the rest at least what was charged had arrived.
+    rest_ms = reading.end_ms - times[-1]
+    charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
+    if reading.ended:
+        best, least, most = reading.opens(charged, catches_up=catches_up)
+        return _of(kind, reading, best, least, most)
+    more = max(left, 1.5 * totals[-1] / max(times[-1], 1.0) * rest_ms)
+    arrived = Arrivals([*times, reading.end_ms], [*totals, totals[-1] + more])
+    best, least, _ = reading.opens(charged, catches_up=catches_up)
+    most = reading.opens(arrived, catches_up=catches_up)[2]
+    return _of(kind, reading, best, least, most, WAITED)
+
+
+def _begins_behind(lane: Lane, met: Sequence[int]) -> bool:
+    """Say whether a client began with work that had waited, and was done with it later."""
+    first = met[0]
+    waits = sum(1 for i in range(first + 1) if lane.waits_ms[i] > 0)
+    later = sum(1 for i in range(first + 1, len(lane.amounts)) if lane.waits_ms[i] > 0)
+    done = sum(payload(lane.amounts[i]) for i in range(first + 1))
+    total = sum(payload(a) for a in lane.amounts)
+    return waits >= _SMALL_COUNT // 2 and later <= waits // 10 and done >= 0.3 * total
+
+
+def _behind(times: list[float], totals: list[float]) -> tuple[list[float], list[float]]:
+    """Let what came before the first meeting be there at the start, but for the later pace."""
+    met = next((i for i, t in enumerate(times) if t > times[0] or i > 1), 0)
+    met = 1 if len(times) > 1 and times[0] == times[1] else met
+    # A jump stands where the first work came; its end is at the first meeting.
+    at = times[met + 1] if met + 1 < len(times) else times[met]
+    last_t, last = times[-1], totals[-1]
+    first_t, first = at, totals[met]
+    pace = (last - first) / (last_t - first_t) if last_t > first_t + _ENOUGH_MS else 0.0
+    at_start = max(first - pace * first_t, 0.0)
+    return (
+        [0.0, 0.0, first_t, *times[met + 1 :]],
+        [0.0, at_start, first, *totals[met + 1 :]],
+    )
+
+
+def _driven(reading: _Reading, first_wait: int) -> Client:
+    """Return a client that has waited ever since it was first throttled, at a pace seen before."""
+    lane = reading.lane
+    start, begun = lane.times_ms[0], lane.times_ms[first_wait]
+    times, totals = known(lane, range(first_wait + 1))
+    total = sum(payload(a) for a in lane.amounts)
+    seen_rest = total - totals[-1]
+    rest_ms = reading.end_ms - begun
+
+    def going_on(per_s: float) -> tuple[Model | None, Model, Model]:
+        more = max(per_s * rest_ms / 1000.0, seen_rest)
+        until = reading.end_ms
+        if reading.ended:
+            more = seen_rest
+            until = begun + min(more / max(per_s, 1e-9) * 1000.0, lane.times_ms[-1] - begun)
+        return reading.opens(Arrivals([*times, until], [*totals, totals[-1] + more]))
+
+    if reading.steady:
+        pace = reading.slope
+        best = going_on(pace)[0]
+        least, most = going_on(0.98 * pace)[1], going_on(1.02 * pace)[2]
+        return _of(RATE_BOUND, reading, best, least, most, "" if best else FILLS, wanted=pace)
+    fresh = totals[-1] / max(begun - start, 1.0) * 1000.0
+    reason = MUTED if begun - start < _ENOUGH_MS else UNSTEADY
+    least = going_on(fresh if reading.ended else 0.0)[1]
+    return _of(RATE_BOUND, reading, None, least, going_on(3 * fresh)[2], reason)
+
+
+def _saturated(reading: _Reading) -> Client:
+    """Return a client that has always sent as soon as it might."""
+    kind = FIXED_WORK if reading.ended else SATURATED
+    fresh = reading.fresh
+    if reading.steady:
+        least, most = reading.closed(faster=0.95), reading.closed(faster=1.05)
+        return _of(kind, reading, reading.closed(), least, most, wanted=fresh.per_s)
+    reason = BRIEF if 0 < fresh.ms < _ENOUGH_MS else UNSTEADY if fresh.requests else MUTED
+    return _unseen(reading, kind, reason)
+
+
+def _round_trip(lane: Lane) -> float:
+    """Return the shortest that a client took to send again, ms."""
+    return max(quantile(lane.pauses_ms[1:], 0.05), 0.5)
+
+
+def _fastest(reading: _Reading) -> Model:
+    """Return a client that has as much in flight as producers may have."""
+    quick = (_round_trip(reading.lane) / IN_FLIGHT,)
+    return replace(reading.closed(), after_wait_ms=quick, between_ms=quick)
+
+
+def _unseen(reading: _Reading, kind: str, reason: str) -> Client:
+    """Return a client of which only the least it wants is known, and the most it could send."""
+    lane = reading.lane
+    fastest = IN_FLIGHT * max(lane.amounts) / _round_trip(lane) * 1000.0
+    best = None
+    if reading.ended:
+        # All of its work was seen.
+        slower = 1 / 3 if reading.fresh.requests >= _ENOUGH_REQUESTS else 1 / 10
+        best, least = reading.closed(), reading.closed(faster=slower)
+    else:
+        times, totals = known(lane, range(len(lane.amounts)))
+        least = reading.open(Arrivals(times, totals), max(lane.amounts))
+    seen = reading.seen
+    return Client(kind, best, least, _fastest(reading), None, seen, max(fastest, seen), reason)
+
+
+def _of(
+    kind: str,
+    reading: _Reading,
+    best: Model | None,
+    least: Model,
+    most: Model,
+    reason: str = "",
+    *,
+    wanted: float | None = None,
+) -> Client:
+    """Return a client; what it wants is what arrives, unless it is given."""
+
+    def rate(model: Model) -> float:
+        if model.arrivals is None:
+            return sum(model.sizes) / max(sum(model.between_ms), 1.0) * 1000.0
+        ms = max(model.arrivals.times_ms[-1] - model.start_ms, 1.0)
+        return model.arrivals.total / ms * 1000.0
+
+    low, high = rate(least), rate(most)
+    if wanted is None and best is not None:
+        wanted = rate(best)
+    if wanted is not None:
+        low, high = min(low, wanted), max(high, wanted)
+    return Client(kind, best, least, most, wanted, low, high, reason)

@@ -1,0 +1,151 @@
+"""
+When each client could have sent, and when it did.
+
+A charge's *pause* is the time from the first moment at which its client could have had an answer
+(the last answer, plus the time it was told to wait) to the charge itself. A client that has always
+something to send pauses for a round trip. One that waits for its own data pauses for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+OVERHEAD_BYTES: Final = 120
+"""What a request has besides records: a batch's header has 61 bytes, the rest are names."""
+
+
+class Charge(NamedTuple):
+    """
+    One request's charge.
+
+    Attributes:
+        t_ms: when it was charged, which is when it was answered; epoch ms.
+        amount: bytes.
+        throttle_ms: what its quota's manager decided, ms.
+        told_ms: what the client was told, ms: no less than ``throttle_ms``.
+        connection: its name; connections of one client that follow each other count as one.
+        client: whose it is.
+    """
+
+    t_ms: float
+    amount: float
+    throttle_ms: float
+    told_ms: float
+    connection: str
+    client: str = ""
+
+
+@dataclass(slots=True)
+class Lane:
+    """
+    The charges of one connection, or of several of a client that followed each other.
+
+    Attributes:
+        times_ms: of the charges, from the first charge of the quota-id on.
+        amounts: bytes.
+        waits_ms: told after each charge.
+        pauses_ms: before each charge; 0 before the first.
+        throttle_ms: decided by the manager, summed.
+    """
+
+    times_ms: list[float] = field(default_factory=list)
+    amounts: list[float] = field(default_factory=list)
+    waits_ms: list[float] = field(default_factory=list)
+    pauses_ms: list[float] = field(default_factory=list)
+    throttle_ms: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Bytes charged."""
+        return sum(self.amounts)
+
+    @property
+    def free_ms(self) -> float:
+        """The first moment after the last charge at which the client could have sent again."""
+        return self.times_ms[-1] + self.waits_ms[-1]
+
+
+def lanes_of(charges: Iterable[Charge], *, gated: bool) -> list[Lane]:
+    """
+    Divide a quota-id's charges by connection, and work out the pauses.
+
+    Args:
+        charges: of one quota-id on one broker, ordered by time.
+        gated: fetches, which wait for one gate that all connections of the quota-id share.
+    """
+    open_lanes: dict[str, Lane] = {}
+    ended: dict[str, list[str]] = {}
+    last_of: dict[str, float] = {}
+    lanes: list[Lane] = []
+    whole = list(charges)
+    for at, charge in enumerate(whole):
+        last_of[charge.connection] = at
+    gate = start = whole[0].t_ms if whole else 0.0
+    for at, charge in enumerate(whole):
+        lane = open_lanes.get(charge.connection)
+        if lane is None:
+            free = ended.get(charge.client)
+            lane = open_lanes.pop(free.pop()) if free else Lane()
+            if not lane.times_ms:
+                lanes.append(lane)
+            open_lanes[charge.connection] = lane
+        if lane.times_ms:
+            ready = start + lane.free_ms
+            lane.pauses_ms.append(max(charge.t_ms - max(ready, gate if gated else ready), 0.0))
+        else:
+            lane.pauses_ms.append(0.0)
+        if gated and charge.throttle_ms > 0:
+            gate = max(gate, charge.t_ms + charge.throttle_ms)
+        lane.times_ms.append(charge.t_ms - start)
+        lane.amounts.append(charge.amount)
+        # Of a fetch the gate counts too: its client's next one waits for it.
+        lane.waits_ms.append(charge.told_ms)
+        lane.throttle_ms += max(charge.throttle_ms, 0.0)
+        if last_of[charge.connection] == at:
+            ended.setdefault(charge.client, []).append(charge.connection)
+    return lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """
+    How fast a client sent over some of its charges.
+
+    Attributes:
+        requests: how many.
+        amount: their bytes.
+        ms: the pauses before them, summed.
+    """
+
+    requests: int
+    amount: float
+    ms: float
+
+    @property
+    def per_s(self) -> float:
+        """Bytes per second of the time in which it could send."""
+        return self.amount / max(self.ms, 0.5 * self.requests, 0.5) * 1000.0
+
+    @property
+    def size(self) -> float:
+        """Mean bytes of a request."""
+        return self.amount / max(self.requests, 1)
+
+
+def pace_of(lane: Lane, indices: Sequence[int]) -> Pace:
+    """Return the pace over some of a lane's charges."""
+    return Pace(
+        len(indices),
+        sum(lane.amounts[i] for i in indices),
+        sum(lane.pauses_ms[i] for i in indices),
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile of values; 0 of none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
