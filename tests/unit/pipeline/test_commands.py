@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.answers import main_chargeback, main_effective, main_storms
 from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import _why_not_started, table_of_store
+from headgate.cli.pipeline.options import _why_not_started, start, table_of_store
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import _numeric, shortened, sized
 from headgate.cli.pipeline.recommend import main_recommend
@@ -152,6 +155,26 @@ def test_why_spark_doesnt_start_is_told_without_javas_stacks(tmp_path: Path) -> 
         f"the whole error is in {log}",
     ]
     assert _why_not_started(ValueError(), tmp_path / "no") == ["Spark doesn't start: ValueError"]
+
+
+def test_what_spark_says_while_it_starts_is_in_a_file_of_our_own_and_gone_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that can be guessed in a folder of everybody's may be a link to another file."""
+    logs: list[Path] = []
+
+    def starts(app: str, log: Path, **_: object) -> SimpleNamespace:
+        assert log.is_file() and log.stat().st_mode & 0o777 == 0o600
+        logs.append(log)
+        return SimpleNamespace(version="4", master="local")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("headgate.pipeline.session.open_context", starts)
+    given = argparse.Namespace(format="parquet", master="local", out=None)
+    for _ in range(2):
+        start("usage", given, Console(quiet=True), {})
+    assert logs[0] != logs[1]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

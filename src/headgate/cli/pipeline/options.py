@@ -309,7 +309,10 @@ def start(
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
-    log = Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}.log"
+    # A name that nobody else can have taken before, as a link to another file, say.
+    handle, name = tempfile.mkstemp(prefix="headgate-spark-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
     with console.status("starting Spark"):
         try:
             context = session.open_context(
@@ -317,6 +320,7 @@ def start(
             )
         except Exception as exc:
             raise ConfigError("\n".join(_why_not_started(exc, log))) from exc
+    log.unlink()  # it is read only where Spark doesn't start
     console.print(f"Spark {context.version}, {context.master}", highlight=False)
     if arguments.format == "delta":
         _check_delta(context)
