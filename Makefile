@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz simulate mutants package lint pins browser prometheus clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package site lint pins browser prometheus clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -45,6 +45,9 @@ simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300,
 
 package: setup  ## build the wheel; install it with each extra, run what that is for
 	@$(VENV)/python scripts/package.py
+
+site: setup  ## build the documentation site in build/site; warnings and dead links are errors
+	@$(VENV)/python scripts/doc_site.py
 
 lint: setup  ## style, format, strict types, import rules, spelling, plain words
 	@$(VENV)/python scripts/lint.py

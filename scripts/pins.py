@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("build", "runtime", "dev", "mutants", "pins")
+FILES = ("build", "runtime", "dev", "mutants", "site", "pins")
 OPTIONS = [
     "--quiet",
     "--universal",
