@@ -73,8 +73,10 @@ def tables_of_contents(index: str) -> str:
     parts = []
     for section in index.split("\n## ")[1:]:
         title, _, text = section.partition("\n")
-        pages = dict.fromkeys(re.findall(r"\]\(([^)#:]+)\.md\)", text))
-        parts += ["```{toctree}", ":hidden:", f":caption: {title}", "", *pages, "```", ""]
+        found = re.findall(r"\[([^\]]+)\]\(([^)#:]+)\.md\)", text)
+        pages = {page: " ".join(name.replace("`", "").split()) for name, page in found}
+        named = [f"{name[0].upper()}{name[1:]} <{page}>" for page, name in pages.items()]
+        parts += ["```{toctree}", ":hidden:", f":caption: {title}", "", *named, "```", ""]
     return "\n".join(parts)
 
 

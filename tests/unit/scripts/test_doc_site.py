@@ -24,7 +24,7 @@ def doc_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         monkeypatch.setattr(module, name, tmp_path / folder)
     (tmp_path / "docs" / "howto").mkdir(parents=True)
     (tmp_path / "bench").mkdir()
-    index = "# All\n\n## Do\n\n- [Run](howto/run.md#fast), [again](howto/run.md)\n"
+    index = "# All\n\n## Do\n\n- [Run](howto/run.md#fast), or [run it\n  again](howto/run.md)\n"
     (tmp_path / "docs" / "index.md").write_text(index)
     run = "# Run\n\n[figures](../../bench/README.md#here), [out](https://example.com), [up](#run)\n"
     (tmp_path / "docs" / "howto" / "run.md").write_text(run)
@@ -42,7 +42,8 @@ def test_pages_are_gathered_with_what_they_link_to(doc_site: ModuleType) -> None
     # A page that the index doesn't name is in no list of pages, and Sphinx is told so.
     assert (source / "bench" / "README.md").read_text().startswith("---\norphan: true\n---\n")
     assert not (source / "howto" / "run.md").read_text().startswith("---")
-    assert (source / "index.md").read_text().endswith(":caption: Do\n\nhowto/run\n```\n")
+    listed = ":caption: Do\n\nRun it again <howto/run>\n```\n"
+    assert (source / "index.md").read_text().endswith(listed)
 
 
 def test_links_that_lead_nowhere_and_what_comes_from_elsewhere_are_found(
