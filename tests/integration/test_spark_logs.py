@@ -223,7 +223,7 @@ def test_the_documented_functions_give_the_commands_rows(
     run(main_usage, out, *quotas, log=log)
     run(main_chargeback, out, *quotas, "--prices", "prices.yaml", "--period", "day", log=log)
     run(main_effective, out, *quotas, log=log)
-    run(main_what_if, out, *quotas, "--plan", "tight.yaml", log=log)
+    run(main_what_if, out, *quotas, "--plan", "tight.yaml", "--closed-loop", log=log)
     run(main_replay, out, *quotas, log=log)
     for name, table in {
         "by_second": "usage",
@@ -231,6 +231,7 @@ def test_the_documented_functions_give_the_commands_rows(
         "bills": "chargeback",
         "whose": "effective",
         "compared": "what_if",
+        "wanted": "demand",
         "each": "replay",
     }.items():
         frame = made[name]

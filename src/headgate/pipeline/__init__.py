@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from headgate.pipeline.library.answers import (
         chargeback,
+        demand,
         effective,
         recommend,
         replay,
@@ -51,6 +52,7 @@ __all__ = [
     "activity",
     "bad_lines",
     "chargeback",
+    "demand",
     "effective",
     "recommend",
     "replay",

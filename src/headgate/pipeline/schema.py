@@ -226,6 +226,41 @@ WHAT_IF: Final = make_table(
     ),
 )
 
+DEMAND: Final = make_table(
+    "demand",
+    "One row per (plan, quota_type, quota_id, broker_id) of byte rates: what its clients want, and "
+    "how they'd fare under the plan's limit. Closed-loop: a client that waits sends later. A "
+    "figure is null where it can't be known; then its interval holds it, and `reason` says why.",
+    ("plan", "string", "plan's name: the quotas file's stem"),
+    *_QUOTA_ID,
+    ("broker_id", "int", "broker"),
+    ("quota", "double", "limit per broker under this plan, bytes/s; null = unlimited"),
+    ("connections", "int", "connections; those of a client that follow each other count once"),
+    (
+        "kind",
+        "string",
+        "saturated (sends as soon as it may), rate-bound (sends at its own rate), fixed work (a "
+        "job that ended; a consumer that caught up), mixed (its connections differ) or unknown",
+    ),
+    ("first_ms", "long", "first charge, epoch ms"),
+    ("span_s", "double", "from then to the broker's last request, s"),
+    ("seen_per_s", "double", "charged in that time, or until its clients ended, bytes/s"),
+    ("seen_throttle_time_ms", "long", "throttle time decided in that time, summed, ms"),
+    ("wanted_per_s", "double", "what its clients would send without a limit, bytes/s"),
+    ("wanted_least_per_s", "double", "what that is at least"),
+    ("wanted_most_per_s", "double", "what that is at most; null = nothing bounds it"),
+    ("rate_per_s", "double", "rate under the plan, over span_s or until all ended, bytes/s"),
+    ("rate_least_per_s", "double", "what that is at least, in 95 of 100 cases"),
+    ("rate_most_per_s", "double", "what that is at most; null = nothing bounds it"),
+    ("throttle_s", "double", "throttle time told in that time, summed over requests, s"),
+    ("throttle_least_s", "double", "what that is at least"),
+    ("throttle_most_s", "double", "what that is at most; null = nothing bounds it"),
+    ("finish_s", "double", "when fixed work is done, s after first_ms; null too where none is"),
+    ("finish_least_s", "double", "what that is at least"),
+    ("finish_most_s", "double", "what that is at most; null = nothing bounds it"),
+    ("reason", "string", "why a figure can't be known; null where it can"),
+)
+
 RECOMMEND: Final = make_table(
     "recommend",
     "One row per recommendation; `action` says what to do with the entity.",
@@ -374,6 +409,7 @@ TABLES: Final[dict[str, Table]] = {
         USAGE_DAY,
         REPLAY,
         WHAT_IF,
+        DEMAND,
         RECOMMEND,
         CHARGEBACK,
         STORMS,

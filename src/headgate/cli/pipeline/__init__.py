@@ -11,6 +11,7 @@ The pipeline's commands: flags in, tables and closing tables out.
 - ``requests``: `headgate requests`.
 - ``replay``: `headgate replay`.
 - ``what_if``: `headgate what-if`.
+- ``demand``: what `--closed-loop` adds to it.
 - ``recommend``: `headgate recommend`.
 - ``answers``: `headgate chargeback`, `storms` and `effective`.
 - ``splits``: `headgate splits`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
+from headgate.cli.pipeline.demand import tell_demand, write_demand
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import pack_once, print_bad_lines
@@ -49,6 +50,12 @@ def what_if_parser() -> Parser:
         help="quotas files to compare, beside --quotas; a plan is named after its file",
     )
     add_windows(made)
+    made.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="also say what throttled clients want, and how they would fare under each plan if a "
+        "client that waits sends later: rate, throttle time and finish (table demand)",
+    )
     group = made.add_argument_group("limits that Kafka doesn't have (a gateway's settings)")
     for direction in ("producer", "consumer"):
         group.add_argument(
@@ -111,6 +118,8 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
             for which, ms in (("least", found.least[1]), ("most", found.most[1])):
                 note = f"by all limits together, at {which}"
                 on.run.figure(f"{name}.together_at_{which}_s", ms / 1000, unit="s", note=note)
+        if arguments.closed_loop:
+            write_demand(on, tried)
         return packed
 
     def tell(on: Opened) -> None:
@@ -120,11 +129,14 @@ def _what_if(arguments: argparse.Namespace) -> Tables:
         _tell_together(on, _names(tried))
         _tell_clients(table, _names(tried))
         print("Open-loop: a throttled client would have sent later than it did.")
+        if arguments.closed_loop:
+            tell_demand(on)
         _tell_withheld(table, bool(given))
         _tell_left_out(tried, tuple(capacities.items()))
         print_bad_lines(on)
 
-    return run_answer(arguments, Replays("what-if", write, tell, ("what_if",)))
+    tables = ("what_if", "demand") if arguments.closed_loop else ("what_if",)
+    return run_answer(arguments, Replays("what-if", write, tell, tables))
 
 
 def _names(plans: Sequence[Quotas]) -> list[str]:

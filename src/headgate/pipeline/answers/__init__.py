@@ -5,6 +5,7 @@ Answers to operators' questions: each is a function of Spark frames.
 - ``usage_parts``: the same, made by workers alone (``workers.exchange``).
 - ``effective``: which quota applied to which client; quotas that matched no client.
 - ``what_if``: the same requests under other quotas.
+- ``demand``: what throttled clients want, and how they'd fare in a closed loop.
 - ``bounds``: what a plan's throttling is at least and at most, where limits overlap.
 - ``advice``, ``proposals``, ``recommend``: how a figure is made, what to propose, and the table.
 - ``chargeback``: what each principal used in a period, and its price.

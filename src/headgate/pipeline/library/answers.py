@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError
 from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback as bills
+from headgate.pipeline.answers import demand as wanted
 from headgate.pipeline.answers import effective as explained
 from headgate.pipeline.answers import recommend as advised
 from headgate.pipeline.answers import storms as stormy
@@ -202,6 +203,31 @@ def what_if(
     )
     compare = tried.what_if_packed(options, in_force=in_force is not None)
     return schema.WHAT_IF.select_timed(pack(requests, options).transform(compare))
+
+
+def demand(
+    requests: DataFrame,
+    plans: Plans,
+    *,
+    num_samples: int = DEFAULT_SAMPLES,
+    window_ms: int = DEFAULT_WINDOW_MS,
+) -> DataFrame:
+    """
+    Say what clients want, and how they'd fare under other quotas in a closed loop: DEMAND.
+
+    Files are read twice: first for the time of each broker's last request.
+
+    Args:
+        requests: REQUESTS, with column ``connection``; best of a gateway's journal.
+        plans: quotas to try, as ``what_if`` takes them; those in force tell how well it fits.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+
+    Raises:
+        ConfigError: the frame holds no requests, quotas can't be read, plans share a name.
+    """
+    tried_all = wanted.demand(named(_plans(plans)), num_samples=num_samples, window_ms=window_ms)
+    return schema.DEMAND.select_timed(completed(requests).transform(tried_all))
 
 
 def _plans(plans: Plans) -> list[Quotas]:

@@ -1,0 +1,84 @@
+"""
+`headgate what-if --closed-loop`: what throttled clients want, and how they'd fare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headgate.cli.pipeline.options import Opened
+from headgate.cli.pipeline.print import closing_table, number, sized
+
+if TYPE_CHECKING:
+    from headgate.pipeline.quotas import Quotas
+
+_MOST_ROWS: Final = 20
+
+
+def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
+    """Write table `demand` of the run's inputs under plans."""
+    from headgate.pipeline import frames, schema
+    from headgate.pipeline.answers.demand import demand
+
+    emitted = frames.emit_requests(
+        on.spark,
+        on.pieces,
+        time_zone=on.arguments.time_zone,
+        default_partitions=on.arguments.default_partitions,
+    )
+    requests = schema.REQUESTS.select(emitted.where("kind = 'request'"))
+    windows = {
+        "num_samples": on.arguments.quota_window_num,
+        "window_ms": on.arguments.quota_window_size_seconds * 1000,
+    }
+    words = "inferring what clients want, and playing it in a closed loop"
+    found = requests.transform(demand(plans, **windows))
+    on.run.write(found, schema.DEMAND, words=words)
+
+
+def tell_demand(on: Opened) -> None:
+    """Print the quota-ids that plans throttle most, and why figures are missing."""
+    from pyspark.sql import functions as F
+
+    from headgate.pipeline import schema
+
+    table = on.run.read(schema.DEMAND)
+    order = (F.desc("throttle_most_s"), "quota_type", "quota_id", "broker_id", "plan")
+    rows = table.orderBy(*order).limit(_MOST_ROWS).collect()
+    if not rows:
+        print("Closed-loop: no client was charged for bytes.")
+        return
+    closing_table(
+        f"Closed-loop: how clients would fare ({len(rows)} rows, longest throttled first)",
+        ("plan", "quota-id", "type", "kind", "limit", "rate B/s", "throttled s", "finish s"),
+        [
+            (
+                r["plan"],
+                r["quota_id"],
+                r["quota_type"].split("_")[0],
+                r["kind"],
+                sized(r["quota"]),
+                between(r["rate_per_s"], r["rate_least_per_s"], r["rate_most_per_s"]),
+                between(r["throttle_s"], r["throttle_least_s"], r["throttle_most_s"]),
+                between(r["finish_s"], r["finish_least_s"], r["finish_most_s"]),
+            )
+            for r in rows
+        ],
+    )
+    reasons: dict[str, list[str]] = {}
+    for r in rows:
+        if r["reason"] and None in (r["rate_per_s"], r["throttle_s"]):
+            whose = f"{r['quota_id']} under {r['plan']}"
+            reasons.setdefault(r["reason"], []).append(whose)
+    for reason, names in reasons.items():
+        print(f"An interval, no figure, for {', '.join(names)}: {reason}.")
+
+
+def between(figure: float | None, least: float | None, most: float | None) -> str:
+    """Return a figure with its interval for the closing table, or the interval alone."""
+    if least is None:
+        return "-"
+    if figure is not None and most is not None:
+        return f"{number(figure)} ({number(least)} to {number(most)})"
+    return f"≥ {number(least)}" if most is None else f"{number(least)} to {number(most)}"

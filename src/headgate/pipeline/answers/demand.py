@@ -1,0 +1,221 @@
+"""
+Say what throttled clients want, and how they'd fare under other quotas in a closed loop.
+
+Charges are grouped by plan, quota-id and broker and ordered by Spark. A worker then reads one group
+after the other: it infers and plays each with ``headgate.demand``. Of a group it keeps the latest
+charges only, so its memory has a bound whatever the data.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.demand.forecast import Span, forecast, infer
+from headgate.demand.rhythm import Charge
+from headgate.pipeline import schema
+from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.table import make_table
+from headgate.quota.entity import quota_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MOST_CHARGES: Final = 200_000
+"""Charges of a quota-id that are looked at, the latest: some 40 MB, and two seconds of work."""
+BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
+_WHOSE: Final = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
+_ASKED: Final = make_table(
+    "asked",
+    "One row per plan and charge.",
+    ("plan", "int", "the plan's number"),
+    ("quota_type", "string", "quota type"),
+    ("quota_user", "string", "user tag under this plan"),
+    ("quota_client_id", "string", "client-id tag under this plan"),
+    ("broker_id", "int", "broker"),
+    ("record_ms", "double", "when it was charged"),
+    ("file", "string", "file it is from"),
+    ("seq", "long", "order within it"),
+    ("amount", "double", "bytes; less than 0: taken back"),
+    ("throttle_ms", "long", "decided by the quota"),
+    ("told_ms", "long", "told to the client"),
+    ("connection", "string", "its connection"),
+    ("client", "string", "whose it is"),
+    ("is_exact", "bool", "its bytes are what was charged"),
+    ("quota", "double", "limit under this plan; null = none"),
+    ("end_ms", "double", "end of the observation"),
+)
+
+
+@dataclass(frozen=True)
+class Assign:
+    """
+    Give charges the quota-id and limit that each plan gives them. A ``mapInArrow`` function.
+
+    Args:
+        plans: as they are numbered.
+    """
+
+    plans: tuple[Quotas, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield a row per plan and charge."""
+        resolvers = [plan.resolver() for plan in self.plans]
+        for batch in batches:
+            rows = batch.to_pydict()
+            who = [rows[name] for name in ("principal", "client_id", "quota_type", "record_ms")]
+            told = {
+                "amount": rows["amount"],
+                "throttle_ms": rows["decided"],
+                "told_ms": rows["told"],
+                "client": [f"{p or ''}\0{c or ''}" for p, c in zip(*who[:2], strict=True)],
+            }
+            same = ("quota_type", "broker_id", "record_ms", "file", "seq", "connection")
+            told |= {name: rows[name] for name in (*same, "is_exact", "end_ms")}
+            for number, resolve in enumerate(resolvers):
+                found = [
+                    resolve(p or "", c or "", of, at) for p, c, of, at in zip(*who, strict=True)
+                ]
+                told["plan"] = [number] * len(found)
+                told["quota_user"] = [each.quota_user for each in found]
+                told["quota_client_id"] = [each.quota_client_id for each in found]
+                told["quota"] = [each.quota for each in found]
+                yield _ASKED.batch(len(found), told)
+
+
+@dataclass(frozen=True)
+class Foretell:
+    """
+    Infer and play one group after the other. A ``mapInArrow`` function over ordered groups.
+
+    Args:
+        names: of the plans.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+    """
+
+    names: tuple[str, ...]
+    num_samples: int
+    window_ms: int
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield DEMAND rows."""
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for batch in batches:
+                yield from batch.to_pylist()
+
+        made = []
+        for whose, group in groupby(rows(), key=lambda row: tuple(row[n] for n in _WHOSE)):
+            kept = deque(group, MOST_CHARGES)
+            found = self._row(whose, [row for row in kept if row["amount"] >= 0], list(kept))
+            if found is not None:
+                made.append(found)
+        names = schema.DEMAND.names
+        yield schema.DEMAND.batch(len(made), {name: [row[name] for row in made] for name in names})
+
+    def _row(
+        self, whose: tuple[Any, ...], charged: list[dict[str, Any]], kept: list[dict[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Return the DEMAND row of a group; None: nothing was charged."""
+        if not charged:
+            return None
+        plan, quota_type, user, client_id, broker = whose
+        gated = quota_type == "consumer_byte_rate"
+        withheld = gated and any(row["amount"] < 0 or not row["is_exact"] for row in kept)
+        charges = [
+            Charge(
+                row["record_ms"],
+                row["amount"],
+                row["throttle_ms"] or 0,
+                max(row["told_ms"] or 0, row["throttle_ms"] or 0),
+                row["connection"] or row["client"],
+                row["client"],
+            )
+            for row in charged
+        ]
+        last = charged[-1]
+        windows = {"num_samples": self.num_samples, "window_ms": self.window_ms}
+        demand = infer(charges, last["end_ms"], gated=gated, withheld=withheld)
+        said = forecast(demand, last["quota"], gated=gated, **windows)
+        row: dict[str, Any] = {
+            "plan": self.names[plan],
+            "quota_type": quota_type,
+            "quota_id": quota_id(user, client_id),
+            "quota_user": user,
+            "quota_client_id": client_id,
+            "broker_id": broker,
+            "quota": last["quota"],
+            "connections": len(demand.clients),
+            "kind": demand.kind,
+            "first_ms": int(charges[0].t_ms),
+            "span_s": demand.end_ms / 1000.0,
+            "seen_per_s": demand.seen,
+            "seen_throttle_time_ms": round(demand.throttle_ms),
+            "reason": said.reason or demand.reason or None,
+        }
+        row |= _columns("wanted", "_per_s", demand.wanted, 1.0)
+        row |= _columns("rate", "_per_s", said.rate, 1.0)
+        row |= _columns("throttle", "_s", said.throttle_ms, 1000.0)
+        row |= _columns("finish", "_s", said.finish_ms or Span(None, inf, inf), 1000.0)
+        return row
+
+
+def _columns(name: str, unit: str, span: Span, divisor: float) -> dict[str, float | None]:
+    """Return a span as three columns; null where nothing bounds it."""
+    values = {"": span.figure, "_least": span.least, "_most": span.most}
+    return {
+        f"{name}{which}{unit}": None if value is None or value == inf else value / divisor
+        for which, value in values.items()
+    }
+
+
+def demand(
+    plans: Sequence[Quotas], *, num_samples: int = 11, window_ms: int = 1000
+) -> Callable[[DataFrame], DataFrame]:
+    """
+    Say what clients want, and how they'd fare: requests -> DEMAND.
+
+    The observation ends with a broker's last request, whichever client's.
+
+    Args:
+        plans: named quotas.
+        num_samples: quota.window.num.
+        window_ms: quota.window.size.seconds x 1000.
+    """
+    from pyspark.sql import functions as F
+
+    def transform(requests: DataFrame) -> DataFrame:
+        ends = requests.groupBy(F.col("broker_id").alias("of")).agg(
+            F.max("record_ms").alias("end_ms")
+        )
+        taken = F.col("event") == "unrecord"
+        charged = requests.where(
+            F.col("is_charged")
+            & F.col("quota_type").isin(*BYTES)
+            & (F.coalesce("is_request", F.lit(True)) | F.coalesce(taken, F.lit(False)))
+        ).select(
+            *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq"),
+            *("connection", "amount"),
+            F.coalesce("decided_throttle_time_ms", "throttle_time_ms").alias("decided"),
+            F.col("throttle_time_ms").alias("told"),
+            F.coalesce("bytes_exact", F.lit(True)).alias("is_exact"),
+        )
+        timed = charged.join(F.broadcast(ends), F.col("broker_id").eqNullSafe(F.col("of"))).drop(
+            "of"
+        )
+        asked = timed.mapInArrow(Assign(tuple(plans)), _ASKED.struct)
+        ordered = asked.repartition(*_WHOSE).sortWithinPartitions(
+            *_WHOSE, "record_ms", "file", "seq"
+        )
+        names = tuple(plan.name for plan in plans)
+        found: DataFrame = ordered.mapInArrow(
+            Foretell(names, num_samples, window_ms), schema.DEMAND.struct
+        )
+        return found
+
+    return transform
