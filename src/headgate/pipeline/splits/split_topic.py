@@ -127,8 +127,13 @@ class SplitWriter:
 
 
 def _scan(topic: str, config: Mapping[str, Any]) -> Iterator[tuple[bytes, Split | Heartbeat]]:
-    """Yield (key, message) of what a topic holds now, in order of offset."""
-    from confluent_kafka import Consumer, TopicPartition
+    """
+    Yield (key, message) of what a topic holds now, in order of offset.
+
+    Raises:
+        ConfigError: it can't be read, or not within ``TIMEOUT_S``.
+    """
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
         dict(config)
@@ -144,15 +149,19 @@ def _scan(topic: str, config: Mapping[str, Any]) -> Iterator[tuple[bytes, Split 
         for number in partitions:
             consumer.assign([TopicPartition(topic, number, 0)])
             deadline = time.monotonic() + TIMEOUT_S
-            while time.monotonic() < deadline:
+            while True:
                 message = consumer.poll(1.0)
-                if message is None:
-                    continue
-                if message.error():
-                    break  # the end
-                found = messages.decode(message.key(), message.value())
-                if found is not None:
-                    yield message.key(), found
+                error = None if message is None else message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    break
+                if message is not None and error is None:
+                    found = messages.decode(message.key(), message.value())
+                    if found is not None:
+                        yield message.key(), found
+                elif error is not None and not error.retriable():
+                    raise ConfigError(f"topic {topic} can't be read: {error.str()}")
+                elif time.monotonic() > deadline:
+                    raise ConfigError(f"topic {topic}: no answer for {TIMEOUT_S:g} s")
     finally:
         consumer.close()
 
