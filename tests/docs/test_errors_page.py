@@ -25,7 +25,7 @@ def section(title: str) -> str:
 
 
 def raised() -> set[str]:
-    """The names of all classes of errors, by who inherits from whom in the sources."""
+    """The names of all classes of errors, as the sources inherit them."""
     parents: dict[str, set[str]] = {}
     for path in (ROOT / "src" / "headgate").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
