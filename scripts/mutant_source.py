@@ -1,26 +1,19 @@
 """
 Draw mutants of a module: small changes of its code, each of which some test should notice.
 
-The operators are mutmut's. mutmut's own runner leaves out module tables, properties and all other
-decorated functions, which is where much is decided here; so only its operators are used. Two are
-added: turn a condition round that is a name, and leave out a statement that changes something.
-
-Left out are words (docstrings, annotations, messages of errors, `__slots__`, `__repr__`), another
-case of a string where a longer one is tried, and None in a value's place, which mypy --strict
-refuses nearly everywhere and every test that touches the line does too.
+Which changes there are, ``mutant_rules`` says.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, WhitespaceInclusivePositionProvider
-from mutmut.mutation.mutators import mutation_operators
-
-NO_BEHAVIOUR = ("__slots__", "__all__", "__repr__")
+from mutant_rules import changes, without_behaviour
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,8 @@ class Mutant:
         start: where the change begins in it.
         end: where it ends there.
         text: what stands there instead.
+        key: tells it from all others, and stays until the function around it changes, or at the
+            module's own level the statement.
     """
 
     path: Path
@@ -51,63 +46,11 @@ class Mutant:
     start: int
     end: int
     text: str
+    key: str
 
     def source(self) -> str:
         """Return the module's text with the change in it."""
         return self.original[: self.start] + self.text + self.original[self.end :]
-
-
-def conditions(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
-    """Turn conditions round that are a name or a call; mutmut turns round comparisons."""
-    if isinstance(node, cst.If | cst.While | cst.IfExp):
-        test = node.test
-        if isinstance(test, cst.Name) and test.value == "TYPE_CHECKING":
-            return
-        if isinstance(test, cst.Name | cst.Attribute | cst.Call):
-            yield test, cst.UnaryOperation(cst.Not(), test)
-
-
-def left_out(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
-    """Leave out a call whose value nobody uses, a change of what is kept, or an error."""
-    is_call = isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)
-    kept = cst.Attribute | cst.Subscript
-    is_change = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, kept)
-    if is_call or is_change or isinstance(node, cst.AugAssign | cst.Raise):
-        yield node, cst.Pass()
-
-
-def is_needless(gone: cst.CSTNode, come: cst.CSTNode) -> bool:
-    """Tell whether a change is left out: to None, or to another case of a string."""
-    if isinstance(gone, cst.Assign | cst.AnnAssign):
-        return True
-    if isinstance(gone, cst.Call) and isinstance(come, cst.Call):
-        return len(gone.args) == len(come.args) and gone.func is come.func
-    return isinstance(come, cst.SimpleString) and "XX" not in come.value
-
-
-def changes(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
-    """Yield every change of a node: what goes, and what comes."""
-    for kind, operator in mutation_operators:
-        if isinstance(node, kind):
-            yield from ((node, to) for to in operator(node) if not is_needless(node, to))
-    yield from conditions(node)
-    yield from left_out(node)
-
-
-def without_behaviour(node: cst.CSTNode) -> bool:
-    """Tell whether no decision depends on a node and what is in it."""
-    if isinstance(
-        node, cst.Annotation | cst.Decorator | cst.Import | cst.ImportFrom | cst.TypeAlias
-    ):
-        return True
-    if isinstance(node, cst.FunctionDef):
-        return node.name.value in NO_BEHAVIOUR
-    if isinstance(node, cst.Assign):
-        target = node.targets[0].target
-        return isinstance(target, cst.Name) and target.value in NO_BEHAVIOUR
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
-        return node.func.value in ("TypeVar", "cast")
-    return isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString)
 
 
 class _Drawer:
@@ -181,7 +124,22 @@ class _Drawer:
             start,
             end,
             text,
+            self.key(gone, function, start, text),
         )
+
+    def key(
+        self, gone: cst.CSTNode, function: cst.FunctionDef | None, start: int, text: str
+    ) -> str:
+        home: cst.CSTNode = function or gone
+        while function is None and (parent := self.parents.get(home)) is not None:
+            if isinstance(home, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+                break
+            home = parent
+        place = self.positions[home]
+        first, last = self.offset(place.start), self.offset(place.end)
+        name = self.qualified(function) if function else ""
+        parts = (self.path.name, name, self.source[first:last], str(start - first), text)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
     def difference(self, start: int, end: int, text: str) -> tuple[str, str]:
         """Return the lines that change, and what they become."""

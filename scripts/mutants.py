@@ -2,9 +2,10 @@
 Change the code that decides, bit by bit, and see whether a test notices: `make mutants`.
 
 For each package, mutants are drawn in an order that the seed gives (the date), until the time is
-over; a night draws others than the last. What no test notices is either listed in
+over. What was killed is kept in .cache until its function changes, and isn't run again but by
+``--fresh``; so runs add up. What neither a test nor mypy notices is either listed in
 tests/data/mutants_allowed.txt with the reason why it may live, or printed, and the run fails.
-bench/mutants.md keeps the last result of each package.
+bench/mutants.md keeps the result of each package.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,11 @@ REQUIREMENTS = ROOT / "requirements" / "mutants.txt"
 _OF_A_SESSION = (
     *("session", "session_sasl", "charges", "enforce", "pacing", "lanes", "mute", "quota_rules"),
     *("fetch_gate", "fetch_hold", "journal", "producer_id_events", "clock_set_back", "rewrite"),
-    *("edges_of_charges", "settings_obeyed", "quota_changes", "reload"),
+    *("edges_of_charges", "settings_obeyed", "quota_changes", "reload", "session_laws"),
+    *("session_addresses", "session_throttles", "budgets", "hostile_bounds"),
 )
 _GATEWAY = [f"tests/unit/gateway/test_{name}.py" for name in _OF_A_SESSION]
+_GATEWAY.append("tests/simulation/test_each_life.py")
 ROOMS = {
     "throttle": ["tests/unit/throttle", "tests/golden/test_throttle_golden.py"],
     "quota": ["tests/unit/quota", "tests/property/test_quota_laws.py"],
@@ -81,16 +84,34 @@ def read_allowed(path: Path) -> Allowed:
 
 
 class Told:
-    """Counts what became of a package's mutants, and tells what lives."""
+    """
+    Knows what became of a package's mutants, in this run and in those before.
 
-    def __init__(self, room: str, mutants: Sequence[Mutant], allowed: Allowed) -> None:
+    Args:
+        room: the package.
+        mutants: all of it.
+        allowed: which may live.
+        kept: where fates are kept between runs.
+        fresh: forget those of before.
+    """
+
+    def __init__(
+        self, room: str, mutants: Sequence[Mutant], allowed: Allowed, kept: Path, *, fresh: bool
+    ) -> None:
         self.room = room
         self.mutants = mutants
         self.allowed = allowed
+        self.kept = kept
         self.began = time.monotonic()
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.may_live: list[Name] = []
-        self.lives: list[Name] = []
+        self.known: dict[str, str] = (
+            json.loads(kept.read_text()) if kept.exists() and not fresh else {}
+        )
+        self.fates = {
+            index: self.known[mutant.key]
+            for index, mutant in enumerate(mutants)
+            if mutant.key in self.known
+        }
+        self.ran: dict[int, str] = {}
 
     def note(self, text: str) -> None:
         """Print a line about the progress."""
@@ -98,23 +119,43 @@ class Told:
 
     def one(self, index: int, fate: str) -> None:
         """Take one mutant's fate."""
-        self.counts[fate] += 1
-        name = name_of(self.mutants[index])
-        if fate in LIVES and name in self.allowed:
-            self.may_live.append(name)
-        elif fate in LIVES:
-            self.lives.append(name)
-            print("LIVES {}\n  - {}\n  + {}".format(*name), flush=True)
-        if self.counts.total() % 100 == 0:
-            self.note(f"{self.counts.total()} of {len(self.mutants)}: {dict(self.counts)}")
+        self.fates[index] = self.ran[index] = fate
+        if len(self.ran) % 100 == 0:
+            self.note(f"{len(self.ran)} run: {dict(collections.Counter(self.ran.values()))}")
+            self.keep()
+
+    def keep(self) -> None:
+        """Write down what is known."""
+        self.known |= {self.mutants[index].key: fate for index, fate in self.fates.items()}
+        self.kept.parent.mkdir(parents=True, exist_ok=True)
+        self.kept.write_text(json.dumps(self.known))
+
+    def ask_types(self, refused: Callable[..., set[int]]) -> None:
+        """Ask mypy for those that lived in this run (``mutant_types.refused``)."""
+        live = [i for i, fate in self.ran.items() if fate in LIVES and not self.may_live(i)]
+        for index in refused(self.mutants, live, self.note):
+            self.fates[index] = "refused"
+        self.keep()
+
+    def may_live(self, index: int) -> bool:
+        """Whether a reason is given for one."""
+        return name_of(self.mutants[index]) in self.allowed
+
+    @property
+    def lives(self) -> list[Name]:
+        """Those that live without a reason."""
+        live = [index for index, fate in self.fates.items() if fate in LIVES]
+        return [name_of(self.mutants[index]) for index in live if not self.may_live(index)]
 
     def row(self, seed: str) -> str:
         """Return the row of bench/mutants.md."""
-        run = self.counts.total() - self.counts["same"] - self.counts["invalid"]
-        killed = run - len(self.may_live) - len(self.lives)
-        took = time.monotonic() - self.began
+        counts = collections.Counter(self.fates.values())
+        run = counts.total() - counts["same"] - counts["invalid"]
+        lives = len(self.lives)
+        may_live = sum(counts[fate] for fate in LIVES) - lives
+        killed = run - may_live - lives - counts["refused"]
+        figures = f"{run} | {killed} | {counts['refused']} | {may_live} | {lives}"
         date = datetime.datetime.now(datetime.UTC).date()
-        figures = f"{run} | {killed} | {len(self.may_live)} | {len(self.lives)} | {took:.0f}"
         return f"| `{self.room}` | {date} | {seed} | {len(self.mutants)} | {figures} |"
 
 
@@ -126,6 +167,7 @@ def main() -> int:
     os.chdir(ROOT)
     from mutant_runs import Run
     from mutant_source import mutants_of
+    from mutant_types import refused
 
     preload()
     allowed = read_allowed(ALLOWED)
@@ -134,32 +176,35 @@ def main() -> int:
     for place, room in enumerate(packages):
         paths = [p for p in sorted((HOUSE / room).rglob("*.py")) if options.file in p.name]
         mutants = [mutant for path in paths for mutant in mutants_of(path)]
-        told = Told(room, mutants, allowed)
+        name = room.replace("/", "-")
+        kept = ROOT / ".cache" / "mutants" / f"{name}-fates.json"
+        told = Told(room, mutants, allowed, kept, fresh=options.fresh)
         order = random.Random(options.seed).sample(range(len(mutants)), len(mutants))
-        lived = ROOT / ".cache" / "mutants" / f"{room.replace('/', '-')}-lived.json"
-        if options.lived:
-            again = {tuple(name) for name in json.loads(lived.read_text())}
-            order = [index for index in order if name_of(mutants[index]) in again]
+        lived = [index for index in order if told.fates.get(index) in LIVES]
+        fresh = [index for index in order if index not in told.fates]
+        order = lived if options.lived else [*fresh, *lived]
         share = (options.ends - time.time()) / (len(packages) - place)
         told.note(f"{len(mutants)} mutants, seed {options.seed}, for at most {share:.0f} s")
         run = Run(
             mutants=mutants,
-            order=order[options.skip :][: options.most],
+            order=order[: options.most],
             tests=ROOMS[room],
             jobs=options.jobs,
             until=time.time() + share,
             most_s=options.tests_seconds,
             folder=HOUSE / room,
-            kept=ROOT / ".cache" / "mutants" / f"{room.replace('/', '-')}.json",
+            kept=ROOT / ".cache" / "mutants" / f"{name}.json",
             note=told.note,
             tell=told.one,
         )
         run.all()
-        lived.write_text(json.dumps(told.lives))
+        told.ask_types(refused)
+        for where, before, after in told.lives:
+            print(f"LIVES {where}\n  - {before}\n  + {after}", flush=True)
         rows[room] = told.row(options.seed)
         lives += told.lives
         told.note(rows[room])
-    if not (options.file or options.lived):
+    if not options.file:
         write(rows, lives, allowed)
     return 1 if lives else 0
 
@@ -169,6 +214,10 @@ def write(rows: Mapping[str, str], lives: Sequence[Name], allowed: Allowed) -> N
     old = RESULT.read_text().splitlines() if RESULT.exists() else []
     kept = {line.split("`")[1]: line for line in old if line.startswith("| `")}
     kept.update(rows)
+    living = [f"- {where}: `{before}` became `{after}`" for where, before, after in lives]
+    living += [
+        line for line in old if line.startswith("- ") and not line[2:].startswith(tuple(rows))
+    ]
     reasons = collections.Counter(allowed.values())
     lines = [
         "# Mutants of what decides",
@@ -176,16 +225,15 @@ def write(rows: Mapping[str, str], lives: Sequence[Name], allowed: Allowed) -> N
         "`make mutants` changes the code of these packages bit by bit and runs the tests that see "
         "each change (`scripts/mutants.py`).",
         "A run is bounded, and draws its mutants in the order of its seed, the date unless told "
-        "otherwise.",
+        "otherwise; runs add up. `mypy`: no test noticed, and mypy --strict refuses it.",
         "",
-        "| package | date | seed | mutants | run | killed | may live | live | s |",
+        "| package | date | seed | mutants | run | killed | mypy | may live | live |",
         "|---|---|---|---|---|---|---|---|---|",
         *(kept[room] for room in ROOMS if room in kept),
         "",
-        "## Lived in the last run, and nothing says why",
+        "## Live, and nothing says why",
         "",
-        *[f"- {where}: `{before}` became `{after}`" for where, before, after in sorted(lives)],
-        *([] if lives else ["None."]),
+        *(sorted(living) or ["None."]),
         "",
         "## May live",
         "",
@@ -216,7 +264,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3600, help="ends after about (3600)")
     parser.add_argument("--seed", default=today.isoformat(), help="the order (today's date)")
     parser.add_argument("--most", type=int, help="at most this many mutants a package (all)")
-    parser.add_argument("--skip", type=int, default=0, help="of the order, this many (0)")
+    parser.add_argument("--fresh", action="store_true", help="run again what was killed before")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
     parser.add_argument(
         "--tests-seconds", type=float, default=20, help="of tests for each mutant (20)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,30 @@ def test_a_mutant_may_live_only_with_a_reason(mutants: ModuleType, tmp_path: Pat
     path.write_text("a/b.py C.f\n  - x < 1\n  + x <= 1\n")
     with pytest.raises(ValueError, match=r"allowed\.txt:3: a mutant without reason"):
         mutants.read_allowed(path)
+
+
+def test_fates_are_kept_between_runs_and_what_lives_needs_a_reason(
+    mutants: ModuleType, tmp_path: Path
+) -> None:
+    path = mutants.HOUSE / "quota" / "key.py"
+    drawn = [
+        SimpleNamespace(path=path, function="f", before=f"x < {n}", after=f"x <= {n}", key=f"k{n}")
+        for n in range(5)
+    ]
+    allowed = {("quota/key.py f", "x < 1", "x <= 1"): "Both sides give 0."}
+    kept = tmp_path / "kept" / "fates.json"
+
+    def told(known: dict[tuple[str, str, str], str], *, fresh: bool = False) -> Any:
+        return mutants.Told("quota", drawn, known, kept, fresh=fresh)
+
+    first = told(allowed)
+    for index, fate in enumerate(("killed", "survived", "untouched", "survived")):
+        first.one(index, fate)
+    first.ask_types(lambda _, live, note: {3} & set(live))
+    assert first.lives == [("quota/key.py f", "x < 2", "x <= 2")]
+    assert first.row("s").endswith("| s | 5 | 4 | 1 | 1 | 1 | 1 |")
+    again = told({})
+    assert again.fates == {0: "killed", 1: "survived", 2: "untouched", 3: "refused"}
+    again.one(4, "killed")
+    assert [before for _, before, _ in again.lives] == ["x < 1", "x < 2"]
+    assert told(allowed, fresh=True).fates == {}
