@@ -19,7 +19,7 @@ from pathlib import Path
 
 MOST_MEMORY = 3 << 30
 """Bytes a fork may map beyond what it began with: a mutant may allocate without an end."""
-LEAST_S, PATIENCE = 4.0, 4.0
+LEAST_S, PATIENCE = 3.0, 2.0
 """A fork's processor time: this long and this many times what its tests took before."""
 WAITS = 8.0
 """How many times as long it may take by the clock: other work runs beside it, or it sleeps."""
@@ -35,6 +35,8 @@ KILLED, SURVIVED, TIMEOUT, SAME, INVALID, UNTOUCHED = (
 CODES = {KILLED: 1, SURVIVED: 0, SAME: 90, INVALID: 91, UNTOUCHED: 92}
 NEEDS_IMPORT = 93
 BROKEN = 94
+KILLER = "killer"
+"""The file in a fork's place where it writes which test failed."""
 
 
 def silent() -> None:
@@ -93,6 +95,7 @@ class Forks:
     def __init__(self, jobs: int, tell: Callable[[int, str], None]) -> None:
         self.jobs = jobs
         self.tell = tell
+        self.killed: Callable[[int, str], None] = lambda mutant, test: None
         self.again: list[int] = []
         self._running: list[Fork] = []
         self._places = Path(tempfile.mkdtemp(prefix="mutants-"))
@@ -122,6 +125,8 @@ class Forks:
             if not pid:
                 os.waitpid(fork.pid, 0)
             self._running.remove(fork)
+            with contextlib.suppress(FileNotFoundError):
+                self.killed(fork.mutant, (fork.place / KILLER).read_text())
             shutil.rmtree(fork.place, ignore_errors=True)
             self._judge(fork, None if pid else TIMEOUT, status)
         time.sleep(0.002)

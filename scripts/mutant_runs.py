@@ -34,6 +34,7 @@ from mutant_forks import (
     CODES,
     INVALID,
     KILLED,
+    KILLER,
     NEEDS_IMPORT,
     SAME,
     SURVIVED,
@@ -78,6 +79,7 @@ class Plugin:
         items = {item.nodeid: item for item in session.items}
         settings = self.settings
         touched = measured(items, settings.folder, settings.kept, settings.note)
+        self.forks.killed = lambda index, test: touched.killed(self.mutants[index], test)
         functions = self.functions()
         # What was computed before a mutant comes would hide it: its fork empties these caches.
         self.caches = [t for t in gc.get_objects() if isinstance(t, functools._lru_cache_wrapper)]
@@ -135,8 +137,10 @@ class Plugin:
             cache.cache_clear()
         with contextlib.suppress(AttributeError):
             items[0].config._tmp_path_factory._basetemp = place  # type: ignore[attr-defined]
-        if any(fails(items, index) for index in range(len(items))):
-            return CODES[KILLED]
+        for index, item in enumerate(items):
+            if fails(items, index):
+                (place / KILLER).write_text(item.nodeid)
+                return CODES[KILLED]
         return survived(mutant)
 
 

@@ -31,10 +31,20 @@ class Touched:
     """Which lines each test touches, and how long it took: by test, as kept between runs."""
 
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    killers: dict[tuple[Path, str], dict[str, None]] = field(default_factory=dict)
+
+    def killed(self, mutant: Mutant, test: str) -> None:
+        """Note which test noticed a mutant: it is the first for the next of that function."""
+        killers = self.killers.setdefault((mutant.path, mutant.function), {})
+        killers.pop(test, None)
+        killers[test] = None
 
     def of(self, mutant: Mutant, most_s: float) -> list[str]:
         """
-        Return the tests that touch a mutant, the shortest first, as many as take ``most_s``.
+        Return the tests that touch a mutant, as many as take ``most_s``.
+
+        First come those that noticed another of its function, the last one first; then the
+        shortest.
 
         One outside all functions is touched by every test of its module, and a module without
         functions by every test.
@@ -52,7 +62,9 @@ class Touched:
             if found and left < 0:
                 break
             found.append(name)
-        return found
+        killers = self.killers.get((mutant.path, mutant.function), {})
+        first_tests = [name for name in reversed(killers) if name in found]
+        return [*first_tests, *(name for name in found if name not in killers)]
 
     def took(self, tests: Sequence[str]) -> float:
         """Return how many seconds some tests took."""

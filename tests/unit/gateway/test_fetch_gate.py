@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headgate.gateway.charging import fetch_gate
 from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
 
 KEY = GateKey("consumer_byte_rate", "alice", "")
@@ -189,3 +192,77 @@ def test_the_last_ms_is_repaid_sooner_too() -> None:
     assert gates.get(KEY._replace(user_tag="299")).opens_ms(50) == 75  # type: ignore[union-attr]
     assert len(list(gates.tidying(lambda: 75))) == 2
     assert len(gates) == 0
+
+
+def test_who_waits_first_is_told_to_come_back_when_it_opens() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2")
+    assert [turn.appointed for turn in turns.values()] == [True, False]
+    assert not queue.gate.idle(1_000)
+    for number in range(50):  # however often one gives up and comes again, it stands there once
+        queue.gate.stand_aside(turns["a2"])
+        assert not queue.gate.admit(turns["a2"], number)
+    assert len(queue.gate._queues["a"]) == 2
+    for turn in turns.values():
+        queue.gate.stand_aside(turn)
+    assert queue.gate.idle(1_000)
+
+
+def test_a_newcomer_in_the_place_of_one_that_left_goes_when_that_one_would_have() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2", "a3")
+    queue.gate.left(turns["a2"])
+    number = queue.gate.place("a")
+    assert number == turns["a2"].number
+    came = Turn(queue.gate, "a", number, lambda: queue.woken.append("a2 again"))
+    again = Turn(queue.gate, "a", number, lambda: None)
+    for turn in (came, again):  # of one number, as no two connections that live have
+        assert not queue.gate.admit(turn, 10)
+    queue.gate.stand_aside(again)
+    assert queue.gate.admit(turns["a1"], 1_000)
+    queue.gate.done(turns["a1"], 1_000)
+    assert came.granted
+    assert not turns["a3"].granted
+
+
+def test_when_more_may_go_than_wait_the_next_that_comes_is_told_when() -> None:
+    queue = Queue()
+    turns = queue.wait("a1", "a2")
+    assert queue.gate.admit(turns["a1"], 1_000)
+    assert queue.gate.admit(turns["a2"], 1_000 + 3 * SLOT_MS)  # eight might have gone by then
+    queue.gate.charged(1_000, 100.0, 1_100)
+    late = queue.turn("b1")
+    assert not queue.gate.admit(late, 1_200)
+    assert late.appointed
+
+
+def test_turns_are_remembered_of_the_principals_served_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_gate, "MOST_PRINCIPALS", 4)
+    queue = Queue()
+    now_ms = 1_000
+    for name in "abcde":
+        turn = queue.turn(name)
+        queue.gate.admit(turn, now_ms)
+        queue.gate.done(turn, now_ms)
+    assert set(queue.gate._served) == {"d", "e"}
+    monkeypatch.setattr(fetch_gate, "MOST_LEFT", 2)
+    queue.gate.charged(1_000, 100.0, now_ms)
+    for name, turn in queue.wait(*"abcdefff").items():
+        queue.gate.left(turn)
+        assert queue.gate._left.get(name) == ([turn.number] if name < "e" else None)
+    for turn in queue.wait("d1", "d2").values():
+        queue.gate.left(turn)
+    assert len(queue.gate._left["d"]) == 2
+
+
+def test_gates_that_are_open_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_gate, "MOST_GATES", 3)
+    gates = Gates(lambda _key: None)
+    gates._most = 3
+    sizes = []
+    for number in range(8):
+        gates.charged(KEY._replace(user_tag=str(number)), 25, 100.0, number * 10)
+        sizes.append(len(gates))
+    assert sizes == [1, 2, 3, 3, 4, 3, 4, 3]  # looked for at three, then at twice what stays

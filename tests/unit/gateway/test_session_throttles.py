@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from wire_oracles import kio_decode, kio_request, kio_response, kio_schema, kio_
 
 from .conftest import Setup, StillFace, StillIdentity
 
-PLANS = build_plans()
+plans = functools.cache(build_plans)
 OURS = 1_000  # what the request quota tells at most, by its window
 VERSIONS = [
     (key, version)
@@ -28,7 +29,7 @@ VERSIONS = [
     for version in kio_versions(key)
     if apis.API[key].proxied
     and apis.has_throttle(key, version)
-    and PLANS[key << 16 | version].kind is not Kind.ASK  # answered by the gateway
+    and plans()[key << 16 | version].kind is not Kind.ASK  # answered by the gateway
 ]
 
 
@@ -45,7 +46,7 @@ def test_the_larger_throttle_is_told_in_its_place(
         value = random_kio(key, version, True, seed)
         told: Any = datetime.timedelta(milliseconds=upstream_ms)
         frame = kio_response(dataclasses.replace(value, throttle_time=told))
-        play = Playbook(Session(rules, PLANS, StillIdentity("alice"), StillFace()))
+        play = Playbook(Session(rules, plans(), StillIdentity("alice"), StillFace()))
         play >> Ready() >> FromClient(kio_request(request, 7, "app"))
         play.session.account_client(900_000_000)
         play.said.clear()

@@ -75,10 +75,10 @@ class Contexts:
         """Return who is charged for a principal and client-id, as the quotas are now."""
         found = self._contexts.get((principal, client_id))
         if found is None:
-            self._named += len(principal) + len(client_id)
             if len(self._contexts) >= MOST_CONTEXTS or self._named > MOST_NAMED:
                 self.expire()
                 self._tidying = self.tidy()
+            self._named += len(principal) + len(client_id)
             next(self._tidying, None)  # far more of the old ones go than new ones come
             found = self._make(principal, client_id)
             self._contexts[principal, client_id] = found

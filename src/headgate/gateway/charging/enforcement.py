@@ -118,10 +118,6 @@ class Enforcement:
         )
         self.fetch, self.unfetch, self.held = fetches.charge, fetches.take_back, fetches.held
         self.hold_ms = settings.fetch_hold_max_ms
-        self.counts_requests = False
-        self.counts_mutations = False
-        self.counts_producer_ids = False
-        self._only_bytes = False  # a produce request is charged nothing besides
         produce = self.managers.produce
         self._rates = produce if isinstance(produce, ClientQuotaManager) else None
         self._record_produce = produce.record
@@ -131,6 +127,7 @@ class Enforcement:
                 manager.moved = partial(journal.bound, broker_id, key)
                 manager.moving = self.contexts.settle
         self.managers.set_exempt(self.contexts.exempt)
+        self._changed()
 
     # --- quotas -----------------------------------------------------------------------------
 
@@ -179,9 +176,10 @@ class Enforcement:
         """Write down the changes that have taken effect, and have sessions ask again."""
         for entity, key, value in taken:
             self.journal.quota(self.broker_id, key, entity, value, now_ms)
-            # The names of an entity without a default are those of one quota-id, plain text here.
+            # The names of an entity without a default are those of one quota-id, plain text here;
+            # of one with a default all gates are told afterwards.
             tags = (str(entity.user or ""), str(entity.client_id or ""))
-            gate = None if entity.has_default else self.gates.get(GateKey(key.name, *tags))
+            gate = self.gates.get(GateKey(key.name, *tags))
             if gate is not None:
                 gate.requoted(self.managers.by_key[key].bound(tags), now_ms)
         taken.clear()
@@ -201,7 +199,7 @@ class Enforcement:
         self.counts_requests = self._time.counts = managers.request.enabled
         self.counts_mutations = managers.mutation.enabled
         self.counts_producer_ids = managers.producer_ids.enabled
-        self._only_bytes = not (
+        self._only_bytes = not (  # a produce request is charged nothing besides
             self.counts_requests
             or self.counts_producer_ids
             or managers.produce_active

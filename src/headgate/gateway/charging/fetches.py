@@ -104,7 +104,6 @@ class FetchCharges:
                 now_ms,
                 (REQUEST_NAME, by_request),
                 self._rest(client, now_ms),
-                (),
             )
         elif others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
             ours = self._choose(
@@ -128,7 +127,7 @@ class FetchCharges:
 
     def _close_gate(self, name: str, decision: Throttle, now_ms: int) -> None:
         ms, user_tag, client_tag, bound = decision
-        if ms > 0 and name in self._managers.active_names:
+        if name in self._managers.active_names:
             self._gates.charged(GateKey(name, user_tag, client_tag), ms, bound, now_ms)
 
     def _rest(self, client: ClientConnection, now_ms: int) -> tuple[str, Throttle]:

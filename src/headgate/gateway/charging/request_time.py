@@ -34,9 +34,10 @@ class RequestTime:
         counts: a quota of request time exists, so requests are charged.
     """
 
+    counts: bool
+
     def __init__(self, manager: RequestQuotaManager, journal: Journal, *, upstream: bool) -> None:
         # Differs: request_percentage counts the gateway's thread, or an estimate of the broker's.
-        self.counts = False
         self.upstream = upstream
         self._record = manager.record_ns
         self._record_network = manager.record_network_ns

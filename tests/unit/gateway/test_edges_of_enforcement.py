@@ -1,0 +1,384 @@
+"""What enforcement does beside the sums: what it writes down, who is settled, what a plan says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.config import Settings
+from headgate.errors import ApiError
+from headgate.gateway.charging import contexts
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.fetch_gate import GateKey
+from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
+from headgate.gateway.charging.journal import NO_JOURNAL, Journal
+from headgate.gateway.charging.lanes import Lane, LaneBook, lane_key
+from headgate.gateway.charging.managers import Managers
+from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, Kind, build_plans
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.key import (
+    CONNECTION,
+    CONSUMER,
+    CONSUMER_BPS,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_IDS,
+    REQUEST,
+    QuotaKey,
+)
+from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
+from headgate.throttle.registry import EXPIRY_MS
+from headgate.wire import apis
+
+HEARTBEAT = 12
+T0 = 1_700_000_000_000
+ALICE, BOB = QuotaEntity.of(user="alice"), QuotaEntity.of(user="bob")
+BASE = {
+    "headgate.upstream": "127.0.0.1:9092",
+    "headgate.broker.id.min": "1",
+    "headgate.broker.id.max": "1",
+}
+
+
+class Kept(Journal):
+    """Keeps what is written, by kind."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def quota(self, broker_id: int, key: Any, entity: Any, value: Any, t_ms: int) -> None:
+        self.rows.append(("quota", broker_id, key, entity, value, t_ms))
+
+    def expire(self, broker_id: int, key: Any, tags: Any, t_ms: int) -> None:
+        self.rows.append(("expire", broker_id, key, tags, t_ms))
+
+    def record(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("record", *row))
+
+    def unrecord(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("unrecord", *row))
+
+    def told(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("told", *row))
+
+
+class Client:
+    """A connection as charging sees it."""
+
+    def __init__(self) -> None:
+        self.spent_ns = self.asked_ms = 0
+        self.muted_by = ""
+        self.early_in: Headroom | None = None
+        self.hold = None
+        self.debts: list[str] = []
+        self.charged_early = 0
+
+    def note_debt(self, key: Any, lane: Any) -> None:
+        self.debts.append(key.quota_type)
+
+    def charge_early(self, now_ms: int) -> None:
+        """Charge what went early, as a session does."""
+        self.charged_early += 1
+        headroom, self.early_in = self.early_in, None
+        for allowance in headroom.all if headroom else ():
+            allowance.early.pop(self, None)  # type: ignore[call-overload]
+
+
+def made(
+    quotas: dict[QuotaEntity, dict[QuotaKey, float]] | None = None, **properties: str
+) -> tuple[Enforcement, Kept]:
+    named = {f"headgate.{key.replace('_', '.')}": value for key, value in properties.items()}
+    kept = Kept()
+    rules = Enforcement(Settings.from_properties({**BASE, **named}), 1, lambda: T0, kept)
+    if quotas:
+        rules.load(QuotaTable.of(quotas), T0)
+        kept.rows.clear()
+    return rules, kept
+
+
+def plan_of(key: int, version: int) -> Any:
+    return build_plans()[key << 16 | version]
+
+
+# -- quotas
+
+
+def test_each_change_is_written_down_once_with_what_it_changed() -> None:
+    rules, kept = made({ALICE: {PRODUCER: 1.0}})
+    for user in ("alice", "bob"):
+        rules.managers.produce.record(user, "c", 1, T0)
+    anyone = QuotaEntity.of(user=DEFAULT)
+    before = QuotaTable.of({ALICE: {PRODUCER: 1.0}})
+    after = QuotaTable.of({ALICE: {CONSUMER: 3.0}, anyone: {PRODUCER: 2.0}, BOB: {REQUEST: 4.0}})
+    rules.update(table_delta(before, after), T0 + 5)
+    assert sorted(kept.rows, key=str) == sorted(
+        [
+            ("quota", 1, PRODUCER, ALICE, None, T0 + 5),
+            ("quota", 1, CONSUMER, ALICE, 3.0, T0 + 5),
+            ("quota", 1, PRODUCER, anyone, 2.0, T0 + 5),
+            ("quota", 1, REQUEST, BOB, 4.0, T0 + 5),
+        ],
+        key=str,
+    )
+
+
+def test_what_is_not_charged_here_keeps_nothing_else_from_being_in_force() -> None:
+    """Connection rates are the acceptors'."""
+    rules, kept = made()
+    changes = (
+        Change(QuotaEntity.of(ip="10.0.0.1"), CONNECTION, None, 5.0),
+        Change(ALICE, PRODUCER, None, 7.0),
+    )
+    rules.update(TableDelta(changes, 0, 1), T0)
+    assert rules.managers.produce.bound(("alice", "")) == 7.0
+    assert kept.rows == [("quota", 1, PRODUCER, ALICE, 7.0, T0)]
+
+
+def test_contexts_of_one_quota_id_share_their_headroom_until_quotas_change() -> None:
+    rules, _ = made({ALICE: {PRODUCER: 100.0}})
+    client: Any = Client()
+    old = rules.context("alice", "a")
+    assert old.headroom is not None
+    assert old.headroom is rules.context("alice", "b").headroom
+    assert old is rules.context("alice", "a")
+    before = rules.contexts.epoch
+    rules.update(TableDelta((Change(ALICE, PRODUCER, 100.0, None),), 0, 1), T0)
+    assert rules.contexts.epoch == before + 1 == rules.context("alice", "a").epoch
+    assert rules.context("alice", "a").headroom is None
+    # What was passed on before is charged all the same, by the context that it was passed with.
+    assert rules.produce(client, old, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0) == 0
+
+
+def test_a_sensor_that_was_idle_for_an_hour_is_gone_and_that_is_written_down() -> None:
+    rules, kept = made({ALICE: {PRODUCER: 1.0}})
+    rules.managers.produce.record("alice", "c", 1, T0)
+    list(rules.expire(T0 + EXPIRY_MS))
+    assert kept.rows == []
+    list(rules.expire(T0 + EXPIRY_MS + 60_000))
+    assert kept.rows == [("expire", 1, PRODUCER, ("alice", ""), T0 + EXPIRY_MS + 60_000)]
+
+
+def test_who_is_exempt_from_the_start_takes_nothing_from_others() -> None:
+    rules, _ = made(
+        {QuotaEntity.of(client_id="app"): {PRODUCER: 10.0}}, exempt_principals="User:bob"
+    )
+    rules.managers.produce.record("bob", "app", 1_000_000, T0)
+    assert rules.managers.produce.record("alice", "app", 100, T0).throttle_time_ms == 0
+
+
+def test_contexts_are_bounded_by_the_characters_of_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contexts, "MOST_NAMED", 100)
+    rules, _ = made()
+    epochs = []
+    for number in range(12):
+        rules.context("u" * 10, f"c{number:09}")  # twenty characters each
+        epochs.append(rules.contexts.epoch)
+    assert [later - epochs[0] for later in epochs] == [0] * 6 + [1] * 6
+    assert len(rules.contexts) == 6
+
+
+# -- charges
+
+
+@pytest.mark.parametrize("limits", [[PRODUCER], [PRODUCER, REQUEST]])
+@pytest.mark.parametrize(("upstream_ms", "told_ms"), [(0, 9_000), (8_999, 9_000), (9_001, 9_001)])
+def test_a_charge_is_written_down_with_the_larger_throttle(
+    limits: list[QuotaKey], upstream_ms: int, told_ms: int
+) -> None:
+    rules, kept = made({ALICE: dict.fromkeys(limits, 100.0)})
+    client: Any = Client()
+    context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
+    # Kafka counts a new sensor's bytes over ten seconds: 190 a second are 90 % too much for 10 s.
+    assert rules.produce(client, context, plan, 1_900, None, upstream_ms, True, T0) == 9_000
+    rows = {row[1]: row[4:7] for row in kept.rows}
+    assert rows[PRODUCER.name][1:] == (told_ms, upstream_ms)
+    assert set(rows) == {key.name for key in limits}
+    assert client.muted_by == PRODUCER.name
+
+
+def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:
+    for version, debts in ((5, [MUTATION.name]), (6, [])):
+        rules, kept = made({ALICE: {MUTATION: 1.0}})
+        client: Any = Client()
+        context, plan = rules.context("alice", "c"), plan_of(apis.CREATE_TOPICS, version)
+        quota = rules.mutations.quota(context, plan, T0)
+        quota.record(20, T0)
+        assert quota.is_strict is (version == 6)
+        if quota.is_strict:
+            with pytest.raises(ApiError):
+                quota.record(1, T0)
+        kept.rows.clear()
+        assert rules.mutation(client, context, plan, 100, 9_001, quota, T0) == 9_000
+        assert client.debts == debts
+        left = (9_000, "alice", "", 1.0)
+        assert kept.rows == [("told", MUTATION.name, T0, left, 9_001, 9_001)]
+
+
+def test_only_quotas_in_force_close_gates() -> None:
+    rules, _ = made({ALICE: {CONSUMER: 1.0, CONSUMER_BPS: 1.0}}, enforce="missing")
+    client: Any = Client()
+    context, plan = rules.context("alice", "c"), plan_of(apis.FETCH, 11)
+    assert rules.fetch(client, context, plan, 100, 50_000, 0, T0) > 0
+    closed = [
+        key.name
+        for key in (CONSUMER, CONSUMER_BPS)
+        if rules.gates.get(GateKey(key.name, "alice", ""))
+    ]
+    assert closed == [CONSUMER_BPS.name]
+
+
+def test_what_is_taken_back_and_held_is_counted_each_time() -> None:
+    rules, kept = made({ALICE: {CONSUMER: 1e6, CONSUMER_BPS: 1e6}}, fetch="kafka")
+    client: Any = Client()
+    context, plan = rules.context("alice", "c"), plan_of(apis.FETCH, 11)
+    rules.fetch(client, context, plan, 100, 50_000, 0, T0)
+    kept.rows.clear()
+    rules.unfetch(client, context, plan, 50_000, T0)
+    rows = [(row[0], row[1], row[2], row[3]) for row in kept.rows]
+    assert rows == [
+        ("unrecord", key.name, T0, 50_000 - 4) for key in (CONSUMER, CONSUMER_BPS)
+    ]  # fmt: skip
+    assert rules.managers.fetch.peek(("alice", ""), T0) == 0.0
+    for waited_ms in (3, 4):
+        rules.held(client, context, plan, waited_ms, T0)
+    assert (rules.meters.fetches_held, rules.meters.fetch_held_ms) == (2, 7)
+    assert NO_JOURNAL.events == (0, 0)
+
+
+@pytest.mark.parametrize(("asked", "waits"), [("gateway", False), ("upstream", True)])
+def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_polls(
+    asked: str, waits: bool
+) -> None:
+    rules, kept = made({ALICE: {REQUEST: 1.0}}, request_time=asked)
+    polls = {"Fetch", "JoinGroup", "SyncGroup", "ShareFetch"}
+    for name in (*polls, "Produce", "Metadata", "Heartbeat", "ShareAcknowledge"):
+        client: Any = Client()
+        client.spent_ns, client.asked_ms = 7, T0 - 3
+        plan = next(plan for plan in build_plans().values() if plan.name == name)
+        broker_ns = 3_000_000 if waits and name not in polls else 0
+        assert rules._time.upstream_ns(client, plan, T0) == broker_ns
+        assert rules._time.take(client, plan, T0) == 7 + broker_ns
+        assert client.spent_ns == 0
+        assert rules._time.upstream_ns(client, plan, T0 - 4) == 0  # a clock that was set back
+    context = rules.context("alice", "c")
+    assert context.headroom is not None
+    assert context.headroom.timeless is waits
+    producing: Any = Client()
+    producing.asked_ms = T0 - 3
+    kept.rows.clear()
+    rules.produce(producing, context, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0)
+    told_ns = {row[1]: row[-2] for row in kept.rows}
+    assert told_ns == dict.fromkeys((PRODUCER.name, REQUEST.name), 3_000_000 if waits else 0)
+
+
+def test_time_for_sending_counts_in_what_the_next_request_claims() -> None:
+    rules, _ = made({ALICE: {REQUEST: 50.0}})
+    client: Any = Client()
+    context = rules.context("alice", "c")
+    assert context.headroom is not None
+    time = context.headroom.time
+    assert time is not None
+    spare_ns = time.spare()
+    assert time.fits(T0, 2)
+    rules.network_time(client, context, int(spare_ns / 3), T0)
+    assert not time.fits(T0, 2)  # twice the slowest: two thirds of it each
+
+
+# -- headroom
+
+
+def test_what_produces_nothing_fits_where_bytes_have_run_out() -> None:
+    one = Allowance(lambda: 10.0, {})
+    room = Headroom((one,))
+    client: Any = Client()
+    assert not room.claim(client, 11, None, T0)
+    assert room.claim(client, 0, None, T0)
+    room.release(11, None)
+    assert (one.claimed, one.idle) == (0, True)
+    assert room.claim_at_once(client, 0)
+    assert not room.claim_at_once(client, 1)
+
+
+def test_ids_in_flight_keep_their_allowance_from_being_forgotten() -> None:
+    ids = IdAllowance(lambda: 2.0, {})
+    ids.claim_ids({1, 2})
+    assert (ids.claimed, ids.idle) == (2, False)
+
+
+def test_others_are_charged_before_a_charge_that_was_not_claimed() -> None:
+    """Bytes only where they may not fit; ids and time always, since none knows what they take."""
+    used: dict[Allowance, None] = {}
+    for kind in ("bytes", "ids", "time"):
+        produced = Allowance(lambda: 100.0, used)
+        ids = IdAllowance(lambda: 100.0, used) if kind == "ids" else None
+        time = TimeAllowance(lambda: 1e12, used, 1000) if kind == "time" else None
+        room = Headroom((produced,), ids, time)
+        client: Any = Client()
+        assert room.claim(client, 10, {1}, T0)
+        assert client.early_in is room
+        room.make_way(90, T0)
+        assert client.charged_early - 1 == (kind != "bytes")  # it was asked once when it claimed
+        assert produced.claimed == 10
+        if kind == "bytes":
+            room.make_way(91, T0)
+            assert client.charged_early == 2
+
+
+# -- lanes, fetches and plans
+
+
+def test_ends_are_forgotten_in_their_order_after_they_were_put_together() -> None:
+    book = LaneBook()
+
+    def key(name: str) -> Any:
+        return lane_key("p", name, "", "")
+
+    for name, end_ms in (("late", 9_000), ("soon", 2_000), ("mid", 5_000)):
+        book.leave(key(name), Lane(end_ms, 0, 1.0), 0)
+    for _ in range(1_100):  # taken and left again: the same end many times
+        book.leave(key("x"), Lane(8_000, 0, 1.0), 0)
+        assert book.take(key("x"), 0) is not None
+    assert len(book) == 3
+    book.leave(key("last"), Lane(9_500, 0, 1.0), 5_000)
+    assert [book.take(key(name), 0) is None for name in ("late", "soon", "mid")] == [
+        False, True, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("samples", "least"), [(2, 1_000.0), (3, 1_000.0), (5, 1_000.0)])
+def test_a_fetch_may_always_ask_for_a_samples_worth(samples: int, least: float) -> None:
+    named = {**BASE, "quota.window.num": str(samples)}
+    managers = Managers(Settings.from_properties(named), T0)
+    managers.fetch.update_quota(ALICE, 1_000.0, T0)
+    managers.fetch.record("alice", "c", 1_000_000, T0)
+    assert managers.fetch_limit("alice", "c", T0) == least
+
+
+def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
+    plans = build_plans()
+    for api in apis.API.values():
+        versions = [plan.version for plan in plans.values() if plan.key == api.key]
+        if not api.proxied:
+            assert versions == []
+        elif api.passes_until is None or api.key == apis.API_VERSIONS:
+            assert versions == list(range(MAX_VERSION + 1))
+            newest = plans[api.key << 16 | MAX_VERSION]
+            if api.key == apis.API_VERSIONS:  # a broker answers any version of it
+                assert (newest.kind, newest.whole) == (Kind.VERSIONS, True)
+            else:  # nothing is known of its body
+                assert (newest.kind, newest.whole, newest.addresses) == (Kind.RELAY, False, False)
+                assert newest.throttle_at == NO_FIELD
+        else:
+            assert versions == list(range(api.min_version, api.passes_until + 1))
+    masked = {plan.version for plan in plans.values() if plan.mask}
+    assert masked == set(range(16, apis.API[apis.FETCH].max_version + 1))
+    assert {plan.key for plan in plans.values() if plan.mask} == {apis.FETCH}
+    fixed = {plan.throttle_at for plan in plans.values() if plan.throttle_at > 0}
+    assert fixed == {8, 9}
+    walked = {plan.kind for plan in plans.values() if plan.throttle_at == WALK}
+    assert Kind.PRODUCE in walked
+    assert [plan_of(HEARTBEAT, version).throttle_at for version in (0, 3, 4)] == [NO_FIELD, 8, 9]
+    assert PRODUCER_IDS not in {plan.owes for plan in plans.values()}
