@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -39,6 +40,8 @@ BASE = {
     "headgate.broker.id.min": "1",
     "headgate.broker.id.max": "1",
 }
+
+plans = functools.cache(build_plans)
 
 
 class Kept(Journal):
@@ -98,7 +101,7 @@ def made(
 
 
 def plan_of(key: int, version: int) -> Any:
-    return build_plans()[key << 16 | version]
+    return plans()[key << 16 | version]
 
 
 # -- quotas
@@ -257,7 +260,7 @@ def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_poll
     for name in (*polls, "Produce", "Metadata", "Heartbeat", "ShareAcknowledge"):
         client: Any = Client()
         client.spent_ns, client.asked_ms = 7, T0 - 3
-        plan = next(plan for plan in build_plans().values() if plan.name == name)
+        plan = next(plan for plan in plans().values() if plan.name == name)
         broker_ns = 3_000_000 if waits and name not in polls else 0
         assert rules._time.upstream_ns(client, plan, T0) == broker_ns
         assert rules._time.take(client, plan, T0) == 7 + broker_ns
@@ -358,14 +361,14 @@ def test_a_fetch_may_always_ask_for_a_samples_worth(samples: int, least: float) 
 
 
 def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
-    plans = build_plans()
+    every = build_plans()
     for api in apis.API.values():
-        versions = [plan.version for plan in plans.values() if plan.key == api.key]
+        versions = [plan.version for plan in every.values() if plan.key == api.key]
         if not api.proxied:
             assert versions == []
         elif api.passes_until is None or api.key == apis.API_VERSIONS:
             assert versions == list(range(MAX_VERSION + 1))
-            newest = plans[api.key << 16 | MAX_VERSION]
+            newest = every[api.key << 16 | MAX_VERSION]
             if api.key == apis.API_VERSIONS:  # a broker answers any version of it
                 assert (newest.kind, newest.whole) == (Kind.VERSIONS, True)
             else:  # nothing is known of its body
@@ -373,12 +376,12 @@ def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
                 assert newest.throttle_at == NO_FIELD
         else:
             assert versions == list(range(api.min_version, api.passes_until + 1))
-    masked = {plan.version for plan in plans.values() if plan.mask}
+    masked = {plan.version for plan in every.values() if plan.mask}
     assert masked == set(range(16, apis.API[apis.FETCH].max_version + 1))
-    assert {plan.key for plan in plans.values() if plan.mask} == {apis.FETCH}
-    fixed = {plan.throttle_at for plan in plans.values() if plan.throttle_at > 0}
+    assert {plan.key for plan in every.values() if plan.mask} == {apis.FETCH}
+    fixed = {plan.throttle_at for plan in every.values() if plan.throttle_at > 0}
     assert fixed == {8, 9}
-    walked = {plan.kind for plan in plans.values() if plan.throttle_at == WALK}
+    walked = {plan.kind for plan in every.values() if plan.throttle_at == WALK}
     assert Kind.PRODUCE in walked
     assert [plan_of(HEARTBEAT, version).throttle_at for version in (0, 3, 4)] == [NO_FIELD, 8, 9]
-    assert PRODUCER_IDS not in {plan.owes for plan in plans.values()}
+    assert PRODUCER_IDS not in {plan.owes for plan in every.values()}
