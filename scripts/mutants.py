@@ -34,8 +34,9 @@ REQUIREMENTS = ROOT / "requirements" / "mutants.txt"
 _OF_A_SESSION = (
     *("session", "session_sasl", "charges", "enforce", "pacing", "lanes", "mute", "quota_rules"),
     *("fetch_gate", "fetch_hold", "journal", "producer_id_events", "clock_set_back", "rewrite"),
-    *("edges_of_charges", "edges_of_enforcement", "settings_obeyed", "quota_changes", "reload", "session_laws"),
-    *("session_throttles", "budgets", "hostile_bounds"),
+    *("edges_of_charges", "edges_of_enforcement", "settings_obeyed"),
+    *("quota_changes", "reload", "session_laws", "session_throttles", "budgets"),
+    "hostile_bounds",
 )
 _GATEWAY = [f"tests/unit/gateway/test_{name}.py" for name in _OF_A_SESSION]
 _GATEWAY.append("tests/simulation/test_each_life.py")
