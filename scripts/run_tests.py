@@ -87,11 +87,14 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     if group in SPREAD:
         processes, dealt = SPREAD[group]
         command += ["-n", processes, "--dist", dealt]
+    # Where this is set, hundreds of processes compile the same modules, each for itself.
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     print(f"{group:<7} | begins: {expression(group, slow=slow)}", flush=True)
     started = time.monotonic()
     with subprocess.Popen(
         command,
         cwd=ROOT,
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
