@@ -4,6 +4,8 @@ What tests, benchmarks and fuzzing share. None of it is part of the package.
 - ``playbook``: a small language for conversations with a gateway's session.
 - ``cluster_simulation``: simulated clients and brokers under a quota of the whole cluster.
 - ``splits_fleet``: brokers, a gateway in front of each, ``headgate splits``, and tenants with load.
+- ``throttled_clients``: clients of one quota-id, record by record, in front of Kafka's manager.
+- ``driven_clients``: real clients of known demand.
 - ``golden_kernel``: the golden checker for the array kernel, also as a command.
 - ``console``: a console over real quotas and a picture of a busy broker.
 """

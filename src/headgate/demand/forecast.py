@@ -9,7 +9,7 @@ wider than what the models span, by what a second run of the same client differs
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
@@ -27,8 +27,12 @@ from headgate.demand.rhythm import Charge, lanes_of
 
 NARROW: Final = {"rate": 0.12, "throttle": 0.24, "finish": 0.12}
 """Models that differ by less than this share tell a figure."""
-MARGINS: Final = {"rate": (0.06, 0.0), "throttle": (0.2, 1_000.0), "finish": (0.08, 1_000.0)}
+_BURST: Final = 0.25
+"""A rate that differs by more where a run is a little ahead or behind has no figure."""
+MARGINS: Final = {"rate": (0.05, 0.0), "throttle": (0.2, 1_000.0), "finish": (0.08, 1_000.0)}
 """What an interval has on top, relative and absolute (ms): what bench/pipeline/predict.py saw."""
+EDGE: Final = "a burst after a wait may fall before the end of the observation, or after it"
+_SHAKES: Final = ((0.8, 2.0), (1.25, -1.0), (1.0, -2.0))
 WITHHELD: Final = "throttled fetches were answered empty: what they would have had isn't recorded"
 
 
@@ -160,9 +164,23 @@ def forecast(
     if all(client.best is not None for client in clients):
         runs.insert(0, played(client.best or client.least for client in clients))
     withheld = demand.reason == WITHHELD
-    longest = max(run.longest_ms for run in runs)
-    rate = _span([run.rate for run in runs], "rate", max(run.grain for run in runs))
-    throttle = _span([run.throttle_ms for run in runs], "throttle", longest)
+    # A millisecond may decide in which window a request counts, and so when the next burst comes.
+    likely = [client.best or client.least for client in clients]
+    shaken = [played(_shaken(model, *by) for model in likely) for by in _SHAKES]
+    near = [*runs, *shaken]
+    longest = max(run.longest_ms for run in near)
+    rate = _span(
+        [run.rate for run in runs],
+        "rate",
+        max(run.grain for run in runs),
+        (min(run.early for run in near), max(run.late for run in near)),
+    )
+    throttle = _span(
+        [run.throttle_ms for run in runs],
+        "throttle",
+        longest,
+        (min(run.throttle_early_ms for run in near), max(run.throttle_late_ms for run in near)),
+    )
     if bound is None:
         throttle = Span(0.0, 0.0, 0.0)
     finishes = [run.finish_ms for run in runs]
@@ -175,10 +193,21 @@ def forecast(
         throttle = Span(None, 0.0, inf) if bound is not None else throttle
     vague = rate.figure is None or throttle.figure is None
     vague = vague or (finish is not None and finish.figure is None)
-    return Forecast(rate, throttle, finish, (demand.reason or "its models differ") if vague else "")
+    return Forecast(rate, throttle, finish, (demand.reason or EDGE) if vague else "")
 
 
-def _span(values: Sequence[float], of: str, grain: float) -> Span:
+def _shaken(model: Model, faster: float, later_ms: float) -> Model:
+    """Return a model that is a little faster or slower."""
+    return replace(
+        model,
+        between_ms=tuple(pause / faster for pause in model.between_ms),
+        after_wait_ms=tuple(max(pause + later_ms, 0.0) for pause in model.after_wait_ms),
+    )
+
+
+def _span(
+    values: Sequence[float], of: str, grain: float, reached: tuple[float, float] = (inf, 0.0)
+) -> Span:
     """
     Return the span of what models came to, the best one's figure first.
 
@@ -186,14 +215,18 @@ def _span(values: Sequence[float], of: str, grain: float) -> Span:
         values: of the models.
         of: what they are.
         grain: what one request more or fewer would change.
+        reached: the least and the most of runs that are a little behind or ahead.
     """
     share, more = MARGINS[of]
     low, high = min(values), max(values)
+    least, most = min(low, reached[0]), max(high, reached[1])
     if high == inf:
         return Span(None, max(low * (1 - share) - more - grain, 0.0), inf)
-    least, most = max(low * (1 - share) - more - grain, 0.0), high * (1 + share) + more + grain
     figure = values[0] if len(values) > 2 else (low + high) / 2
     narrow = high - low <= max(NARROW[of] * high, more)
+    if of == "rate":
+        narrow = narrow and most - least <= _BURST * most
+    least, most = max(least * (1 - share) - more - grain, 0.0), most * (1 + share) + more + grain
     return Span(figure if narrow else None, least, most)
 
 

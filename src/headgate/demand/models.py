@@ -8,6 +8,7 @@ the extremes are kept beside the best one, so that what can't be known comes out
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -31,11 +32,14 @@ IN_FLIGHT: Final = 5
 the bound of a client that was never seen at its own pace."""
 _ENOUGH_MS: Final = 1_000.0
 _ENOUGH_REQUESTS: Final = 10
-_STEADY: Final = 0.2
+_STEADY: Final = 0.1
+_LEFT_OUT: Final = 6
+"""Tenths of the time without a wait that may be left out as a client's start."""
 _IDLE_SHARE: Final = 0.05
 _FASTER: Final = 3.0
 _QUIET_MS: Final = 2_000.0
 _ENOUGH_FULL: Final = 3
+_ALIKE: Final = 0.3
 _SMALL_COUNT: Final = 5
 MOST_REQUEST_BYTES: Final = 1 << 20
 """What a producer fills a request up to, at most, and a consumer's fetch of a partition, where
@@ -135,12 +139,13 @@ class _Reading:
         lane = self.lane
         limit = idle_limit(lane)
         after = [min(lane.pauses_ms[i], limit) for i in self.waited]
-        quick = quantile(after or lane.pauses_ms[1:], 0.25)
+        quick = min(quantile(after or lane.pauses_ms[1:], 0.25), limit)
+        between = [min(pause, limit) for pause in lane.pauses_ms[1 : self.fresh.requests + 1]]
         unfilled = [a for a, wait in zip(lane.amounts, lane.waits_ms, strict=True) if wait <= 0]
         return Model(
             (full,),
-            tuple(after[:_MOST_KEPT]) or (min(quick, limit),),
-            (min(quick, limit),),
+            tuple(after[:_MOST_KEPT]) or (quick,),
+            (tuple(between[:_MOST_KEPT]) if catches_up else ()) or (quick,),
             arrivals,
             max(quantile(unfilled, 0.5), 1.0),
             start_ms=lane.times_ms[0],
@@ -156,11 +161,17 @@ class _Reading:
         """
         lane = self.lane
         sizes = [lane.amounts[i] for i in self.waited]
-        largest = max(lane.amounts)
-        full = sum(1 for size in sizes if size >= 0.95 * largest) >= _ENOUGH_FULL
-        if full:
-            best = self.open(arrivals, largest, catches_up=catches_up)
+        usual = quantile(sizes, 0.9)
+        alike = sum(1 for size in sizes if 0.95 * usual <= size <= 1.05 * usual)
+        # What came in during the longest waits would have filled larger requests than were sent.
+        longest = quantile([lane.waits_ms[i - 1] for i in self.waited], 0.75)
+        after = [lane.amounts[i] for i in self.waited if lane.waits_ms[i - 1] >= longest]
+        fills = quantile(after, 0.9) >= self.seen / 1000.0 * longest / 2
+        steady = alike >= max(_ENOUGH_FULL, _ALIKE * len(sizes))
+        if steady or (len(after) >= _ENOUGH_FULL and not fills):
+            best = self.open(arrivals, usual, catches_up=catches_up)
             return best, best, best
+        largest = max(sizes, default=max(lane.amounts))
         return (
             None,
             self.open(arrivals, largest, catches_up=catches_up),
@@ -199,9 +210,11 @@ def read(lane: Lane, end_ms: float) -> Client:
     rested = [i for i in met if i > first_wait]
     if rested and _share_rested(lane, rested) >= _IDLE_SHARE:
         return _bursty(reading, met)
-    busy = pace_of(lane, waited)
-    enough = reading.fresh.requests >= _SMALL_COUNT
-    if enough and busy.per_s >= _FASTER * reading.fresh.per_s:
+    # A client that thinks after an answer does so while it is muted: what it does after a wait and
+    # an answer without one tells whether more had piled up.
+    again = [i for i in range(first_wait + 1, count) if lane.waits_ms[i - 1] <= 0]
+    busy = pace_of(lane, again if len(again) >= _SMALL_COUNT else waited)
+    if steady and busy.per_s >= _FASTER * reading.fresh.per_s:
         return _driven(reading, first_wait)
     return _saturated(reading)
 
@@ -215,20 +228,32 @@ def _share_rested(lane: Lane, met: Sequence[int]) -> float:
 
 
 def _slope(lane: Lane, until: int) -> tuple[float, bool]:
-    """Return the bytes per second up to a charge without the beginning, and if it was steady."""
+    """
+    Return the bytes per second up to a charge, and whether they were steady.
+
+    A client that starts may have some to send at once. So the beginning is left out, as much as it
+    takes until the two halves of the rest agree.
+    """
     start, end = lane.times_ms[0], lane.times_ms[until]
-    times = lane.times_ms[: until + 1]
-    if until < _ENOUGH_REQUESTS or end - start < _ENOUGH_MS:
-        return 0.0, False
-    first = next(i for i, t in enumerate(times) if t >= start + 0.2 * (end - start))
-    middle = next(i for i, t in enumerate(times) if t >= start + 0.6 * (end - start))
+    sums = [0.0]
+    for amount in lane.amounts[1 : until + 1]:
+        sums.append(sums[-1] + payload(amount))
 
-    def rate(a: int, b: int) -> float:
-        sent = sum(payload(x) for x in lane.amounts[a + 1 : b + 1])
-        return sent / max(times[b] - times[a], 1.0) * 1000.0
+    def rate(begin: float, stop: float) -> float:
+        first = bisect_left(lane.times_ms, begin, 0, until)
+        last = bisect_left(lane.times_ms, stop, first, until)
+        ms = lane.times_ms[last] - lane.times_ms[first]
+        return (sums[last] - sums[first]) / max(ms, 1.0) * 1000.0
 
-    early, late, whole = rate(first, middle), rate(middle, until), rate(first, until)
-    return whole, abs(early - late) <= _STEADY * whole
+    for part in range(_LEFT_OUT + 1):
+        begin = start + (end - start) * part / 10
+        first = bisect_left(lane.times_ms, begin, 0, until)
+        if end - begin < _ENOUGH_MS or until - first < _ENOUGH_REQUESTS:
+            break
+        early, late = rate(begin, (begin + end) / 2), rate((begin + end) / 2, end)
+        if abs(early - late) <= _STEADY * (early + late) / 2:
+            return rate(begin, end), True
+    return 0.0, False
 
 
 def _unheld(reading: _Reading) -> Client:
@@ -242,10 +267,11 @@ def _unheld(reading: _Reading) -> Client:
 def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     """Return a client that waited at times, and had nothing left to send at others."""
     lane = reading.lane
-    times, totals = known(lane, met)
-    catches_up = _begins_behind(lane, met)
-    if catches_up:
-        times, totals = _behind(times, totals)
+    caught = _catching_up(lane, met)
+    catches_up = caught is not None
+    if caught is not None:
+        met = met[met.index(caught) :]
+    times, totals = _behind(lane, met) if catches_up else known(lane, met)
     left = sum(payload(lane.amounts[i]) for i in range(met[-1] + 1, len(lane.amounts)))
     kind = FIXED_WORK if catches_up else RATE_BOUND
     if left <= 0:
@@ -264,36 +290,36 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     return _of(kind, reading, best, least, most, WAITED)
 
 
-def _begins_behind(lane: Lane, met: Sequence[int]) -> bool:
-    """Say whether a client began with work that had waited, and was done with it later."""
-    first = met[0]
-    waits = sum(1 for i in range(first + 1) if lane.waits_ms[i] > 0)
-    later = sum(1 for i in range(first + 1, len(lane.amounts)) if lane.waits_ms[i] > 0)
-    done = sum(payload(lane.amounts[i]) for i in range(first + 1))
-    total = sum(payload(a) for a in lane.amounts)
-    return waits >= _SMALL_COUNT // 2 and later <= waits // 10 and done >= 0.3 * total
+def _catching_up(lane: Lane, met: Sequence[int]) -> int | None:
+    """Return the charge at which a client was done with work that had waited; None: it hadn't."""
+    last_wait = max(i for i, wait in enumerate(lane.waits_ms) if wait > 0)
+    caught = next((i for i in met if i > last_wait), None)
+    if caught is None or _share_rested(lane, [i for i in met if i < caught]) > _IDLE_SHARE:
+        return None
+    waits = sum(1 for wait in lane.waits_ms if wait > 0)
+    done = sum(payload(amount) for amount in lane.amounts[: caught + 1])
+    enough = done >= 0.3 * sum(payload(amount) for amount in lane.amounts)
+    return caught if waits >= 2 and enough else None
 
 
-def _behind(times: list[float], totals: list[float]) -> tuple[list[float], list[float]]:
-    """Let what came before the first meeting be there at the start, but for the later pace."""
-    met = next((i for i, t in enumerate(times) if t > times[0] or i > 1), 0)
-    met = 1 if len(times) > 1 and times[0] == times[1] else met
-    # A jump stands where the first work came; its end is at the first meeting.
-    at = times[met + 1] if met + 1 < len(times) else times[met]
-    last_t, last = times[-1], totals[-1]
-    first_t, first = at, totals[met]
-    pace = (last - first) / (last_t - first_t) if last_t > first_t + _ENOUGH_MS else 0.0
-    at_start = max(first - pace * first_t, 0.0)
-    return (
-        [0.0, 0.0, first_t, *times[met + 1 :]],
-        [0.0, at_start, first, *totals[met + 1 :]],
-    )
+def _behind(lane: Lane, met: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Return the arrivals of a client that was done with what had waited at ``met``'s first."""
+    times, totals = known(lane, met)
+    caught_ms = lane.times_ms[met[0]]
+    done = sum(payload(amount) for amount in lane.amounts[: met[0] + 1])
+    later = [at for at in zip(times, totals, strict=True) if at[0] > caught_ms]
+    # What comes at the later pace wasn't there at the start.
+    rest_ms = times[-1] - caught_ms
+    pace = (totals[-1] - done) / rest_ms if rest_ms > _ENOUGH_MS else 0.0
+    waiting = max(done - pace * caught_ms, 0.0)
+    points = [(0.0, 0.0), (0.0, waiting), (caught_ms, done), *later]
+    return [t_ms for t_ms, _ in points], [total for _, total in points]
 
 
 def _driven(reading: _Reading, first_wait: int) -> Client:
     """Return a client that has waited ever since it was first throttled, at a pace seen before."""
     lane = reading.lane
-    start, begun = lane.times_ms[0], lane.times_ms[first_wait]
+    begun = lane.times_ms[first_wait]
     times, totals = known(lane, range(first_wait + 1))
     total = sum(payload(a) for a in lane.amounts)
     seen_rest = total - totals[-1]
@@ -307,15 +333,10 @@ def _driven(reading: _Reading, first_wait: int) -> Client:
             until = begun + min(more / max(per_s, 1e-9) * 1000.0, lane.times_ms[-1] - begun)
         return reading.opens(Arrivals([*times, until], [*totals, totals[-1] + more]))
 
-    if reading.steady:
-        pace = reading.slope
-        best = going_on(pace)[0]
-        least, most = going_on(0.98 * pace)[1], going_on(1.02 * pace)[2]
-        return _of(RATE_BOUND, reading, best, least, most, "" if best else FILLS, wanted=pace)
-    fresh = totals[-1] / max(begun - start, 1.0) * 1000.0
-    reason = MUTED if begun - start < _ENOUGH_MS else UNSTEADY
-    least = going_on(fresh if reading.ended else 0.0)[1]
-    return _of(RATE_BOUND, reading, None, least, going_on(3 * fresh)[2], reason)
+    pace = reading.slope
+    best = going_on(pace)[0]
+    least, most = going_on(0.98 * pace)[1], going_on(1.02 * pace)[2]
+    return _of(RATE_BOUND, reading, best, least, most, "" if best else FILLS, wanted=pace)
 
 
 def _saturated(reading: _Reading) -> Client:

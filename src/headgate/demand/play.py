@@ -20,8 +20,11 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
 from headgate.throttle.manager import ClientQuotaManager
 
-MOST_REQUESTS: Final = 200_000
-"""Requests that one play goes through: a second of work. A longer one is scaled up from there."""
+MOST_REQUESTS: Final = 100_000
+"""Requests that one play goes through: half a second of work. A longer one is scaled up."""
+AHEAD: Final = 0.06
+"""How far a run may be ahead or behind another of the same client, by time: bursts that follow a
+wait may then fall before the end of the observation, or after it."""
 _LONGEST: Final = 20.0
 """Clients that end are played on for this many times the observation."""
 
@@ -33,7 +36,9 @@ class Played:
 
     Attributes:
         rate: bytes per second, to the end of the observation, or to the finish where all end.
+        early, late: the same, of a run that is a little behind, or ahead.
         throttle_ms: throttle time told, summed over requests, in that time.
+        throttle_early_ms, throttle_late_ms: likewise.
         finish_ms: when the last of those that end was done, from the first charge on; None: none
             ends, or not within twenty times the observation.
         grain: what the rate would differ by had one request more been charged, or one fewer.
@@ -41,7 +46,11 @@ class Played:
     """
 
     rate: float
+    early: float
+    late: float
     throttle_ms: float
+    throttle_early_ms: float
+    throttle_late_ms: float
     finish_ms: float | None
     grain: float
     longest_ms: float
@@ -133,13 +142,13 @@ def play(
         most = bound * (num_samples - 1) * window_ms / 1000.0
     players = [_Player(model, most) for model in models]
     all_end = all(player.model.ends for player in players)
-    stop_ms = end_ms * _LONGEST if any(player.ends for player in players) else end_ms
+    stop_ms = end_ms * (_LONGEST if any(player.ends for player in players) else 1 + AHEAD)
     queue = [(p.model.start_ms, n, False) for n, p in enumerate(players)]
     heapq.heapify(queue)
     order = len(queue)
     by_order = dict(enumerate(players))
     gate = at_ms = 0.0
-    sums = {False: [0.0, 0.0], True: [0.0, 0.0]}  # by the end, and after it
+    told = _Sums((end_ms * (1 - AHEAD), end_ms, end_ms * (1 + AHEAD)))
     requests = 0
     largest = longest = 0.0
     while queue and requests < MOST_REQUESTS:
@@ -160,9 +169,7 @@ def play(
         wait = manager.record("clients", "", float(round(amount)), now).throttle_time_ms
         wait = max(wait, 0)
         requests += 1
-        of = sums[at_ms > end_ms]
-        of[0] += amount
-        of[1] += wait
+        told.add(at_ms, amount, wait)
         if wait > longest:
             longest = wait
         if wait and amount > largest:
@@ -174,32 +181,44 @@ def play(
             order += 1
             by_order[order] = player
             heapq.heappush(queue, (next_ms, order, False))
-        if all(p.done_ms is not None for p in players if p.ends) and at_ms > end_ms:
+        if all(p.done_ms is not None for p in players if p.ends) and at_ms > told.ends_ms[-1]:
             break
-    rate, throttle, finish = _told(
-        players, sums, end_ms, at_ms, all_end=all_end, cut=requests >= MOST_REQUESTS
-    )
-    grain = 0.0 if all_end else largest / max(end_ms, 1.0) * 1000.0
-    return Played(rate, throttle, finish, grain, float(longest))
-
-
-def _told(
-    players: Sequence[_Player],
-    sums: dict[bool, list[float]],
-    end_ms: float,
-    at_ms: float,
-    *,
-    all_end: bool,
-    cut: bool,
-) -> tuple[float, float, float | None]:
-    """Return rate, throttle time and finish; scaled up where the play stopped early."""
+    if requests >= MOST_REQUESTS:
+        told.extend(at_ms)
     done = [p.done_ms for p in players if p.ends and p.done_ms is not None]
     finish = max(done) if done and len(done) == sum(p.ends for p in players) else None
-    (amount, throttle), (later, later_throttle) = sums[False], sums[True]
     if all_end and finish is not None:
-        whole = amount + later
-        return whole / max(finish, 1.0) * 1000.0, throttle + later_throttle, finish
-    if cut and at_ms < end_ms:
-        scale = end_ms / max(at_ms, 1.0)
-        amount, throttle = amount * scale, throttle * scale
-    return amount / max(end_ms, 1.0) * 1000.0, throttle, finish
+        rate, throttle = told.amounts[-1] / max(finish, 1.0) * 1000.0, told.throttle_ms[-1]
+        return Played(rate, rate, rate, throttle, throttle, throttle, finish, 0.0, float(longest))
+    early, rate, late = (amount / max(end_ms, 1.0) * 1000.0 for amount in told.amounts[:3])
+    before, throttle, after = told.throttle_ms[:3]
+    grain = largest / max(end_ms, 1.0) * 1000.0
+    return Played(rate, early, late, throttle, before, after, finish, grain, float(longest))
+
+
+class _Sums:
+    """
+    Bytes and throttle time by some moments, and of the whole play.
+
+    Args:
+        ends_ms: the moments, ascending.
+    """
+
+    def __init__(self, ends_ms: tuple[float, ...]) -> None:
+        self.ends_ms = ends_ms
+        self.amounts = [0.0] * (len(ends_ms) + 1)
+        self.throttle_ms = [0.0] * (len(ends_ms) + 1)
+
+    def add(self, at_ms: float, amount: float, wait_ms: float) -> None:
+        """Count a request."""
+        for n, end_ms in enumerate((*self.ends_ms, inf)):
+            if at_ms <= end_ms:
+                self.amounts[n] += amount
+                self.throttle_ms[n] += wait_ms
+
+    def extend(self, at_ms: float) -> None:
+        """Go on to each moment at the pace so far, from where the play stopped."""
+        for n, end_ms in enumerate(self.ends_ms):
+            scale = max(end_ms / max(at_ms, 1.0), 1.0)
+            self.amounts[n] *= scale
+            self.throttle_ms[n] *= scale
