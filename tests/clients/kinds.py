@@ -6,6 +6,7 @@ import re
 
 from clients.aio import Aiokafka
 from clients.confluent import Confluent
+from clients.franz import FranzGo
 from clients.interface import Client
 from clients.java import PerformanceTools, Tools
 from clients.pure import KafkaPython
@@ -26,4 +27,4 @@ def client(id: str, broker: str) -> Client:
         return PerformanceTools(version) if found[1] == "perf" else Tools(version, protocol)
     if kind == "confluent-kafka":
         return Confluent(protocol)
-    return {"aiokafka": Aiokafka, "kafka-python": KafkaPython}[kind]()
+    return {"aiokafka": Aiokafka, "kafka-python": KafkaPython, "franz-go": FranzGo}[kind]()

@@ -125,7 +125,16 @@ def test_producers_that_reconnect_get_what_one_that_stays_gets(
     assert 0.5 * QUOTA * seconds <= writer.answers * size <= QUOTA * (seconds + 11) + size
 
 
-@pytest.mark.parametrize("kind", ["confluent-kafka", "kafka-python", "aiokafka", "console-4.3.1"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "confluent-kafka",
+        "kafka-python",
+        "aiokafka",
+        "console-4.3.1",
+        pytest.param("franz-go", marks=pytest.mark.slow),
+    ],
+)
 def test_a_held_consumer_keeps_its_group_and_its_fetch_session(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,
