@@ -78,7 +78,7 @@ class Plugin:
             raise session.Interrupted(f"{session.testsfailed} errors while collecting")
         items = {item.nodeid: item for item in session.items}
         settings = self.settings
-        touched = measured(items, settings.folder, settings.kept, settings.note)
+        touched = measured(items, settings.folders, settings.kept, settings.note)
         self.forks.killed = lambda index, test: touched.killed(self.mutants[index], test)
         functions = self.functions()
         # What was computed before a mutant comes would hide it: its fork empties these caches.
@@ -202,7 +202,7 @@ class Run:
         jobs: processes at once.
         until: when to begin no more, epoch seconds.
         most_s: seconds of tests that a mutant gets.
-        folder: the package's folder, whose change makes what was measured old.
+        folders: packages with these tests, whose change makes what was measured old.
         kept: where what was measured is kept.
         note: takes a line about the progress.
         tell: takes a mutant's number and what became of it.
@@ -214,7 +214,7 @@ class Run:
     jobs: int
     until: float
     most_s: float
-    folder: Path
+    folders: Sequence[Path]
     kept: Path
     note: Callable[[str], None]
     tell: Callable[[int, str], None]

@@ -72,19 +72,23 @@ class Touched:
 
 
 def measured(
-    items: dict[str, pytest.Item], folder: Path, kept: Path, note: Callable[[str], None]
+    items: dict[str, pytest.Item],
+    folders: Sequence[Path],
+    kept: Path,
+    note: Callable[[str], None],
 ) -> Touched:
     """
     Run each test that changed since it was last measured, in a fork, and see its lines.
 
     Args:
         items: the tests by name.
-        folder: the package.
+        folders: of the packages.
         kept: where what was measured is kept.
         note: takes a line about the progress.
     """
     began = time.monotonic()
-    source = digest(*sorted(folder.rglob("*.py")))
+    modules = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    source = digest(*modules)
     files = {item.path: digest(item.path) for item in items.values()}
     known = json.loads(kept.read_text()) if kept.exists() else {}
     known = known["tests"] if known.get("source") == source else {}
@@ -93,7 +97,7 @@ def measured(
     ]
     if new:
         place = Path(tempfile.mkdtemp(prefix="mutants-measured-"))
-        os.waitpid(forked(lambda place: _measure(new, files, folder, place), place), 0)
+        os.waitpid(forked(lambda place: _measure(new, files, modules, place), place), 0)
         known.update(json.loads((place / "touched.json").read_text()))
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps({"source": source, "tests": known}))
@@ -108,9 +112,9 @@ def measured(
 
 
 def _measure(
-    items: Sequence[pytest.Item], files: dict[Path, str], folder: Path, place: Path
+    items: Sequence[pytest.Item], files: dict[Path, str], modules: Sequence[Path], place: Path
 ) -> int:
-    names = sorted(map(str, folder.rglob("*.py")))
+    names = list(map(str, modules))
     seen = coverage.Coverage(include=names, data_file=None, config_file=False)
     found: dict[str, dict[str, Any]] = {}
     seen.start()

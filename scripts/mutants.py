@@ -34,8 +34,8 @@ REQUIREMENTS = ROOT / "requirements" / "mutants.txt"
 _OF_A_SESSION = (
     *("session", "session_sasl", "charges", "enforce", "pacing", "lanes", "mute", "quota_rules"),
     *("fetch_gate", "fetch_hold", "journal", "producer_id_events", "clock_set_back", "rewrite"),
-    *("edges_of_charges", "edges_of_enforcement", "settings_obeyed"),
-    *("quota_changes", "reload", "session_laws", "session_throttles", "budgets"),
+    *("edges_of_charges", "edges_of_enforcement", "edges_of_claims"),
+    *("settings_obeyed", "quota_changes", "reload", "session_laws", "session_throttles", "budgets"),
     "hostile_bounds",
 )
 _GATEWAY = [f"tests/unit/gateway/test_{name}.py" for name in _OF_A_SESSION]
@@ -193,8 +193,8 @@ def main() -> int:
             jobs=options.jobs,
             until=time.time() + share,
             most_s=options.tests_seconds,
-            folder=HOUSE / room,
-            kept=ROOT / ".cache" / "mutants" / f"{name}.json",
+            folders=[HOUSE / other for other in ROOMS if ROOMS[other] is ROOMS[room]],
+            kept=ROOT / ".cache" / "mutants" / f"{room.split('/')[0]}.json",
             note=told.note,
             tell=told.one,
         )

@@ -106,6 +106,8 @@ def test_smooth_pacing_holds_the_burst_that_is_set() -> None:
         headgate_pacing_burst_seconds="0.1",
         headgate_pacing_burst_overrides="users/bob:3,users/<default>:0.0001",
     )
+    least = managers(headgate_pacing="smooth", headgate_pacing_burst_seconds="0.001")
+    assert least.produce.burst_of(("", "c")) == 0.001  # type: ignore[union-attr]
     bursts = [made.produce.burst_of((user, "")) for user in ("bob", "carol")]  # type: ignore[union-attr]
     assert bursts == [3.0, 0.001]
     assert made.produce.burst_of(("", "c")) == 0.1  # type: ignore[union-attr]

@@ -12,11 +12,9 @@ from headgate.errors import ApiError
 from headgate.gateway.charging import contexts
 from headgate.gateway.charging.enforcement import Enforcement
 from headgate.gateway.charging.fetch_gate import GateKey
-from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
+from headgate.gateway.charging.headroom import Headroom
 from headgate.gateway.charging.journal import NO_JOURNAL, Journal
-from headgate.gateway.charging.lanes import Lane, LaneBook, lane_key
-from headgate.gateway.charging.managers import Managers
-from headgate.gateway.charging.plans import MAX_VERSION, NO_FIELD, WALK, Kind, build_plans
+from headgate.gateway.charging.plans import build_plans
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import (
     CONNECTION,
@@ -24,7 +22,6 @@ from headgate.quota.key import (
     CONSUMER_BPS,
     MUTATION,
     PRODUCER,
-    PRODUCER_IDS,
     REQUEST,
     QuotaKey,
 )
@@ -149,8 +146,34 @@ def test_contexts_of_one_quota_id_share_their_headroom_until_quotas_change() -> 
     rules.update(TableDelta((Change(ALICE, PRODUCER, 100.0, None),), 0, 1), T0)
     assert rules.contexts.epoch == before + 1 == rules.context("alice", "a").epoch
     assert rules.context("alice", "a").headroom is None
+    old.headroom.bytes[0].claimed += 30
+    rules.update(TableDelta((Change(ALICE, PRODUCER, None, 100.0),), 1, 2), T0)
+    new = rules.context("alice", "a").headroom
+    assert new is not None
+    assert new is not old.headroom
+    assert new.bytes[0] is old.headroom.bytes[0]  # what is claimed still counts
+    old.headroom.bytes[0].claimed -= 30
+    rules.update(TableDelta((Change(ALICE, PRODUCER, 100.0, None),), 2, 3), T0)
     # What was passed on before is charged all the same, by the context that it was passed with.
     assert rules.produce(client, old, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0) == 0
+
+
+def test_a_change_of_other_quotas_has_nobody_charged_early() -> None:
+    rules, _ = made({ALICE: {PRODUCER: 100.0}})
+    client, other = Client(), Client()
+    old = rules.context("alice", "a")
+    assert old.headroom is not None
+    assert old.headroom.claim(client, 100, None, T0)  # type: ignore[arg-type]
+    rules.update(TableDelta((Change(BOB, PRODUCER, None, 1.0),), 0, 1), T0)
+    new = rules.context("alice", "a")
+    assert new.headroom is not None
+    assert new.headroom.claim(other, 100, None, T0)  # type: ignore[arg-type]
+    before = other.charged_early
+    rules.contexts.make_way(old, 900, T0)
+    assert other.charged_early == before
+    for context, size in ((old, 901), (new, 901)):  # it claimed of the same, so it is in the sum
+        rules.contexts.make_way(context, size, T0)
+    assert other.charged_early == before
 
 
 def test_a_sensor_that_was_idle_for_an_hour_is_gone_and_that_is_written_down() -> None:
@@ -200,6 +223,30 @@ def test_a_charge_is_written_down_with_the_larger_throttle(
     assert rows[PRODUCER.name][1:] == (told_ms, upstream_ms)
     assert set(rows) == {key.name for key in limits}
     assert client.muted_by == PRODUCER.name
+
+
+@pytest.mark.parametrize("limits", [[PRODUCER], [PRODUCER, REQUEST]])
+@pytest.mark.parametrize(("size", "told_ms"), [(100_000, 0), (100_004, 0), (100_006, 1)])
+def test_the_first_ms_is_told(limits: list[QuotaKey], size: int, told_ms: int) -> None:
+    rules, _ = made({ALICE: dict.fromkeys(limits, 10_000.0)})
+    client: Any = Client()
+    plan = plan_of(apis.PRODUCE, 7)
+    context = rules.context("alice", "c")
+    assert rules.produce(client, context, plan, size, None, 0, True, T0) == told_ms
+
+
+@pytest.mark.parametrize(("spent_ns", "told_ms"), [(1_000_000_000, 0), (1_000_100_000, 1)])
+@pytest.mark.parametrize("produces", [False, True])
+def test_the_first_ms_of_time_is_told(spent_ns: int, told_ms: int, produces: bool) -> None:
+    rules, _ = made({ALICE: {REQUEST: 10.0}})
+    client: Any = Client()
+    client.spent_ns = spent_ns
+    context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
+    if produces:
+        told = rules.produce(client, context, plan, 100, None, 0, True, T0)
+    else:
+        told = rules.request(client, context, plan_of(HEARTBEAT, 3), 100, 0, T0)
+    assert told == told_ms
 
 
 def test_a_refused_mutation_leaves_no_debt_and_a_throttled_one_does() -> None:
@@ -284,104 +331,8 @@ def test_time_for_sending_counts_in_what_the_next_request_claims() -> None:
     assert context.headroom is not None
     time = context.headroom.time
     assert time is not None
+    assert time._window_ms == 11_000
     spare_ns = time.spare()
     assert time.fits(T0, 2)
     rules.network_time(client, context, int(spare_ns / 3), T0)
     assert not time.fits(T0, 2)  # twice the slowest: two thirds of it each
-
-
-# -- headroom
-
-
-def test_what_produces_nothing_fits_where_bytes_have_run_out() -> None:
-    one = Allowance(lambda: 10.0, {})
-    room = Headroom((one,))
-    client: Any = Client()
-    assert not room.claim(client, 11, None, T0)
-    assert room.claim(client, 0, None, T0)
-    room.release(11, None)
-    assert (one.claimed, one.idle) == (0, True)
-    assert room.claim_at_once(client, 0)
-    assert not room.claim_at_once(client, 1)
-
-
-def test_ids_in_flight_keep_their_allowance_from_being_forgotten() -> None:
-    ids = IdAllowance(lambda: 2.0, {})
-    ids.claim_ids({1, 2})
-    assert (ids.claimed, ids.idle) == (2, False)
-
-
-def test_others_are_charged_before_a_charge_that_was_not_claimed() -> None:
-    """Bytes only where they may not fit; ids and time always, since none knows what they take."""
-    used: dict[Allowance, None] = {}
-    for kind in ("bytes", "ids", "time"):
-        produced = Allowance(lambda: 100.0, used)
-        ids = IdAllowance(lambda: 100.0, used) if kind == "ids" else None
-        time = TimeAllowance(lambda: 1e12, used, 1000) if kind == "time" else None
-        room = Headroom((produced,), ids, time)
-        client: Any = Client()
-        assert room.claim(client, 10, {1}, T0)
-        assert client.early_in is room
-        room.make_way(90, T0)
-        assert client.charged_early - 1 == (kind != "bytes")  # it was asked once when it claimed
-        assert produced.claimed == 10
-        if kind == "bytes":
-            room.make_way(91, T0)
-            assert client.charged_early == 2
-
-
-# -- lanes, fetches and plans
-
-
-def test_ends_are_forgotten_in_their_order_after_they_were_put_together() -> None:
-    book = LaneBook()
-
-    def key(name: str) -> Any:
-        return lane_key("p", name, "", "")
-
-    for name, end_ms in (("late", 9_000), ("soon", 2_000), ("mid", 5_000)):
-        book.leave(key(name), Lane(end_ms, 0, 1.0), 0)
-    for _ in range(1_100):  # taken and left again: the same end many times
-        book.leave(key("x"), Lane(8_000, 0, 1.0), 0)
-        assert book.take(key("x"), 0) is not None
-    assert len(book) == 3
-    book.leave(key("last"), Lane(9_500, 0, 1.0), 5_000)
-    assert [book.take(key(name), 0) is None for name in ("late", "soon", "mid")] == [
-        False, True, True,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("samples", "least"), [(2, 1_000.0), (3, 1_000.0), (5, 1_000.0)])
-def test_a_fetch_may_always_ask_for_a_samples_worth(samples: int, least: float) -> None:
-    named = {**BASE, "quota.window.num": str(samples)}
-    managers = Managers(Settings.from_properties(named), T0)
-    managers.fetch.update_quota(ALICE, 1_000.0, T0)
-    managers.fetch.record("alice", "c", 1_000_000, T0)
-    assert managers.fetch_limit("alice", "c", T0) == least
-
-
-def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
-    every = build_plans()
-    for api in apis.API.values():
-        versions = [plan.version for plan in every.values() if plan.key == api.key]
-        if not api.proxied:
-            assert versions == []
-        elif api.passes_until is None or api.key == apis.API_VERSIONS:
-            assert versions == list(range(MAX_VERSION + 1))
-            newest = every[api.key << 16 | MAX_VERSION]
-            if api.key == apis.API_VERSIONS:  # a broker answers any version of it
-                assert (newest.kind, newest.whole) == (Kind.VERSIONS, True)
-            else:  # nothing is known of its body
-                assert (newest.kind, newest.whole, newest.addresses) == (Kind.RELAY, False, False)
-                assert newest.throttle_at == NO_FIELD
-        else:
-            assert versions == list(range(api.min_version, api.passes_until + 1))
-    masked = {plan.version for plan in every.values() if plan.mask}
-    assert masked == set(range(16, apis.API[apis.FETCH].max_version + 1))
-    assert {plan.key for plan in every.values() if plan.mask} == {apis.FETCH}
-    fixed = {plan.throttle_at for plan in every.values() if plan.throttle_at > 0}
-    assert fixed == {8, 9}
-    walked = {plan.kind for plan in every.values() if plan.throttle_at == WALK}
-    assert Kind.PRODUCE in walked
-    assert [plan_of(HEARTBEAT, version).throttle_at for version in (0, 3, 4)] == [NO_FIELD, 8, 9]
-    assert PRODUCER_IDS not in {plan.owes for plan in every.values()}

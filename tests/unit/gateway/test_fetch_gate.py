@@ -236,6 +236,28 @@ def test_when_more_may_go_than_wait_the_next_that_comes_is_told_when() -> None:
     assert late.appointed
 
 
+def test_those_abroad_are_forgotten_when_it_closes_and_one_less_when_one_gives_up() -> None:
+    queue = Queue()
+    turns = queue.wait(*(f"a{n}" for n in range(5)))
+    assert queue.gate.admit(turns["a0"], 1_000)
+    assert queue.gate.next_ms(1_000 + SLOT_MS // 2) == 1_000 + SLOT_MS
+    assert queue.gate.admit(turns["a1"], 1_000 + SLOT_MS)
+    queue.gate.stand_aside(turns["a0"])  # it gave up: one may go in its place
+    assert queue.gate.admit(turns["a2"], 1_000 + SLOT_MS)
+    assert [turn.granted for turn in turns.values()] == [False, True, True, False, False]
+    queue.gate.charged(500, 100.0, 1_100)
+    assert queue.gate.admit(turns["a3"], 1_600)  # whoever is still abroad
+    assert not turns["a4"].granted
+
+
+def test_a_raise_is_taken_into_account_once() -> None:
+    gate = Gate()
+    gate.charged(1_000, 100.0, 0)
+    for _ in range(3):
+        gate.requoted(200.0, 0)
+    assert gate.opens_ms(0) == 500
+
+
 def test_turns_are_remembered_of_the_principals_served_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,8 +1,8 @@
 """
 How each API and version is handled: a table made at the start, and looked up for each request.
 
-A plan says whether a request passes in pieces or is taken whole, whether its answer does, and
-where the answer's ``throttle_time_ms`` lies.
+A plan says what is special about a request, whether its answer passes in pieces or is taken whole,
+and where the answer's ``throttle_time_ms`` lies.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Plan:
         key: API key.
         version: API version.
         kind: what is special about it.
-        take: the request is collected whole before anything is done with it.
         whole: the answer is collected whole.
         addresses: the answer may carry broker addresses.
         throttle_at: offset of ``throttle_time_ms`` in the answer's frame, NO_FIELD or WALK.
@@ -63,7 +62,6 @@ class Plan:
     key: int
     version: int
     kind: Kind
-    take: bool
     whole: bool
     addresses: bool
     throttle_at: int
@@ -95,7 +93,6 @@ _KINDS: Final = {
     apis.ALTER_CLIENT_QUOTAS: Kind.ASK,
     apis.SHARE_FETCH: Kind.SHARE_FETCH,
 }
-_TAKEN: Final = {Kind.SASL, Kind.ASK, Kind.SHARE_FETCH}
 _WHOLE: Final = {
     Kind.PRODUCE,
     Kind.VERSIONS,
@@ -131,7 +128,6 @@ def _plan(api: apis.Api, version: int) -> Plan:
         api.key,
         version,
         kind,
-        kind in _TAKEN,
         kind in _WHOLE or throttle_at == WALK or (api.has_addresses and api.key != apis.FETCH),
         api.has_addresses,
         throttle_at,
@@ -140,7 +136,7 @@ def _plan(api: apis.Api, version: int) -> Plan:
     )
 
 
-RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, True, False, NO_FIELD, "SaslToken")
+RAW_TOKEN: Final = Plan(-1, 0, Kind.SASL, True, False, NO_FIELD, "SaslToken")
 """A bare SASL token after a handshake of version 0: no header says what it is."""
 MAX_VERSION: Final = 64
 """Far above any Kafka API's newest version; what is above is refused, but ApiVersions."""
@@ -169,11 +165,11 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
         oldest = 0 if api.passes_until is None else api.min_version
         for version in range(oldest, newest + 1):
             if version > api.max_version and api.key != apis.API_VERSIONS:
-                plan = Plan(api.key, version, Kind.RELAY, False, False, False, NO_FIELD, api.name)
+                plan = Plan(api.key, version, Kind.RELAY, False, False, NO_FIELD, api.name)
             else:
                 plan = _plan(api, version)
             plans[api.key << 16 | version] = plan
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, True, True, False, 8, LIVE_NAME)
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.ASK, True, False, 8, LIVE_NAME)
     # Differs: APIs unknown here are hidden from clients, unless headgate.unknown.apis=pass.
     if pass_unknown:
         for key in range(1024):
@@ -181,6 +177,6 @@ def build_plans(*, pass_unknown: bool = False) -> dict[int, Plan]:
                 continue
             for version in range(MAX_VERSION):
                 plans[key << 16 | version] = Plan(
-                    key, version, Kind.RELAY, False, False, False, NO_FIELD, f"Unknown{key}"
+                    key, version, Kind.RELAY, False, False, NO_FIELD, f"Unknown{key}"
                 )
     return plans

@@ -39,7 +39,7 @@ def admin_plans() -> dict[int, Plan]:
         throttle_at = 8 if kind is Kind.DRAFT else NO_FIELD
         for version in range(newest + 1):
             plans[key << 16 | version] = Plan(
-                key, version, kind, True, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
+                key, version, kind, True, False, throttle_at, DRAFT_NAMES.get(key, api.name)
             )
-    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, True, True, False, 8, LIVE_NAME)
+    plans[LIVE << 16] = Plan(LIVE, 0, Kind.DRAFT, True, False, 8, LIVE_NAME)
     return plans
