@@ -246,7 +246,7 @@ def test_those_abroad_are_forgotten_when_it_closes_and_one_less_when_one_gives_u
     assert queue.gate.admit(turns["a2"], 1_000 + SLOT_MS)
     assert [turn.granted for turn in turns.values()] == [False, True, True, False, False]
     queue.gate.charged(500, 100.0, 1_100)
-    assert queue.gate.admit(turns["a3"], 1_600)  # whoever is still abroad
+    assert queue.gate.admit(turns["a3"], 1_600)  # though two are still abroad
     assert not turns["a4"].granted
 
 
