@@ -43,9 +43,19 @@ def delivered(world: World, since_ms: int, ms: int) -> int:
     return sum(b for t, _, b in world.delivered if since_ms <= t < since_ms + ms)
 
 
+CROWDS = [(many, way) for many in (1, 50) for way in ("staying", "deaf", "reconnecting")]
+
+
 @pytest.mark.parametrize("pacing", ["kafka", "smooth"])
-@pytest.mark.parametrize("way", ["staying", "deaf", "reconnecting"])
-@pytest.mark.parametrize("many", [1, 50, 1_000])
+@pytest.mark.parametrize(
+    ("many", "way"),
+    [
+        *CROWDS,
+        (1_000, "reconnecting"),
+        pytest.param(1_000, "staying", marks=pytest.mark.slow),
+        pytest.param(1_000, "deaf", marks=pytest.mark.slow),
+    ],
+)
 def test_a_quota_id_fetches_its_quota_over_however_many_connections(
     many: int, way: str, pacing: str
 ) -> None:

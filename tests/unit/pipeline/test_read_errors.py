@@ -123,19 +123,20 @@ class Disk:
 def test_a_failing_disk_isnt_taken_for_damage_nor_damage_for_a_failing_disk(
     compression: str, pack: Callable[[bytes], bytes]
 ) -> None:
-    data = pack(LOG)
+    text = LOG[:2_000_000] if compression in ("xz", "bz2") else LOG  # the slow ones
+    data = pack(text)
     whole = b"".join(decompressed(Disk(data, len(data) + 1), "x", compression))
-    assert whole == LOG
+    assert whole == text
     with pytest.raises(OSError, match="the network is gone"):
         list(decompressed(Disk(data, len(data) // 2), "x", compression))
     broken = bytearray(data)
     broken[len(data) // 2 : len(data) // 2 + 2000] = b"\xff" * 2000
     got = b""
     with pytest.raises(Damaged):
-        for text in decompressed(Disk(bytes(broken), len(data) + 1), "x", compression):
-            got += text
+        for part in decompressed(Disk(bytes(broken), len(data) + 1), "x", compression):
+            got += part
     if compression in ("gzip", "zstd"):
-        assert len(got) > len(LOG) // 4
+        assert len(got) > len(text) // 4
 
 
 def test_a_gzip_is_read_up_to_the_damage_as_zcat_reads_it(tmp_path: Path) -> None:
