@@ -117,7 +117,8 @@ def zookeeper(data: bytes) -> None:
     if record is not None:
         assert isinstance(record.owner, str)
         assert isinstance(record.epoch, int)
-        record.running()
+        assert isinstance(record.mark, int)
+        assert isinstance(record.ttl_ms, int)
     for node in nodes.values():
         path = layout.decode_notice(node.data if node else None)
         if path is not None:

@@ -49,6 +49,7 @@ class Fiber(greenlet):
         self.ended = False
         self.ident = id(self)
         self.gr_context = contextvars.copy_context()
+        self._context = self.process.context()
         self.process.host.memory.setdefault("fibers", []).append(self)
 
     def _main(self) -> None:
@@ -69,7 +70,7 @@ class Fiber(greenlet):
 
     def wake(self, waker: Callable[[], None]) -> None:
         """Go on at the process's next turn, which may be never."""
-        self.loop.call_soon(waker, context=self.process.context())
+        self.loop.call_soon(waker, context=self._context)
 
     def _go(self, turn: int) -> None:
         """Go on, unless that was done already or the process is dead."""

@@ -17,7 +17,7 @@ from headgate.store import watched
 from headgate.store.base import AuditEvent, BrokerConfigs, HistoryEntry, Origin, history_entry
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import Decide, HeldLease, LeaseRecord, take
+from headgate.store.leases import NOBODYS, Decide, HeldLease, LeaseRecord, LeaseTaker
 from headgate.store.watched import WatchedStore
 
 KEEP_AUDIT: Final = 10_000
@@ -30,21 +30,19 @@ class Flavour(NamedTuple):
     Args:
         name: of the kind.
         whole: one transaction for all entities of a call; else one for each.
-        own_clock: leases run by the home's clock; else by the holders'.
         announces: changes are announced; else looked for.
         poll_s: how often a watch looks for what nothing announced, seconds.
     """
 
     name: str
     whole: bool
-    own_clock: bool
     announces: bool
     poll_s: float
 
 
-SQLITE: Final = Flavour("sqlite", whole=True, own_clock=False, announces=False, poll_s=0.2)
-ZOOKEEPER: Final = Flavour("zookeeper", whole=False, own_clock=True, announces=True, poll_s=10.0)
-KAFKA: Final = Flavour("kafka", whole=False, own_clock=False, announces=True, poll_s=5.0)
+SQLITE: Final = Flavour("sqlite", whole=True, announces=False, poll_s=0.2)
+ZOOKEEPER: Final = Flavour("zookeeper", whole=False, announces=True, poll_s=10.0)
+KAFKA: Final = Flavour("kafka", whole=False, announces=True, poll_s=5.0)
 FLAVOURS: Final = (SQLITE, ZOOKEEPER, KAFKA)
 
 
@@ -58,7 +56,7 @@ class Contents:
     pruned: int = 0
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
     audit: list[AuditEvent] = field(default_factory=list)
-    leases: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    leases: dict[str, LeaseRecord] = field(default_factory=dict)
     commits: int = 0
 
     @property
@@ -103,7 +101,6 @@ class Home:
     Args:
         flavour: which kind it is of.
         new_id: makes the id of a new store.
-        clock_ms: its own clock.
 
     Attributes:
         contents: what it holds; None: it is missing, or was emptied.
@@ -111,12 +108,9 @@ class Home:
         announce: called with each store that is to hear of a change.
     """
 
-    def __init__(
-        self, flavour: Flavour, new_id: Callable[[], str], clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, flavour: Flavour, new_id: Callable[[], str]) -> None:
         self.flavour = flavour
         self._new_id = new_id
-        self.clock_ms = clock_ms
         self.contents: Contents | None = None
         self.place = 0
         self.stores: list[SimStore] = []
@@ -203,6 +197,7 @@ class SimStore(WatchedStore):
         self._line = line or Direct()
         self._token = (-1, -1)
         self._base = 0
+        self._leases = LeaseTaker(SimLeases(self))
         self._write_lock = watched.threading.Lock()  # simulated where threads are
         home.stores.append(self)
         try:
@@ -396,10 +391,7 @@ class SimStore(WatchedStore):
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
         """See ``QuotaStore``."""
-        return take(SimLeases(self), name, owner, ttl_ms)
-
-    def _lease_clock(self) -> int:
-        return self.home.clock_ms() if self.home.flavour.own_clock else self._clock_ms()
+        return self._leases.take(name, owner, ttl_ms)
 
     def _release(self) -> None:
         with contextlib.suppress(ValueError):
@@ -414,26 +406,25 @@ class SimLeases:
 
     def look(self, name: str) -> LeaseRecord:
         """See ``LeaseHome``."""
-        found: LeaseRecord = self._store._transaction("lease", lambda held: self._read(held, name))
+        found: LeaseRecord = self._store._transaction(
+            "lease", lambda held: held.leases.get(name, NOBODYS)
+        )
         return found
 
     def change(self, name: str, decide: Decide) -> bool:
         """See ``LeaseHome``."""
 
         def write(held: Contents) -> bool:
-            wanted = decide(self._read(held, name))
+            before = held.leases.get(name, NOBODYS)
+            wanted = decide(before)
             if wanted is not None:
                 owner, epoch, ttl_ms = wanted
-                ends_ms = self._store._lease_clock() + ttl_ms if ttl_ms else 0
-                held.leases[name] = (owner, epoch, ends_ms)
+                mark = max(self._store._clock_ms() + ttl_ms, before.mark + 1)
+                held.leases[name] = LeaseRecord(owner, epoch, mark, ttl_ms)
             return wanted is not None
 
         kept: bool = self._store._transaction("lease", write)
         return kept
-
-    def _read(self, held: Contents, name: str) -> LeaseRecord:
-        owner, epoch, ends_ms = held.leases.get(name, ("", 0, 0))
-        return LeaseRecord(owner, epoch, lambda: ends_ms > self._store._lease_clock())
 
 
 def _fields(event: AuditEvent) -> tuple[str, ...]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import pytest
 
-from simulation.control.life import Verdict, live
+from simulation.control.life import Verdict, live, live_all
 
-FAILED = {
-    2: "a snapshot that couldn't be written was not tried again",
-    12: "a gateway that was started without its store never took leases",
-    51: "a lease was kept beyond its end while another one's renewal hung",
-}
-"""Seeds that found a fault in the product, and which."""
+FAILED = Path(__file__).parent / "control" / "failed_seeds.txt"
+
+
+def failed_seeds() -> list[int]:
+    """Seeds that found a fault once; the file says which."""
+    lines = FAILED.read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def told(verdict: Verdict) -> str:
@@ -20,10 +24,13 @@ def told(verdict: Verdict) -> str:
     return "\n".join([f"{again}: {verdict.broken}", *map(str, verdict.actions)])
 
 
-@pytest.mark.parametrize("seed", [*FAILED, 100, 101, 212])
-def test_no_law_is_broken(seed: int) -> None:
-    verdict = live(seed)
-    assert verdict.broken is None, told(verdict)
+def all_hold(seeds: Iterable[int]) -> None:
+    for verdict in live_all(seeds):
+        assert verdict.broken is None, told(verdict)
+
+
+def test_no_law_is_broken_in_lives_that_broke_one_before() -> None:
+    all_hold(failed_seeds())
 
 
 def test_a_life_is_the_same_each_time() -> None:
@@ -33,8 +40,6 @@ def test_a_life_is_the_same_each_time() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1_000, 1_300, 20))
+@pytest.mark.parametrize("first", range(1_000, 1_200, 20))
 def test_no_law_is_broken_in_many_lives(first: int) -> None:
-    for seed in range(first, first + 20):
-        verdict = live(seed)
-        assert verdict.broken is None, told(verdict)
+    all_hold(range(first, first + 20))

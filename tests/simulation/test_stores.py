@@ -36,7 +36,7 @@ class Simulated(StoreContract):
 
     @pytest.fixture
     def home(self) -> Home:
-        return Home(self.flavour._replace(poll_s=0.05), new_id, now_ms)
+        return Home(self.flavour._replace(poll_s=0.05), new_id)
 
     @pytest.fixture
     def empty_home(self, home: Home) -> Callable[[], None]:
@@ -71,7 +71,12 @@ class TestLikeKafka(Simulated):
 
 
 class Pair:
-    """Two stores on one home, opened the same way; clocks are set by the test."""
+    """
+    Two stores on one home, opened the same way.
+
+    Args:
+        now: the monotonic clock, and by how much the wall clock differs, ms; the test sets both.
+    """
 
     def __init__(self, now: list[int]) -> None:
         self.now = now
@@ -79,7 +84,12 @@ class Pair:
         self.leases: list[Any] = []
 
     def clock_ms(self) -> int:
-        return self.now[0]
+        return sum(self.now)
+
+    def opened(self, create: bool) -> Any:
+        store = self.open(create)
+        store._leases._monotonic = lambda: self.now[0] / 1000
+        return store
 
     def open(self, create: bool) -> Any:
         raise NotImplementedError
@@ -94,7 +104,7 @@ class Pair:
 class SimPair(Pair):
     def __init__(self, now: list[int]) -> None:
         super().__init__(now)
-        self.home = Home(SQLITE, new_id, self.clock_ms)
+        self.home = Home(SQLITE, new_id)
 
     def open(self, create: bool) -> Any:
         return SimStore(self.home, create=create, clock_ms=self.clock_ms)
@@ -199,7 +209,7 @@ def run(seed: int, pair: Pair) -> list[Any]:
     rng = random.Random(seed)
     told = Told()
     seen: list[Any] = []
-    pair.stores += [pair.open(True), pair.open(True)]
+    pair.stores += [pair.opened(True), pair.opened(True)]
     kept: list[Any] = [pair.backup()]
 
     def one(store: Any) -> Any:
@@ -247,11 +257,12 @@ def run(seed: int, pair: Pair) -> list[Any]:
 
     for _ in range(80):
         pair.now[0] += rng.choice([0, 1, 400, 1000])
+        pair.now[1] += rng.choice([*[0] * 9, -400, -3_000, 90_000])
         number = rng.randrange(2)
         store = pair.stores[number]
         if rng.random() < 0.05:
             store.close()
-            store = pair.stores[number] = pair.open(True)
+            store = pair.stores[number] = pair.opened(True)
         try:
             seen.append(told.of(one(store)))
         except (StoreError, ApiError) as error:
@@ -263,6 +274,9 @@ def run(seed: int, pair: Pair) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_same_operations_give_the_same_as_on_sqlite(tmp_path: Path, seed: int) -> None:
-    simulated, real = run(seed, SimPair([1_000_000])), run(seed, SqlitePair([1_000_000], tmp_path))
+    simulated, real = (
+        run(seed, SimPair([1_000_000, 0])),
+        run(seed, SqlitePair([1_000_000, 0], tmp_path)),
+    )
     for number, (one, other) in enumerate(zip(simulated, real, strict=True)):
         assert one == other, number

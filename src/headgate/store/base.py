@@ -328,7 +328,10 @@ class QuotaStore(Protocol):
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> Lease | None:
         """
-        Take a lease, or None while somebody else holds it.
+        Take a lease, or None while somebody else may hold it.
+
+        One that isn't renewed can be taken once this store has been asked for it again and again
+        for as long as it lasts, and found it unchanged each time.
 
         Args:
             name: what only one may do.

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.errors import HeadgateError
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import read_quotas_file
 from headgate.quota.key import QuotaKey
 from simulation.control.machines import Fleet, Machine, Run
-from simulation.stores import SQLITE
 
 Values = dict[tuple[QuotaEntity, QuotaKey], float]
 SAMPLE_MS: Final = 20.0
@@ -54,7 +54,7 @@ class Histories:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._home = fleet.home
+        self.home = fleet.home
         self._committed = fleet.home.committed
         fleet.home.committed = self._after  # type: ignore[method-assign]
         self._place = -1
@@ -73,11 +73,11 @@ class Histories:
 
     def look(self) -> None:
         """Replay what is new."""
-        held = self._home.contents
+        held = self.home.contents
         if held is None:
             return
-        if self._place != self._home.place:
-            self._place, self._read, self._values = self._home.place, 0, {}
+        if self._place != self.home.place:
+            self._place, self._read, self._values = self.home.place, 0, {}
             self.states = [{}]
         for entry in held.log[self._read :]:
             at = (entry.entity, entry.key)
@@ -101,7 +101,7 @@ class Histories:
         """A change is on its way."""
         self.look()
         change = Change(tag, wanted, self._read)
-        change.place = self._home.place
+        change.place = self.home.place
         self.changes.append(change)
         return change
 
@@ -112,11 +112,11 @@ class Histories:
 
     def check(self) -> None:
         """See to every change, at the end."""
-        held = self._home.contents
+        held = self.home.contents
         if held is None:
             return
         for change in self.changes:
-            if change.place != self._home.place:
+            if change.place != self.home.place:
                 continue  # what somebody put in the store's place needn't have it
             for entity, ops in change.wanted.items():
                 self._check(change, entity, ops, held.log)
@@ -150,34 +150,25 @@ def flat(table: Any) -> Values:
 
 
 class Actives:
-    """
-    Never two active gateways for one broker.
-
-    Leases in SQLite run by the host's wall clock. When that is set forward a standby takes a lease
-    that hasn't run out, and its holder hears of it when it renews: so long two are excused.
-
-    Attributes:
-        stepped_ms: when a clock was set last, simulated ms.
-    """
+    """Never two active gateways for one broker."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._since: dict[int, float] = {}
-        self.stepped_ms = -1e9
 
     def sample(self) -> None:
         """Look who is active now."""
         now = self._fleet.loop.now_ms
-        shape = self._fleet.shape
-        if shape.flavour is SQLITE and now - self.stepped_ms < shape.ttl_ms / 2:
-            return
-        active = defaultdict(list)
+        fronted: dict[int, list[Run]] = defaultdict(list)
         for machine in self._fleet.machines:
-            if machine.past:
-                for broker in machine.run.active():
-                    active[broker].append(machine.run)
+            if machine.past and machine.run.gateway is not None:
+                for broker in machine.run.gateway.brokers:
+                    fronted[broker].append(machine.run)
         for broker in range(1, self._fleet.shape.brokers + 1):
-            runs = [run for run in active[broker] if not self._excused(run, active[broker])]
+            runs = fronted[broker]
+            if len(runs) > 1:
+                active = [run for run in runs if broker in run.active()]
+                runs = [run for run in active if not self._excused(run, active)]
             if len(runs) < 2:
                 self._since.pop(broker, None)
                 continue
@@ -190,8 +181,8 @@ class Actives:
         """Whether a gateway can't know of the others: the store was gone before they waited."""
         if run.gateway is not None and run.gateway.ports.leases is None:
             return True  # it was started without the store, and has the last known quotas
-        line = run.machine.line
-        gone_ms = line.heard_ms.get("lease", -1.0)
+        asks_ms = self._fleet.loop.now_ms - self._fleet.shape.ttl_ms / 2  # it has asked since
+        gone_ms = max((ms for ms in run.machine.line.heard_ms if ms < asks_ms), default=-1.0)
         return all(other is run or other.began_ms > gone_ms - 100 for other in others)
 
 
@@ -204,6 +195,7 @@ class Snapshots:
         self.let_in: set[str] = set()
         self._last: dict[str, tuple[str, int]] = {}
         self._looked: dict[str, Any] = {}
+        self._kept: dict[str, set[tuple[str, int]]] = defaultdict(set)
         self.seen = 0
 
     def saved(self, machine: Machine, path: Path) -> None:
@@ -222,6 +214,51 @@ class Snapshots:
         if before is not None and before[0] == who and revision < before[1]:
             raise Broken(f"snapshot: {machine.name} goes back from {before} to {revision}")
         self._last[machine.name] = (who, revision)
+        self._kept[machine.name].add((who, revision))
+
+    def survived(self, machine: Machine) -> None:
+        """A power cut is over: the snapshot is whole, one that was kept before."""
+        path = Path(machine.settings().store_snapshot)
+        if not path.exists():
+            if len(self._kept[machine.name]) > 1:
+                raise Broken(f"snapshot: {machine.name} has lost it with the power")
+            return
+        try:
+            note: Any = read_quotas_file(path).note
+        except HeadgateError as error:
+            raise Broken(f"snapshot: {machine.name} has a torn one: {error}") from error
+        found = (str(note["store"]), int(note["revision"]))
+        if found not in self._kept[machine.name]:
+            raise Broken(f"snapshot: {machine.name} has {found}, which it never kept")
+
+    def begins_to_stop(self, run: Run) -> int | None:
+        """Return how far the history is that its last snapshot has to hold; None: it can't."""
+        machine, held = run.machine, self._histories.home.contents
+        line = machine.line
+        if (
+            held is None
+            or line.cut
+            or line.locked
+            or line.slow_ms
+            or machine.disk_failed
+            or machine.slow_disk_ms
+            or run.gateway is None
+            or run.gateway.kept.trouble() is not None
+            or not run.started
+        ):
+            return None
+        return len(self._histories.ever[held.identity.id]) - 1
+
+    def stopped(self, run: Run, place: int, first: int | None) -> None:
+        """A gateway has ended in order: what was in the store then is in its snapshot."""
+        held = self._histories.home.contents
+        if first is None or self._histories.home.place != place or held is None:
+            return
+        if self.begins_to_stop(run) is None:
+            return
+        table = flat(read_quotas_file(Path(run.machine.settings().store_snapshot)).table)
+        if table not in self._histories.ever[held.identity.id][first:]:
+            raise Broken(f"snapshot: {run.machine.name} ended with an older one: {table}")
 
     def forget(self, machine: Machine) -> None:
         """Somebody accepted another store, or the machine lost what it hadn't synced."""
@@ -250,11 +287,12 @@ class Divided:
 
     def sample(self) -> None:
         """Add up what brokers may let through now."""
-        wall = self._fleet.loop.world.host.wall_ns() // 1_000_000
         for machine in self._fleet.machines:
             if not machine.past or not machine.run.alive or machine.run.gateway is None:
                 continue
             managers = [b.rules.managers.produce_bps for b in machine.run.gateway.brokers.values()]
+            if len(managers) < 2:
+                continue
             now = machine.host.wall_ns() // 1_000_000
             every = {tags for manager in managers for tags in manager._assigned}
             for tags in every:
@@ -263,9 +301,7 @@ class Divided:
                 if max(quotas) < 1e18 and min(quotas) == max(quotas):
                     self.most = max(self.most, total / quotas[0])
                     if total > quotas[0] * SPLIT_SLACK:
-                        raise Broken(
-                            f"splits of {tags} come to {total}, quota {quotas[0]} ({wall})"
-                        )
+                        raise Broken(f"splits of {tags} come to {total}, quota {quotas[0]}")
 
 
 class Converged:

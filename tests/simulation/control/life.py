@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -14,7 +15,7 @@ from headgate.errors import StoreError
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.kept.guard import accept_store
 from headgate.wire import apis
-from simulation import fibers
+from simulation import doors, fibers
 from simulation.control.journals import Journals
 from simulation.control.laws import (
     SAMPLE_MS,
@@ -25,14 +26,19 @@ from simulation.control.laws import (
     Histories,
     Snapshots,
 )
-from simulation.control.machines import Fleet, Machine, Shape
+from simulation.control.machines import Fleet, Machine, Run, Shape
 from simulation.control.story import LENGTH_MS, Action, Doing, draw
 from simulation.loop import PROCESS
 from simulation.seed import Seed
 from simulation.stores import FLAVOURS, SQLITE, Contents, Direct, SimStore
 
 QUIET_MS: Final = 45_000.0
-"""How long nothing goes wrong at the end: all that waits, waits less."""
+"""How long nothing goes wrong at the end, at most: all that waits, waits less."""
+CALM_MS: Final = 15_000.0
+"""How long at least: by then the last one was told what it has to be told."""
+LOOKS_MS: Final = 2_500.0
+"""How long everything must stay as it has to end, where that is earlier than at most."""
+COLLECT_EVERY: Final = 10
 _PLANS: Final = build_plans()
 _PLAN: Final = _PLANS[apis.PRODUCE << 16 | 7]
 
@@ -81,7 +87,8 @@ class Life:
         self._clients = self.seed.stream("clients")
         self._number = 0
         self._boots = self.seed.stream("boots")
-        self._quiet = False
+        self._quiet = self._ending = False
+        self.fleet.on_stop = self._stopping
         for machine in self.fleet.machines:
             machine.disk.on_step = self._disk_step
 
@@ -93,7 +100,9 @@ class Life:
             broken = None
             try:
                 self._begin()
-                self._run(LENGTH_MS + QUIET_MS)
+                self._run(LENGTH_MS + CALM_MS)
+                while self.loop.now_ms < LENGTH_MS + QUIET_MS and not self._calm():
+                    self._run(self.loop.now_ms + LOOKS_MS)
                 self._end()
             except Broken as law:
                 broken = f"{law} ({self.loop.now_ms / 1000:.2f} s)"
@@ -135,12 +144,27 @@ class Life:
         for ms in (4_000, 8_000, 12_000):
             self.loop.after(ms, self.accept)
 
+    def _calm(self) -> bool:
+        """Whether everything is as it has to end, and still is a while later."""
+        try:
+            self.converged.check()
+            self._run(self.loop.now_ms + LOOKS_MS)
+            self.converged.check()
+        except Broken:
+            if self.loop.halted is not None:
+                raise
+            return False
+        return True
+
     def _end(self) -> None:
         self.histories.check()
         self.converged.check()
+        self._ending = True
         for machine in self.fleet.machines:
             machine.run.stop()
-        self._run(LENGTH_MS + QUIET_MS + 40_000)
+        until_ms = self.loop.now_ms + 40_000
+        while self.loop.now_ms < until_ms and any(m.run.alive for m in self.fleet.machines):
+            self._run(self.loop.now_ms + 500)
         self.journals.check()
         self.touched["charges kept"] += self.journals.charges
         self.touched["decisions replayed"] += self.journals.replayed
@@ -148,26 +172,30 @@ class Life:
 
     def _boot_again(self) -> None:
         """Start what has ended, after a while, as a supervisor would."""
+        if self._ending:
+            return
         for machine in self.fleet.machines:
             if machine.past and not machine.run.alive:
                 due = self._quiet or self._boots.random() < 0.4
-                if due and self.loop.now_ms < LENGTH_MS + QUIET_MS:
+                if due:
                     machine.boot()
-        if self.loop.now_ms < LENGTH_MS + 20_000:
-            self.loop.after(1_000, self._boot_again)
+        self.loop.after(1_000, self._boot_again)
 
     # --- again and again
 
     def _sample(self) -> None:
+        if self._ending:
+            return
         self.actives.sample()
         self.snapshots.sample()
         if not round(self.loop.now_ms) % 100:
             self.divided.sample()
-        if self.loop.now_ms < LENGTH_MS + QUIET_MS - 100:
-            self.loop.after(SAMPLE_MS, self._sample)
+        self.loop.after(SAMPLE_MS, self._sample)
 
     def _charge(self) -> None:
         """Clients of every gateway are charged; each charge is another number of bytes."""
+        if self._ending:
+            return
         for machine in self.fleet.machines:
             run = machine.past[-1] if machine.past else None
             if run is None or not run.started or not run.serves:
@@ -178,8 +206,7 @@ class Life:
                     user = self._clients.choice(["alice", "bob", "dave"])
                     size = self._number + 10_000 * self._clients.randrange(1, 30)
                     run.process.run(self._produce, run, broker, user, size)
-        if self.loop.now_ms < LENGTH_MS + QUIET_MS - 3_000:
-            self.loop.after(self._clients.uniform(20, 200), self._charge)
+        self.loop.after(self._clients.uniform(20, 200), self._charge)
 
     def _produce(self, run: Any, broker: int, user: str, size: int) -> None:
         rules = run.gateway.brokers[broker].rules
@@ -219,6 +246,17 @@ class Life:
             self.snapshots.saved(machine, path)
         except Broken as law:  # on a thread of the product's, which would catch it
             self.loop.halt(law)
+
+    def _stopping(self, run: Run) -> Callable[[], None]:
+        place, first = self.fleet.home.place, self.snapshots.begins_to_stop(run)
+
+        def stopped() -> None:
+            try:
+                self.snapshots.stopped(run, place, first)
+            except Broken as law:  # in a task of the gateway's process
+                self.loop.halt(law)
+
+        return stopped
 
     # --- what actions do
 
@@ -267,6 +305,9 @@ class Life:
                 self.snapshots.forget(other)
         machine.disk.power_cut()
         machine.host.boot_ns += 1_000_003
+        for other in self.fleet.machines:
+            if other.host is machine.host:
+                self.snapshots.survived(other)
 
     def reload(self, machine: Machine, kind: str, number: int) -> None:
         """Have a gateway read its settings again, as SIGHUP does."""
@@ -290,6 +331,26 @@ class Life:
 
 def live(number: int, actions: Sequence[Action] | None = None) -> Verdict:
     """Live a seed's life."""
+    with doors.opened():
+        return _live(number, actions)
+
+
+def live_all(numbers: Iterable[int]) -> Iterator[Verdict]:
+    """Live many, with the collector at work only between lives."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        with doors.opened():
+            for at, number in enumerate(numbers, 1):
+                yield _live(number)
+                if not at % COLLECT_EVERY:
+                    gc.collect()
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _live(number: int, actions: Sequence[Action] | None = None) -> Verdict:
     root = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=root, prefix="headgate-sim-") as folder:
         return Life(number, Path(folder), actions).live()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from headgate.gateway import upstream as up
 from headgate.gateway.fleet import instance
 from headgate.gateway.usage import upkeep
 from headgate.usage import reader
-from simulation import doors, fibers
+from simulation import fibers
 from simulation.disk import Disk, Disks
 from simulation.loop import PROCESS, Host, Process
 from simulation.network import Network
@@ -59,7 +60,7 @@ class StoreLine:
         slow_ms: more that each call takes.
         locked: somebody holds the home's lock, or it can't be written.
         loses: answers to changes that are lost from now on.
-        heard_ms: when a call of a kind was answered last, simulated ms.
+        heard_ms: when calls about leases were answered lately, simulated ms.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -68,7 +69,7 @@ class StoreLine:
         self.slow_ms = 0.0
         self.locked = False
         self.loses = 0
-        self.heard_ms: dict[str, float] = {}
+        self.heard_ms: deque[float] = deque(maxlen=300)
 
     def before(self, kind: str) -> None:
         """See ``stores.Line``."""
@@ -83,7 +84,8 @@ class StoreLine:
         """See ``stores.Line``."""
         fibers.sleep(self._rng.uniform(0.1, 2.0) / 1000)
         self._pass()
-        self.heard_ms[kind] = PROCESS.get().loop.now_ms
+        if kind == "lease":
+            self.heard_ms.append(PROCESS.get().loop.now_ms)
         if self.loses and kind == "alter":
             self.loses -= 1
             raise StoreError("the connection was lost before the answer", retriable=True)
@@ -116,7 +118,7 @@ class Run:
         self.stopped: float | None = None
         self.crashed: float | None = None
         self.began_ms = self.process.loop.now_ms
-        self.cut = False
+        self.cut = self.stopping = False
         self.charges: list[tuple[float, int]] = []
         self.process.on_end.append(self._ended)
         self.process.spawn(self._start())
@@ -150,11 +152,14 @@ class Run:
 
     def stop(self) -> None:
         """End it as SIGTERM does."""
-        if self.alive and self.gateway is not None:
+        if self.alive and self.gateway is not None and not self.stopping:
+            self.stopping = True
             self.process.spawn(self._stop(self.gateway))
 
     async def _stop(self, gateway: server.Gateway) -> None:
+        told = self.machine.fleet.on_stop(self)
         await gateway.stop()
+        told()
         self.stopped = self.process.loop.now_ms
         if gateway.store is not None:
             await self.process.loop.run_in_executor(None, gateway.store.close)
@@ -207,6 +212,8 @@ class Machine:
         self.stalled_ms = 0.0
         self.slow_disk_ms = 0.0
         self.left: int | None = None
+        self._given: dict[str, str] = {}
+        self._settings: Settings
 
     @property
     def folder(self) -> Path:
@@ -220,7 +227,10 @@ class Machine:
 
     def settings(self) -> Settings:
         """Return what its settings file says."""
-        return doors_settings(tuple({**self.fleet.properties(self), **self.more}.items()))
+        given = {**self.fleet.properties(self), **self.more}
+        if given != self._given:
+            self._given, self._settings = given, Settings.from_properties(given)
+        return self._settings
 
     def boot(self) -> None:
         """Start a gateway, unless one lives."""
@@ -241,6 +251,7 @@ class Fleet:
         home: where quotas are kept.
         machines: in order.
         loop: the one loop.
+        on_stop: called when a gateway begins to end in order; what it returns, when it has.
     """
 
     def __init__(self, seed: Seed, folder: Path, shape: Shape) -> None:
@@ -251,20 +262,22 @@ class Fleet:
         self.disks = Disks()
         rng = seed.stream("shape")
         self.ids = seed.stream("ids")
-        world = self.loop.world.host
-        self.home = Home(
-            shape.flavour, lambda: self.ids.randbytes(8).hex(), lambda: world.wall_ns() // 1_000_000
-        )
+        self.home = Home(shape.flavour, lambda: self.ids.randbytes(8).hex())
         self.home.announce = self._announce
         self._news = seed.stream("announcements")
         self.machines: list[Machine] = []
+        self.on_stop: Callable[[Run], Callable[[], None]] = lambda run: lambda: None
         shared = shape.flavour is SQLITE
         for number in range(shape.gateways):
             name = f"gw{number + 1}"
             if shared and number:
                 host, disk = self.machines[0].host, self.machines[0].disk
             else:
-                offset = 0 if shared else rng.choice([0, 0, rng.randint(-400, 400)])
+                offset = (
+                    0
+                    if shared
+                    else rng.choice([0, rng.randint(-400, 400), rng.randint(-(10**7), 10**7)])
+                )
                 host = Host(self.loop, f"host{number + 1}", f"10.1.0.{number + 1}", offset)
                 root = folder / host.name
                 root.mkdir(parents=True)
@@ -323,9 +336,8 @@ class Fleet:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Lead the product into this life while this lasts."""
+        """Lead the product into this life while this lasts; ``doors.opened`` lasts already."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(doors.opened())
             stack.enter_context(_led(self))
             stack.enter_context(self.disks)
             yield
@@ -341,18 +353,6 @@ class Fleet:
             fibers.bury(machine.host)
         fibers.bury(self.loop.world.host)
         self.loop.close()
-
-
-_SETTINGS: dict[tuple[tuple[str, str], ...], Settings] = {}
-
-
-def doors_settings(given: tuple[tuple[str, str], ...]) -> Settings:
-    """Read settings, once for each text: they are frozen."""
-    found = _SETTINGS.get(given)
-    if found is None:
-        _SETTINGS.clear()
-        found = _SETTINGS[given] = Settings.from_properties(dict(given))
-    return found
 
 
 def _compact(directory: Path) -> tuple[int, str | None]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from headgate.clock import now_ms
 from headgate.gateway.fleet.leases import Leases
+from headgate.gateway.kept import snapshot
 from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
 from headgate.gateway.kept.store import KeptStore
@@ -15,7 +18,7 @@ from headgate.store import leases
 from headgate.store.hub import Hub
 from headgate.store.identity import StoreIdentity
 from headgate.usage import disk, writer
-from simulation import stores
+from simulation import doors, stores
 
 Plant = Callable[[], Any]
 PLANTS: dict[str, tuple[Plant, int, str]] = {}
@@ -62,24 +65,44 @@ def renewed_after_expiry() -> Iterator[None]:
         yield
 
 
-@plant("a lease is kept beyond its end while a renewal hangs", 51, "two active gateways")
+@plant("a lease is kept beyond its end while a renewal hangs", 9, "two active gateways")
 def kept_beyond_its_end() -> Iterator[None]:
     with _instead(Leases, "_stop_in_time", lambda self, broker_id, lease: None):
         yield
 
 
-@plant("two standbys both take over", 7, "two active gateways")
+@plant("two standbys both take over", 0, "two active gateways")
 def both_take_over() -> Iterator[None]:
-    def greedy(home: Any, name: str, owner: str, ttl_ms: int) -> Any:
-        epoch = home.look(name).epoch + 1
-        kept = home.change(name, lambda held: leases.NewRecord(owner, epoch, ttl_ms))
-        return leases.HeldLease(home, name, owner, epoch, ttl_ms) if kept else None
+    def greedy(self: Any, name: str, owner: str, ttl_ms: int) -> Any:
+        taken = leases.NewRecord(owner, self._home.look(name).epoch + 1, ttl_ms)
+        kept = self._home.change(name, lambda held: taken)
+        return leases.HeldLease(self._home, name, taken, 0.0, self._monotonic) if kept else None
 
-    with _instead(stores, "take", greedy):
+    with _instead(leases.LeaseTaker, "take", greedy):
         yield
 
 
-@plant("a gateway that got its store late takes no leases", 12, "brokers [1] are fronted by")
+@plant("a lease is taken when its end has come by the wall clock", 22, "two active gateways")
+def ends_by_the_wall_clock() -> Iterator[None]:
+    def may_run(self: Any, name: str, owner: str, held: Any, ttl_ms: int) -> bool:
+        return held.owner not in ("", owner) and bool(held.mark > now_ms())
+
+    with _instead(leases.LeaseTaker, "_may_run", may_run):
+        yield
+
+
+@plant("a renewal that a standby sees doesn't make it wait again", 0, "two active gateways")
+def renewals_unseen() -> Iterator[None]:
+    real = leases.LeaseTaker._may_run
+
+    def may_run(self: Any, name: str, owner: str, held: Any, ttl_ms: int) -> bool:
+        return bool(real(self, name, owner, held._replace(mark=0), ttl_ms))
+
+    with _instead(leases.LeaseTaker, "_may_run", may_run):
+        yield
+
+
+@plant("a gateway that got its store late takes no leases", 10, "are fronted by")
 def no_late_leases() -> Iterator[None]:
     with _instead(KeptStore, "_until_admitted", _quietly(KeptStore._until_admitted)):
         yield
@@ -105,6 +128,24 @@ def saved_before_the_check() -> Iterator[None]:
         real(self, store)
 
     with _instead(StoreGuard, "admit", admit):
+        yield
+
+
+@plant("a snapshot gets its name without fsync", 3, "snapshot: gw")
+def snapshot_without_fsync() -> Iterator[None]:
+    with _instead(snapshot, "os", doors.Shim(os, fsync=lambda fd: None)):
+        yield
+
+
+@plant("the snapshot of a gateway that ends is older than the store", 0, "snapshot: gw")
+def older_at_the_end() -> Iterator[None]:
+    with _instead(KeptStore, "_save_last", lambda self, store: None):
+        yield
+
+
+@plant("a lease is renewed after its end though a standby waits", 0, "two active gateways")
+def renewed_though_somebody_waits() -> Iterator[None]:
+    with _instead(Leases, "_look", lambda self: None):
         yield
 
 

@@ -11,7 +11,6 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST, QuotaKey
 from simulation.seed import Seed, weighted
-from simulation.stores import KAFKA
 
 LENGTH_MS: Final = 60_000.0
 """A life's part in which things go wrong."""
@@ -179,10 +178,7 @@ class Doing:
         machine.left = count
 
     def _clock_step(self, machine: Any, ms: int) -> None:
-        if self.fleet.shape.flavour is KAFKA and abs(ms) > 1_000:
-            ms = ms // abs(ms) * 50  # its leases run by clocks that must agree
         machine.host.step(ms)
-        self.life.actives.stepped_ms = self.fleet.loop.now_ms
 
     def _reload(self, machine: Any, kind: str, number: int) -> None:
         self.life.reload(machine, kind, number)

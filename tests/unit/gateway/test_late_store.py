@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,21 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.errors import StoreError
+from headgate.errors import StoreError, StoreReplaced
 from headgate.gateway.cluster.ports import Ports
 from headgate.gateway.kept import guard
 from headgate.gateway.kept import store as kept_store
 from headgate.gateway.kept.current import Current
+from headgate.gateway.kept.guard import StoreGuard, accept_store
 from headgate.gateway.kept.store import KeptStore
 from headgate.gateway.loop.tasks import OwnWork, Tasks, Threads
 from headgate.gateway.loop.watcher import Watcher
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
 from headgate.quota.table import QuotaTable
+from headgate.store.identity import StoreIdentity, replaced
+
+ALICE = QuotaEntity.of(user="alice")
 
 
 class Fronted:
@@ -75,6 +82,73 @@ async def test_with_the_store_back_a_broker_whose_lease_another_has_is_fronted_n
     work.tasks.cancel()
 
 
+class SomeStore:
+    """
+    A store; ``becomes`` puts another one in its place as soon as its quotas were read.
+
+    Attributes:
+        accepted: the one that it is used as.
+    """
+
+    def __init__(self) -> None:
+        self.here = self.accepted = StoreIdentity("a" * 16, 7)
+        self.tables = {"a" * 16: QuotaTable(), "b" * 16: QuotaTable.of({ALICE: {PRODUCER: 5.0}})}
+        self.becomes: StoreIdentity | None = None
+        self.url = "some:store"
+
+    def snapshot(self) -> QuotaTable:
+        table = self.tables[self.identify().id]
+        if self.becomes is not None:
+            self.here = self.becomes
+        return table
+
+    def broker_configs(self) -> dict[str, dict[str, str]]:
+        return {}
+
+    def identity(self) -> StoreIdentity:
+        return self.here
+
+    def identify(self) -> StoreIdentity:
+        if self.here.id != self.accepted.id:
+            raise replaced(self.url, self.accepted, self.here)
+        return self.here
+
+    def accept(self, identity: StoreIdentity) -> None:
+        self.accepted = identity
+
+
+def test_quotas_of_one_store_are_never_kept_as_those_of_another(tmp_path: Path) -> None:
+    """Found by the simulator: the other one was accepted between two looks."""
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
+    )
+    kept, store = StoreGuard(settings), SomeStore()
+    saving: Any = store
+    kept.save(saving)
+    store.becomes = other = StoreIdentity("b" * 16, 3)
+    accept_store(settings, other)
+    whole = store.broker_configs
+
+    def meanwhile() -> dict[str, dict[str, str]]:
+        accepting = threading.Thread(target=kept.reconsider, args=(saving,))
+        accepting.start()
+        accepting.join(0.1)  # it must wait, so this does as well
+        waiting.append(accepting)
+        return whole()
+
+    waiting: list[threading.Thread] = []
+    store.broker_configs = meanwhile  # type: ignore[method-assign]
+    with pytest.raises(StoreReplaced):
+        kept.save(saving)
+    waiting[0].join(60)
+    assert store.accepted == other
+    assert kept.last().identity == StoreIdentity("a" * 16, 7)
+    store.broker_configs = whole  # type: ignore[method-assign]
+    kept.save(saving)
+    assert kept.last().identity == other
+    assert kept.last().table.get(ALICE, PRODUCER) == 5.0
+
+
 async def test_quotas_that_could_not_be_kept_are_kept_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +166,8 @@ async def test_quotas_that_could_not_be_kept_are_kept_later(
         {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
     )
     in_force = Current(settings, QuotaTable(), None)
+    store: Any = SomeStore()
+    in_force.store = store
     tasks, threads = Tasks(Watcher()), Threads(1, "test")
     kept = KeptStore(in_force, tasks, threads, lambda: None)
     kept.save_soon()

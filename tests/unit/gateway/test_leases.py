@@ -268,6 +268,55 @@ async def test_a_lease_that_comes_too_late_isnt_trusted() -> None:
     assert one.epochs == {}
 
 
+async def test_a_worker_knows_who_waits_as_soon_as_it_has_a_lease() -> None:
+    """Found by the simulator: seed 1284, where the store was locked just after a restart."""
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, two = worker(store, "one", lost), worker(store, "two", [])
+    await two._stand_by()
+    assert await one.take(1)
+    store.down = True
+    while not lost:
+        store.clock.now_s += 3
+        await one.renew()
+    assert store.clock.now_s < 1_009
+
+
+async def test_an_answer_that_a_standby_waits_counts_though_it_comes_late() -> None:
+    """Found by the simulator: seed 1234, where each answer took long."""
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    late = asyncio.Event()
+
+    async def slowly(function: Callable[[], Any]) -> Any:
+        if "_look" not in function.__qualname__:
+            return function()
+        answer = asyncio.ensure_future(later(function))
+        return await asyncio.shield(answer)
+
+    async def later(function: Callable[[], Any]) -> Any:
+        await late.wait()
+        return function()
+
+    instance = Instance(None, "one")
+    one = Leases(store, "gateway/c", instance, 100, slowly, lost.append, store.clock)  # type: ignore[arg-type]
+    two = worker(store, "two", [])
+    assert await one.take(1)
+    await two._stand_by()
+    store.clock.now_s += 0.08
+    await one.renew()
+    assert one.trouble is not None
+    assert not one._others
+    late.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert one._others
+    one._looked_at = store.clock.now_s + 1  # another one was quicker
+    one._others = False
+    one._look()
+    assert not one._others
+
+
 async def test_a_lease_isnt_kept_beyond_its_end_while_another_ones_renewal_hangs() -> None:
     store = FakeStore(Clock())
     lost: list[int] = []

@@ -23,6 +23,7 @@ from headgate.store.kafka.state import (
     quota_record,
     turn_record,
 )
+from headgate.store.leases import LeaseRecord
 
 ALICE = QuotaEntity.of(user="alice")
 PAIR = QuotaEntity.of(user="CN=a b,O=*", client_id=DEFAULT)
@@ -77,12 +78,12 @@ def test_broker_settings_leases_and_audit() -> None:
         broker_record("", "max.connections", "5"),
         broker_record("1", "max.connections", "6"),
         broker_record("", "max.connections", None),
-        lease_record("broker-1", "a", 3, 99),
+        lease_record("broker-1", LeaseRecord("a", 3, 99, 10)),
         audit_record("1", AuditEvent("eve", "admin", "alter", "refused", t_ms=5)),
         audit_record("2", AuditEvent("eve", "admin", "describe", "refused", t_ms=6)),
     )
     assert state.brokers == {"1": {"max.connections": "6"}}
-    assert state.leases == {"broker-1": {"owner": "a", "epoch": 3, "expires_ms": 99}}
+    assert state.leases == {"broker-1": LeaseRecord("a", 3, 99, 10)}
     assert [e.action for e in state.audit_log(None)] == ["alter", "describe"]
     assert [e.t_ms for e in state.audit_log(1)] == [6]
 

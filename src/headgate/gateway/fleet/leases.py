@@ -3,7 +3,8 @@ Each broker is fronted by exactly one live worker: leases with fencing, and stan
 
 A worker takes the lease of a broker before it opens the broker's ports, and renews it three times
 per ttl. One that can't have it is a standby: it asks again until the lease is free, which it is at
-once if its holder is known to be dead (``instance``).
+once if its holder is known to be dead (``instance``), and else when the standby has seen it
+unchanged for its whole length (``store.leases``).
 
 When a worker loses its lease it stops fronting the broker at once. When the store can't be asked,
 nobody can take the lease from us, or we can't know: a worker that has seen a standby lately then
@@ -15,6 +16,7 @@ for beyond the lease it should renew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -34,8 +36,13 @@ _RENEWALS: Final = 3
 """Renewals per ttl: two may fail before the lease runs out."""
 _STOP_AT: Final = 0.9
 """Part of a ttl after which a renewal that hangs is given up: what is left is for closing."""
-_ASKS: Final = 5
-"""How often per ttl a standby asks: it takes over within 1.2 ttl of the last renewal."""
+_ASKS: Final = 10
+"""
+How often per ttl a standby asks. It sees the last renewal a tenth late, and its end another tenth:
+so it takes over within 1.2 ttl of the last renewal.
+"""
+_SHOWS: Final = 5
+"""How often per ttl a standby shows that it waits; that lasts for two."""
 
 
 class Leases:
@@ -73,7 +80,9 @@ class Leases:
         self._held: dict[int, Lease] = {}
         self._renewed_at: dict[int, float] = {}
         self._standby: Lease | None = None
+        self._shown_at = 0.0
         self._others = False
+        self._looked_at = 0.0
         self._reachable = True
         self._trouble: str | None = None
 
@@ -98,9 +107,17 @@ class Leases:
         """
         asked_at = self._monotonic()
         name = self.name_of(broker_id)
-        lease = await self._on_thread(
-            lambda: self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
-        )
+
+        def take() -> Lease | None:
+            found = self._instance.take(lambda owner: self._store.lease(name, owner, self._ttl_ms))
+            if found is not None and not self._held:
+                # Now: the store may not answer any more when it is time to renew.
+                self._others = True
+                with contextlib.suppress(StoreError):
+                    self._look()
+            return found
+
+        lease = await self._on_thread(take)
         if lease is None:
             return False
         if (self._monotonic() - asked_at) * 1000 >= self._ttl_ms * _STOP_AT:
@@ -119,7 +136,7 @@ class Leases:
         if left_s <= 0 and self._others:
             self._lose(broker_id, "it couldn't be renewed, and a standby waits")
             return
-        again_s = left_s if left_s > 0 else ttl_s / _RENEWALS
+        again_s = left_s if left_s > 0 else ttl_s * (1 - _STOP_AT) / 2
         asyncio.get_running_loop().call_later(again_s, self._stop_in_time, broker_id, lease)
 
     async def wait_for(self, broker_id: int) -> None:
@@ -143,6 +160,10 @@ class Leases:
 
     async def _stand_by(self) -> None:
         """Let an active worker know that somebody waits."""
+        now = self._monotonic()
+        if self._standby is not None and (now - self._shown_at) * _SHOWS < self._ttl_ms / 1000:
+            return
+        self._shown_at = now
         if self._standby is None or not await self._on_thread(self._standby.renew):
             self._standby = await self._on_thread(
                 lambda: self._store.lease(f"{self._prefix}/standby", self._owner, self._ttl_ms * 2)
@@ -221,22 +242,27 @@ class Leases:
             raise StoreError("the store doesn't answer", retriable=True) from None
 
     async def _look_for_others(self) -> None:
-        """Find out whether a standby waits: then its lease can't be had."""
-        oldest = min(self._renewed_at.values())
+        """Find out in time whether a standby waits."""
         try:
-            lease = await self._soon(
-                lambda: self._store.lease(
-                    f"{self._prefix}/standby", f"{self._owner}/active", self._ttl_ms
-                ),
-                oldest,
-            )
-            self._others = lease is None
-            if lease is not None:
-                await self._soon(lease.release, oldest)
+            await self._soon(self._look, min(self._renewed_at.values()))
         except StoreError as error:
             self._say_reachable(False, error)
         except Exception as error:
             self._fell(error)
+
+    def _look(self) -> None:
+        """
+        Ask for the standby's lease, which can't be had while one waits. Runs on a thread.
+
+        An answer that isn't waited for any more counts as well, unless a later one was quicker.
+        """
+        asked_at = self._monotonic()
+        name, owner = f"{self._prefix}/standby", f"{self._owner}/active"
+        lease = self._store.lease(name, owner, self._ttl_ms)
+        if asked_at >= self._looked_at:
+            self._looked_at, self._others = asked_at, lease is None
+        if lease is not None:
+            lease.release()
 
     def _fell(self, error: Exception) -> None:
         """Say that a store failed in a way that it shouldn't."""

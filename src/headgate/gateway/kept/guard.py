@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from headgate.store.identity import StoreIdentity, replaced
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
-    from headgate.store.base import BrokerConfigs, HistoryEntry, QuotaStore
+    from headgate.store.base import HistoryEntry, QuotaStore
 
 log = get_logger("headgate.gateway")
 
@@ -43,7 +44,8 @@ class StoreGuard:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._accepted = acceptance_path(settings)
-        self._identity: StoreIdentity | None = None
+        self._saving = threading.Lock()
+        """Held while a store says what it holds and who it is: no other one is accepted then."""
 
     def last(self) -> Snapshot:
         """Return what was in force last; nothing where that can't be told."""
@@ -68,33 +70,30 @@ class StoreGuard:
         if found is not None:
             store.accept(found)
             self._is_accepted(found)  # needed or not, its acceptance is used up
-        self.save(store, store.snapshot(), store.broker_configs())
+        self.save(store)
 
     def reconsider(self, store: QuotaStore) -> bool:
         """Use another store in place of the one let in, if that other one was accepted."""
         found = store.identity()
         if found is None or not self._is_accepted(found):
             return False
-        store.accept(found)
+        with self._saving:
+            store.accept(found)
         log.warning("another store was accepted; its quotas are in force", store=str(found))
         return True
 
-    def save(self, store: QuotaStore | None, table: QuotaTable, brokers: BrokerConfigs) -> None:
+    def save(self, store: QuotaStore) -> None:
         """
-        Keep quotas and settings as the last known ones.
-
-        Args:
-            store: whose they are; None: of the one that was asked last.
-            table: the quotas.
-            brokers: settings of brokers.
+        Keep what a store says now as the last known quotas and settings.
 
         Raises:
             StoreReplaced: another store has taken the place of this one; nothing is kept.
+            StoreError: it can't be read.
             OSError: the place can't be written.
         """
-        if store is not None:
-            self._identity = store.identify()
-        save_snapshot(self._settings, Snapshot(table, brokers, self._identity))
+        with self._saving:
+            table, brokers = store.snapshot(), store.broker_configs()
+            save_snapshot(self._settings, Snapshot(table, brokers, store.identify()))
 
     def _why_not(self, store: QuotaStore, found: StoreIdentity | None) -> str | None:
         """Say what speaks against a store, or None."""

@@ -18,6 +18,7 @@ from headgate.errors import MALFORMED, HeadgateError, StoreError
 from headgate.quota.file import dump_quotas, read_quotas_file
 from headgate.quota.table import QuotaTable
 from headgate.store.identity import StoreIdentity
+from headgate.usage.disk import sync_directory
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -94,6 +95,7 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
+        sync_directory(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()

@@ -199,10 +199,10 @@ class KeptStore:
         self._tasks.spawn(save())
 
     def _save(self) -> None:
-        now = self._in_force
+        store = self._in_force.store
         with self._save_lock:
-            if not self._ended:
-                self.guard.save(now.store, now.coming, now.broker_configs)
+            if store is not None and not self._ended:
+                self.guard.save(store)
 
     async def close(self) -> None:
         """Keep what the store says now, of which a watch may not have told yet; stop watching."""
@@ -220,10 +220,9 @@ class KeptStore:
             await loop.run_in_executor(None, watch.close)
 
     def _save_last(self, store: QuotaStore) -> None:
-        table, brokers = store.snapshot(), store.broker_configs()
         with self._save_lock:
             self._ended = True  # what waits to be saved is older
-            self.guard.save(store, table, brokers)
+            self.guard.save(store)
 
     def _not_kept(self, error: Exception) -> None:
         log.error(

@@ -1,7 +1,5 @@
 """
 Leases in the Kafka home: a record each, decided by the topic's one writer.
-
-They run by the holders' wall clocks, which must agree better than a lease lasts.
 """
 
 from __future__ import annotations
@@ -11,9 +9,7 @@ from collections.abc import Callable
 from headgate.store.kafka.state import Record, TopicState, lease_record
 from headgate.store.kafka.topic import Decide as DecideRecords
 from headgate.store.kafka.topic import QuotaTopic
-from headgate.store.leases import Decide, LeaseRecord
-
-_NONE = {"owner": "", "epoch": 0, "expires_ms": 0}
+from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 
 
 class KafkaLeases:
@@ -23,7 +19,7 @@ class KafkaLeases:
     Args:
         topic: the topic, for reading.
         write: commits records; refuses where another store is found.
-        clock_ms: the holder's clock.
+        clock_ms: the wall clock; by it releases before this one say when a lease ends.
     """
 
     def __init__(
@@ -40,7 +36,7 @@ class KafkaLeases:
         """Return a lease as of now."""
         self._topic.read_to_end()
         with self._topic.locked() as state:
-            return self._read(state, name)
+            return state.leases.get(name, NOBODYS)
 
     def change(self, name: str, decide: Decide) -> bool:
         """Keep what ``decide`` returns for a lease as it is now."""
@@ -48,18 +44,14 @@ class KafkaLeases:
 
         def records(state: TopicState) -> list[Record]:
             nonlocal kept
-            wanted = decide(self._read(state, name))
+            held = state.leases.get(name, NOBODYS)
+            wanted = decide(held)
             kept = wanted is not None
             if wanted is None:
                 return []
             owner, epoch, ttl_ms = wanted
-            return [lease_record(name, owner, epoch, self._clock_ms() + ttl_ms)]
+            mark = max(self._clock_ms() + ttl_ms, held.mark + 1)
+            return [lease_record(name, LeaseRecord(owner, epoch, mark, ttl_ms))]
 
         self._write(records)
         return kept
-
-    def _read(self, state: TopicState, name: str) -> LeaseRecord:
-        found = state.leases.get(name, _NONE)
-        return LeaseRecord(
-            found["owner"], found["epoch"], lambda: found["expires_ms"] > self._clock_ms()
-        )

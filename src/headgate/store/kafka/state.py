@@ -27,6 +27,7 @@ from headgate.store.base import (
     read_audit,
 )
 from headgate.store.identity import StoreIdentity
+from headgate.store.leases import NOBODYS, LeaseRecord
 
 #: History entries and audit lines kept; the topic is read whole at every start.
 KEEP_HISTORY = 20_000
@@ -95,7 +96,7 @@ class TopicState:
         self.turn: Turn | None = None
         self.quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
         self.brokers: dict[str, dict[str, str]] = {}
-        self.leases: dict[str, dict[str, Any]] = {}
+        self.leases: dict[str, LeaseRecord] = {}
         # Kept as bytes: most entries are never looked at.
         self.history: dict[str, bytes] = {}
         self.audit: dict[str, bytes] = {}
@@ -201,9 +202,10 @@ def broker_record(broker: str, key: str, value: str | None) -> Record:
     return Record(_key(kind="broker", broker=broker, key=key), data)
 
 
-def lease_record(name: str, owner: str, epoch: int, expires_ms: int) -> Record:
-    """Return the record of a lease."""
-    value = {"owner": owner, "epoch": epoch, "expires_ms": expires_ms}
+def lease_record(name: str, held: LeaseRecord) -> Record:
+    """Return the record of a lease; its mark is when releases before this one take it to end."""
+    owner, epoch, mark, ttl_ms = held
+    value = {"owner": owner, "epoch": epoch, "expires_ms": mark, "ttl_ms": ttl_ms}
     return Record(_key(kind="lease", name=name), _json(value))
 
 
@@ -236,13 +238,11 @@ def _told(value: Any) -> list[HistoryEntry]:
     ]
 
 
-def _lease(value: Any) -> dict[str, Any]:
-    held = value or {"owner": "", "epoch": 0, "expires_ms": 0}
-    return {
-        "owner": str(held["owner"]),
-        "epoch": int(held["epoch"]),
-        "expires_ms": int(held["expires_ms"]),
-    }
+def _lease(value: Any) -> LeaseRecord:
+    if not value:
+        return NOBODYS
+    owner, epoch, mark = str(value["owner"]), int(value["epoch"]), int(value["expires_ms"])
+    return LeaseRecord(owner, epoch, mark, int(value.get("ttl_ms", 0)))
 
 
 def _turn(value: Any) -> Turn:

@@ -49,7 +49,7 @@ from headgate.store.kafka.state import (
     is_change,
 )
 from headgate.store.kafka.topic import Decide, QuotaTopic
-from headgate.store.leases import HeldLease, take
+from headgate.store.leases import HeldLease, LeaseTaker
 from headgate.store.watched import WatchedStore, log
 from headgate.wire.messages.quotas import DescribedEntry
 
@@ -84,7 +84,7 @@ class KafkaStore(WatchedStore):
         security: TLS and SASL; None for a plaintext listener.
         poll_ms: how often a watch asks what others changed (``headgate.store.poll.ms``).
         topic: where what Kafka can't hold lives.
-        clock_ms: the clock of history and leases.
+        clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves; Kafka's controller asks too.
     """
 
@@ -110,6 +110,7 @@ class KafkaStore(WatchedStore):
         with as_store_error():
             config = librdkafka_config(bootstrap, security)
         self._topic = QuotaTopic(config, topic, self._on_records)
+        self._leases = LeaseTaker(KafkaLeases(self._topic, self._write, clock_ms))
         self._alterer = KafkaAlterer(
             self.url, self._client, self._topic, self._write_change, clock_ms
         )
@@ -320,10 +321,9 @@ class KafkaStore(WatchedStore):
         self._write(decide)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else holds it; hosts' clocks should agree."""
+        """Take a lease, or None while somebody else may hold it."""
         self._prepare()
-        home = KafkaLeases(self._topic, self._write, self._clock_ms)
-        return take(home, name, owner, ttl_ms)
+        return self._leases.take(name, owner, ttl_ms)
 
     # --- the rest
 

@@ -1,5 +1,5 @@
 """
-Leases in the SQLite home: one row each.
+Leases in the SQLite home: one row each, and one of the table ``state`` that says how long it lasts.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from headgate.store.leases import Decide, LeaseRecord
+from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 
 
 class SqliteLeases:
@@ -17,7 +17,7 @@ class SqliteLeases:
 
     Args:
         transaction: begins one that may write.
-        clock_ms: the clock that all holders' hosts share.
+        clock_ms: the wall clock; by it releases before this one say when a lease ends.
     """
 
     def __init__(
@@ -36,19 +36,27 @@ class SqliteLeases:
     def change(self, name: str, decide: Decide) -> bool:
         """Keep what ``decide`` returns for a lease as it is now."""
         with self._transaction() as db:
-            wanted = decide(self._read(db, name))
+            held = self._read(db, name)
+            wanted = decide(held)
             if wanted is not None:
                 owner, epoch, ttl_ms = wanted
-                expires_ms = self._clock_ms() + ttl_ms if ttl_ms else 0
+                mark = max(self._clock_ms() + ttl_ms, held.mark + 1)
                 db.execute(
-                    "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)",
-                    (name, owner, epoch, expires_ms),
+                    "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?)", (name, owner, epoch, mark)
                 )
+                if ttl_ms != held.ttl_ms:
+                    db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_ttl(name), ttl_ms))
             return wanted is not None
 
     def _read(self, db: sqlite3.Connection, name: str) -> LeaseRecord:
         row = db.execute(
-            "SELECT owner, epoch, expires_ms FROM lease WHERE name = ?", (name,)
+            "SELECT owner, epoch, expires_ms,"
+            " coalesce((SELECT value FROM state WHERE state.name = ?), 0)"
+            " FROM lease WHERE lease.name = ?",
+            (_ttl(name), name),
         ).fetchone()
-        owner, epoch, expires_ms = row or ("", 0, 0)
-        return LeaseRecord(owner, epoch, lambda: expires_ms > self._clock_ms())
+        return LeaseRecord(*row) if row else NOBODYS
+
+
+def _ttl(name: str) -> str:
+    return f"lease_ttl_ms {name}"

@@ -31,7 +31,7 @@ from headgate.store.base import (
 )
 from headgate.store.broker_rules import broker_event
 from headgate.store.identity import StoreIdentity, moved_on, replaced
-from headgate.store.leases import HeldLease, take
+from headgate.store.leases import HeldLease, LeaseTaker
 from headgate.store.sqlite import rows
 from headgate.store.sqlite.file import OpenFile, free_bytes, translated
 from headgate.store.sqlite.lease import SqliteLeases
@@ -60,7 +60,7 @@ class SqliteStore(WatchedStore):
         create: make it when it is missing and bring its schema up to date; without it that waits
             for the first change of an existing file.
         poll_ms: how often a watch looks for other processes' changes.
-        clock_ms: the clock of history and leases.
+        clock_ms: the clock of the history.
         resolve: whether a host name of an ip entity resolves.
     """
 
@@ -90,6 +90,7 @@ class SqliteStore(WatchedStore):
         self._full = ""
         self._probe_at = 0.0
         self._writer: OpenFile | None = None
+        self._leases = LeaseTaker(SqliteLeases(self._transaction, clock_ms))
         self._reader = self._open(create=create)
         try:
             if create:
@@ -370,8 +371,8 @@ class SqliteStore(WatchedStore):
             return rows.prune(db, keep)
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else holds it."""
-        return take(SqliteLeases(self._transaction, self._clock_ms), name, owner, ttl_ms)
+        """Take a lease, or None while somebody else may hold it."""
+        return self._leases.take(name, owner, ttl_ms)
 
     # --- the end
 

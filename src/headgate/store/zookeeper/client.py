@@ -266,11 +266,6 @@ class ZkClient:
                 if isinstance(outcome, Interrupted):
                     raise StoreError(f"ZooKeeper {self.hosts} was lost", retriable=True)
 
-    def touch(self, path: str) -> int:
-        """Write a znode and return when, by ZooKeeper's own clock, epoch milliseconds."""
-        stat = self._ask(lambda at: self._kazoo.set_async(at, b""), [path])[path]
-        return int(stat.mtime)
-
     def _ask(self, call: Callable[[str], Any], paths: list[str]) -> dict[str, Any]:
         """
         Make calls that may be repeated, all in flight; again when the connection was lost.

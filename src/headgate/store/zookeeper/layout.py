@@ -28,7 +28,6 @@ BROKERS = "/config/brokers"
 HISTORY = "/headgate/history"
 AUDIT = "/headgate/audit"
 LEASES = "/headgate/leases"
-CLOCK = "/headgate/clock"
 #: Below it one node: its name is the store's id, its version the revision, and its child
 #: ``succeeds`` names the store that this one took over from.
 IDENTITY = "/headgate/identity"
@@ -46,7 +45,6 @@ SKELETON = (
     HISTORY,
     AUDIT,
     LEASES,
-    CLOCK,
 )
 
 #: The layout of defaults in KIP-55's first draft, which may still hold data: read, never written.

@@ -1,5 +1,5 @@
 """
-Leases in the ZooKeeper home: a znode each, set by version, timed by ZooKeeper's own clock.
+Leases in the ZooKeeper home: a znode each, set by version.
 
 Not ephemeral nodes: those live as long as a session, and a worker that hangs keeps its session.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from headgate.errors import MALFORMED, StoreError
 from headgate.quota.sanitizer import sanitize
-from headgate.store.leases import Decide, LeaseRecord
+from headgate.store.leases import NOBODYS, Decide, LeaseRecord
 from headgate.store.zookeeper.client import Node, Step, ZkClient
-from headgate.store.zookeeper.layout import CLOCK, LEASES
+from headgate.store.zookeeper.layout import LEASES
 
 
 class ZkLeases:
@@ -54,18 +54,18 @@ class ZkLeases:
 
     def _record(self, path: str, node: Node | None) -> LeaseRecord:
         if node is None or not node.data:
-            return LeaseRecord("", 0, lambda: False)
+            return NOBODYS
         try:
             held = json.loads(node.data)
             owner, epoch = str(held["owner"]), int(held["epoch"])
-            ends_ms = node.mtime_ms + int(held["ttl_ms"])
+            ttl_ms = int(held["ttl_ms"])
         except MALFORMED as exc:
             # Not taken for a lease that nobody ever had: epochs would begin again.
             raise StoreError(
                 f"the znode {path} holds no lease: {node.data[:80]!r}; delete it once none of its "
                 "workers runs"
             ) from exc
-        return LeaseRecord(owner, epoch, lambda: ends_ms > self._client.touch(CLOCK))
+        return LeaseRecord(owner, epoch, node.mzxid, ttl_ms)
 
 
 def _path(name: str) -> str:

@@ -26,7 +26,7 @@ from headgate.store.base import (
     resolvable,
 )
 from headgate.store.identity import StoreIdentity
-from headgate.store.leases import HeldLease, take
+from headgate.store.leases import HeldLease, LeaseTaker
 from headgate.store.watched import WatchedStore, log
 from headgate.store.zookeeper import brokers as zk_brokers
 from headgate.store.zookeeper import identity as zk_identity
@@ -103,6 +103,7 @@ class ZooKeeperStore(WatchedStore):
         self._all_read_zxid = 0
         self._client = ZkClient(hosts, security, self._on_state)
         self._history = ZkHistory(self._client, clock_ms)
+        self._leases = LeaseTaker(ZkLeases(self._client, self._check_same))
         try:
             if create:
                 self.identify()
@@ -422,10 +423,9 @@ class ZooKeeperStore(WatchedStore):
         self._history.prune_audit()
 
     def lease(self, name: str, owner: str, ttl_ms: int) -> HeldLease | None:
-        """Take a lease, or None while somebody else holds it; by ZooKeeper's own clock."""
+        """Take a lease, or None while somebody else may hold it."""
         self._prepare()
-        self._check_same()
-        return take(ZkLeases(self._client, self._check_same), name, owner, ttl_ms)
+        return self._leases.take(name, owner, ttl_ms)
 
     # --- the rest
 
