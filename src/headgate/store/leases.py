@@ -4,13 +4,13 @@ Leases: the right to be the only one doing something, with an epoch that only gr
 The rules stand here. A home keeps a record for each lease, and changes it only if it is still what
 was looked at.
 
-No two clocks have to agree. Who wants a lease that another holds watches its record: each renewal
+No two clocks have to agree. A worker that wants another's lease watches its record: each renewal
 leaves another mark there. Once the mark has stayed the same for as long as the lease lasts, by the
-monotonic clock of who watches, its holder didn't renew it in time, and it may be taken. The holder
+watcher's own monotonic clock, its holder didn't renew it in time, and it may be taken. The holder
 counts from before it asked for the renewal, so it knows of the end first.
 
-Where another store, or an older copy, takes the store's place, an epoch is lower than before. Who
-saw the higher one waits as well: its holder may not have heard of the change yet.
+Where another store, or an older copy, takes the store's place, an epoch is lower than before. A
+worker that saw the higher one waits as well: its holder may not have heard of the change yet.
 """
 
 from __future__ import annotations
