@@ -27,9 +27,9 @@ from headgate.demand.rhythm import Charge, lanes_of
 
 NARROW: Final = {"rate": 0.12, "throttle": 0.24, "finish": 0.12}
 """Models that differ by less than this share tell a figure."""
-_BURST: Final = 0.25
+_BURST: Final = 0.3
 """A rate that differs by more where a run is a little ahead or behind has no figure."""
-MARGINS: Final = {"rate": (0.05, 0.0), "throttle": (0.2, 1_000.0), "finish": (0.08, 1_000.0)}
+MARGINS: Final = {"rate": (0.05, 0.0), "throttle": (0.2, 1_000.0), "finish": (0.08, 2_000.0)}
 """What an interval has on top, relative and absolute (ms): what bench/pipeline/predict.py saw."""
 EDGE: Final = "a burst after a wait may fall before the end of the observation, or after it"
 _SHAKES: Final = ((0.8, 2.0), (1.25, -1.0), (1.0, -2.0))
@@ -188,6 +188,11 @@ def forecast(
     if any(client.least.ends or client.least.catches_up for client in clients):
         told = [inf if f is None else f for f in finishes]
         finish = _span(told, "finish", longest)
+    if finish is not None and all(run.work for run in runs):
+        # The rate of work that ends is that of its finish.
+        soonest = runs[0].work / finish.least * 1000.0 if finish.least else inf
+        latest = runs[0].work / finish.most * 1000.0
+        rate = Span(rate.figure, min(rate.least, latest), max(rate.most, soonest))
     if withheld:
         rate = Span(None, 0.0, inf if bound is None else max(rate.most, 2 * bound))
         throttle = Span(None, 0.0, inf) if bound is not None else throttle

@@ -37,6 +37,8 @@ _LEFT_OUT: Final = 6
 """Tenths of the time without a wait that may be left out as a client's start."""
 _IDLE_SHARE: Final = 0.05
 _FASTER: Final = 3.0
+_SAME: Final = 1.3
+_LONG_REST: Final = 0.3
 _QUIET_MS: Final = 2_000.0
 _ENOUGH_FULL: Final = 3
 _ALIKE: Final = 0.3
@@ -164,9 +166,9 @@ class _Reading:
         usual = quantile(sizes, 0.9)
         alike = sum(1 for size in sizes if 0.95 * usual <= size <= 1.05 * usual)
         # What came in during the longest waits would have filled larger requests than were sent.
-        longest = quantile([lane.waits_ms[i - 1] for i in self.waited], 0.75)
-        after = [lane.amounts[i] for i in self.waited if lane.waits_ms[i - 1] >= longest]
-        fills = quantile(after, 0.9) >= self.seen / 1000.0 * longest / 2
+        long_ms = max((lane.waits_ms[i - 1] for i in self.waited), default=0.0) / 2
+        after = [lane.amounts[i] for i in self.waited if lane.waits_ms[i - 1] >= long_ms]
+        fills = quantile(after, 0.9) >= self.seen / 1000.0 * long_ms / 2
         steady = alike >= max(_ENOUGH_FULL, _ALIKE * len(sizes))
         if steady or (len(after) >= _ENOUGH_FULL and not fills):
             best = self.open(arrivals, usual, catches_up=catches_up)
@@ -216,7 +218,7 @@ def read(lane: Lane, end_ms: float) -> Client:
     busy = pace_of(lane, again if len(again) >= _SMALL_COUNT else waited)
     if steady and busy.per_s >= _FASTER * reading.fresh.per_s:
         return _driven(reading, first_wait)
-    return _saturated(reading)
+    return _saturated(reading, pace_of(lane, again))
 
 
 def _share_rested(lane: Lane, met: Sequence[int]) -> float:
@@ -283,9 +285,13 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     if reading.ended:
         best, least, most = reading.opens(charged, catches_up=catches_up)
         return _of(kind, reading, best, least, most)
+    best, least, _ = reading.opens(charged, catches_up=catches_up)
+    if rest_ms > _LONG_REST * reading.end_ms:
+        fastest = IN_FLIGHT * max(lane.amounts) / _round_trip(lane) * 1000.0
+        most = _fastest(reading)
+        return Client(kind, None, least, most, None, reading.seen, fastest, WAITED)
     more = max(left, 1.5 * totals[-1] / max(times[-1], 1.0) * rest_ms)
     arrived = Arrivals([*times, reading.end_ms], [*totals, totals[-1] + more])
-    best, least, _ = reading.opens(charged, catches_up=catches_up)
     most = reading.opens(arrived, catches_up=catches_up)[2]
     return _of(kind, reading, best, least, most, WAITED)
 
@@ -339,13 +345,28 @@ def _driven(reading: _Reading, first_wait: int) -> Client:
     return _of(RATE_BOUND, reading, best, least, most, "" if best else FILLS, wanted=pace)
 
 
-def _saturated(reading: _Reading) -> Client:
-    """Return a client that has always sent as soon as it might."""
+def _saturated(reading: _Reading, later: Pace) -> Client:
+    """
+    Return a client that has always sent as soon as it might.
+
+    Args:
+        reading: its rhythm.
+        later: its pace after answers without a wait, once it had been throttled.
+    """
     kind = FIXED_WORK if reading.ended else SATURATED
     fresh = reading.fresh
     if reading.steady:
-        least, most = reading.closed(faster=0.95), reading.closed(faster=1.05)
-        return _of(kind, reading, reading.closed(), least, most, wanted=fresh.per_s)
+        paces = [fresh.per_s]
+        if later.requests >= _ENOUGH_REQUESTS:
+            paces.append(later.per_s)
+        usual = Pace(
+            fresh.requests + later.requests, fresh.amount + later.amount, fresh.ms + later.ms
+        ).per_s
+        least = reading.closed(faster=0.95 * min(paces) / usual)
+        most = reading.closed(faster=1.05 * max(paces) / usual)
+        if max(paces) > _SAME * min(paces):
+            return _of(kind, reading, None, least, most, UNSTEADY)
+        return _of(kind, reading, reading.closed(), least, most, wanted=usual)
     reason = BRIEF if 0 < fresh.ms < _ENOUGH_MS else UNSTEADY if fresh.requests else MUTED
     return _unseen(reading, kind, reason)
 

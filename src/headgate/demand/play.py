@@ -22,9 +22,9 @@ from headgate.throttle.manager import ClientQuotaManager
 
 MOST_REQUESTS: Final = 100_000
 """Requests that one play goes through: half a second of work. A longer one is scaled up."""
-AHEAD: Final = 0.06
-"""How far a run may be ahead or behind another of the same client, by time: bursts that follow a
-wait may then fall before the end of the observation, or after it."""
+AHEAD: Final = 0.09
+"""How far a run may be ahead or behind another of the same client, by time: a millisecond decides
+in which second a request counts, so the next burst comes a second of eleven sooner or later."""
 _LONGEST: Final = 20.0
 """Clients that end are played on for this many times the observation."""
 
@@ -43,6 +43,7 @@ class Played:
             ends, or not within twenty times the observation.
         grain: what the rate would differ by had one request more been charged, or one fewer.
         longest_ms: the longest that a request was told.
+        work: bytes until the finish, where all end; 0 where not.
     """
 
     rate: float
@@ -54,6 +55,7 @@ class Played:
     finish_ms: float | None
     grain: float
     longest_ms: float
+    work: float = 0.0
 
 
 class _Player:
@@ -189,7 +191,10 @@ def play(
     finish = max(done) if done and len(done) == sum(p.ends for p in players) else None
     if all_end and finish is not None:
         rate, throttle = told.amounts[-1] / max(finish, 1.0) * 1000.0, told.throttle_ms[-1]
-        return Played(rate, rate, rate, throttle, throttle, throttle, finish, 0.0, float(longest))
+        work = told.amounts[-1]
+        return Played(
+            rate, rate, rate, throttle, throttle, throttle, finish, 0.0, float(longest), work
+        )
     early, rate, late = (amount / max(end_ms, 1.0) * 1000.0 for amount in told.amounts[:3])
     before, throttle, after = told.throttle_ms[:3]
     grain = largest / max(end_ms, 1.0) * 1000.0

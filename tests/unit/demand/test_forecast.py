@@ -100,7 +100,7 @@ def test_a_forecast_from_one_quota_holds_under_another(name: str, bound: float |
 def test_all_kinds_of_clients_under_all_quotas(name: str) -> None:
     errors = [check(name, bound) for bound in (A / 4, A / 2, A, 2 * A, 3 * A, 8 * A, None)]
     told = [error for error in errors if error is not None]
-    assert len(told) >= 3
+    assert len(told) >= 2
     assert median(told) <= 0.03
     assert max(told) <= 0.1
 
