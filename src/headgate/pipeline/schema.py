@@ -306,6 +306,15 @@ RECOMMEND: Final = make_table(
         "share of the time, 0..1, in which the client was told to wait: of those that the row "
         "concerns the largest; between first and last second with requests, on its busiest broker",
     ),
+    (
+        "demand",
+        "string",
+        "what its clients are, as in table `demand`, where they waited a twentieth of the time or "
+        "more: saturated, rate-bound, ...; null else",
+    ),
+    ("wanted_per_s", "double", "what they'd send without a limit, bytes/s; null = not known"),
+    ("wanted_least_per_s", "double", "what that is at least; null = not inferred"),
+    ("wanted_most_per_s", "double", "what that is at most; null = nothing bounds it"),
     ("reason", "string", "one line that explains the numbers"),
 )
 

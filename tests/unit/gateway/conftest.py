@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -159,6 +160,7 @@ class Setup:
 
 
 Quotas = Mapping[QuotaEntity, Mapping[QuotaKey, float]]
+plans = functools.cache(build_plans)  # all sessions of a gateway have the same, too
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def gateway() -> Callable[..., Setup]:
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
             rules,
-            build_plans(pass_unknown=settings.unknown_apis == "pass"),
+            plans(pass_unknown=settings.unknown_apis == "pass"),
             identity or StillIdentity(principal),
             StillFace(),
             pass_unknown=settings.unknown_apis == "pass",

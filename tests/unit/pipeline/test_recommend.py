@@ -10,6 +10,7 @@ from headgate.pipeline.answers.advice import (
     MAX_REQUEST_BYTES,
     Advice,
     Observed,
+    Wants,
     figure,
     floor,
     round_up,
@@ -153,6 +154,26 @@ def test_what_a_client_held_most_of_the_time_would_have_sent_isnt_seen(
         assert told["throttled_requests_recommended"] == then
         assert told["throttle_time_ms_recommended"] == then
         assert told["throttle_time_ms_current"] == 800
+
+
+def test_what_a_throttled_client_wants_counts_in_place_of_what_it_was_let() -> None:
+    held = replace(seen("a", "", 1000.0, 500.0), held=0.9)
+    known = replace(held, wants=Wants("rate-bound", 4000.0, 3900.0, 4100.0, ""))
+    (told,) = propose([known], QuotaTable(), {}, [], BARE)
+    assert told.recommended == 4800.0
+    assert "rate-bound: it wants 4,000 B/s, which counts in place of that, times 1.2" in told.reason
+    assert told.hides == "; told to wait 90% of the time"
+    open_ended = replace(held, wants=Wants("saturated", None, 1000.0, None, "always muted"))
+    (told,) = propose([open_ended], QuotaTable(), {}, [], BARE)
+    assert told.recommended == 1200.0
+    assert "saturated: it wants at least 1,000 B/s, not known better because" in told.reason
+    tried = Tried([Quotas.of(QuotaTable(), name) for name in ("current", "recommended")], {}, {})
+    row = dict(zip(RECOMMEND.names, rows_of([told], tried, BARE)[0], strict=True))
+    assert (row["demand"], row["wanted_per_s"], row["wanted_least_per_s"]) == (
+        "saturated",
+        None,
+        1000.0,
+    )
 
 
 def test_one_large_request_isnt_throttled_by_what_an_idle_client_is_given() -> None:

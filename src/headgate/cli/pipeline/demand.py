@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli.pipeline.options import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
+from headgate.cli.pipeline.reading import requests_of
 
 if TYPE_CHECKING:
     from headgate.pipeline.quotas import Quotas
@@ -18,22 +19,15 @@ _MOST_ROWS: Final = 20
 
 def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     """Write table `demand` of the run's inputs under plans."""
-    from headgate.pipeline import frames, schema
+    from headgate.pipeline import schema
     from headgate.pipeline.answers.demand import demand
 
-    emitted = frames.emit_requests(
-        on.spark,
-        on.pieces,
-        time_zone=on.arguments.time_zone,
-        default_partitions=on.arguments.default_partitions,
-    )
-    requests = schema.REQUESTS.select(emitted.where("kind = 'request'"))
     windows = {
         "num_samples": on.arguments.quota_window_num,
         "window_ms": on.arguments.quota_window_size_seconds * 1000,
     }
     words = "inferring what clients want, and playing it in a closed loop"
-    found = requests.transform(demand(plans, **windows))
+    found = requests_of(on).transform(demand(plans, **windows))
     on.run.write(found, schema.DEMAND, words=words)
 
 

@@ -39,6 +39,20 @@ def activity_of(emitted: DataFrame) -> DataFrame:
     return frames.sums_of(emitted)
 
 
+def requests_of(on: Opened) -> DataFrame:
+    """Return REQUESTS of the run's inputs, a row per charge."""
+    from headgate.pipeline import frames, schema
+
+    emitted = frames.emit_requests(
+        on.spark,
+        on.pieces,
+        time_zone=on.arguments.time_zone,
+        default_partitions=on.arguments.default_partitions,
+    )
+    frame: DataFrame = schema.REQUESTS.select(emitted.where("kind = 'request'"))
+    return frame
+
+
 def pack(on: Opened, options: PackOptions) -> DataFrame:
     """Return PACKED rows of the run's inputs, for a replay."""
     from headgate.pipeline.replaying import replay

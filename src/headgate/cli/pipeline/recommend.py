@@ -12,7 +12,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import pack, print_bad_lines
+from headgate.cli.pipeline.reading import pack, print_bad_lines, requests_of
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline.answers.advice import (
@@ -114,6 +114,7 @@ def _recommend(arguments: argparse.Namespace) -> Tables:
             on.quotas,
             lambda options: pack(on, options),
             advice,
+            requests=lambda: requests_of(on),
             num_samples=arguments.quota_window_num,
             window_ms=arguments.quota_window_size_seconds * 1000,
         )
@@ -170,6 +171,12 @@ def _tell(on: Opened) -> None:
         print(
             "not seen: the client was told to wait most of the time (held_share), so the data "
             "doesn't hold what it would have sent. Raise its limit, and look again."
+        )
+    saturated = sum(r["demand"] == "saturated" for r in rows)
+    if saturated:
+        print(
+            f"saturated: {saturated} always sent as soon as they might. Their figure is what the "
+            "quota made unless the reason says what they want; what-if --closed-loop says more."
         )
     waiting = sum(r["action"] == "wait" for r in rows)
     if waiting:

@@ -71,13 +71,42 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
+class Wants:
+    """
+    What a throttled quota-id's clients would send without a limit (table DEMAND).
+
+    Args:
+        kind: saturated, rate-bound, ….
+        per_s: bytes per second; None: not known.
+        least, most: between which it lies; None: nothing bounds it.
+        reason: why it isn't known.
+    """
+
+    kind: str
+    per_s: float | None
+    least: float
+    most: float | None
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """What it wants, for a sentence."""
+        if self.per_s is not None:
+            return f"{self.kind}: it wants {number(self.per_s)} B/s"
+        bounds = f"at least {number(self.least)}"
+        if self.most is not None:
+            bounds = f"between {number(self.least)} and {number(self.most)}"
+        return f"{self.kind}: it wants {bounds} B/s, not known better because {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """
     What one quota-id used of one quota type, on its busiest broker.
 
     ``span_s`` is from its first to its last second with use, ``active_s`` how many there are, on
     all brokers; None = not known, and long enough. ``held`` is the share of its time that it was
-    told to wait, 0..1.
+    told to wait, 0..1. ``wants`` is what was inferred of one that had to wait; None = nothing.
     """
 
     quota_type: str
@@ -91,6 +120,7 @@ class Observed:
     span_s: int | None = None
     active_s: int | None = None
     held: float = 0.0
+    wants: Wants | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +141,7 @@ class Proposal:
         tags: the quota-ids it is about.
         instead: entities whose own quota goes with it.
         held: the largest share of its time that one of them was told to wait, 0..1.
+        wants: what was inferred about a single one's demand.
     """
 
     quota_type: str
@@ -125,12 +156,15 @@ class Proposal:
     tags: tuple[tuple[str, str], ...] = ()
     instead: tuple[QuotaEntity, ...] = ()
     held: float = 0.0
+    wants: Wants | None = None
 
     @property
     def hides(self) -> str:
         """Why a replay can't say what another limit would have throttled; "" where it can."""
         if self.held <= HIDING_SHARE or self.recommended is None:
             return ""
+        if self.wants is not None:
+            return f"; told to wait {self.held:.0%} of the time"
         return (
             f"; told to wait {self.held:.0%} of the time: what it would have sent isn't seen, so "
             "it may need more"
@@ -188,8 +222,10 @@ def spares(limit: float, quota_type: str, advice: Advice) -> bool:
 def need(seen: Observed, advice: Advice) -> float:
     """Return what a quota-id needs, whatever the floor; growth never lowers it."""
     growth = max(1.0, (1.0 + seen.growth_per_day) ** advice.horizon_days)
+    # A throttled client's percentile is made by its quota: what it wants counts, where it's known.
+    wants = seen.wants.per_s if seen.wants is not None else None
     # More than tenfold growth isn't read off a few days.
-    used = seen.percentile * min(growth, 10.0) * advice.headroom
+    used = max(seen.percentile, wants or 0.0) * min(growth, 10.0) * advice.headroom
     return round_up(used, 1.0 if seen.quota_type in BYTES else 0.01)
 
 

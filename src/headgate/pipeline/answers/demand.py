@@ -9,11 +9,11 @@ charges only, so its memory has a bound whatever the data.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
@@ -25,9 +25,15 @@ from headgate.quota.entity import quota_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MOST_CHARGES: Final = 200_000
-"""Charges of a quota-id that are looked at, the latest: some 40 MB, and two seconds of work."""
+MOST_CHARGES: Final = 100_000
+"""Charges of a quota-id that are looked at, the latest: some 60 MB, and a few seconds of work."""
+_ROWS: Final = 1_000
+"""Rows of a batch that is handed over."""
 BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
+_READ: Final = (
+    *("record_ms", "amount", "throttle_ms", "told_ms", "connection", "client"),
+    *("is_exact", "quota", "end_ms"),
+)
 _WHOSE: Final = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
 _ASKED: Final = make_table(
     "asked",
@@ -58,12 +64,16 @@ class Assign:
 
     Args:
         plans: as they are numbered.
+        only: (type, user tag, client-id tag) of the quota-ids wanted; None: all.
     """
 
     plans: tuple[Quotas, ...]
+    only: frozenset[tuple[str, str, str]] | None = None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield a row per plan and charge."""
+        import pyarrow as pa
+
         resolvers = [plan.resolver() for plan in self.plans]
         for batch in batches:
             rows = batch.to_pydict()
@@ -84,7 +94,42 @@ class Assign:
                 told["quota_user"] = [each.quota_user for each in found]
                 told["quota_client_id"] = [each.quota_client_id for each in found]
                 told["quota"] = [each.quota for each in found]
-                yield _ASKED.batch(len(found), told)
+                made = _ASKED.batch(len(found), told)
+                yield made if self.only is None else made.filter(pa.array(self._wanted(told)))
+
+    def _wanted(self, told: dict[str, list[Any]]) -> list[bool]:
+        """Say which rows are of quota-ids that are wanted."""
+        assert self.only is not None
+        tags = (told["quota_type"], told["quota_user"], told["quota_client_id"])
+        return [each in self.only for each in zip(*tags, strict=True)]
+
+
+class _Seen(NamedTuple):
+    """A charge of a group."""
+
+    whose: tuple[Any, ...]
+    charge: Charge
+    is_exact: bool
+    quota: float | None
+    end_ms: float
+
+
+def _read(batches: Iterable[Any]) -> Iterator[_Seen]:
+    """Yield the charges of batches; names that repeat are one object."""
+    names: dict[str, str] = {}
+    for batch in batches:
+        if len(names) > MOST_CHARGES:
+            names.clear()
+        columns = [batch[name].to_pylist() for name in _READ]
+        whose = zip(*(batch[name].to_pylist() for name in _WHOSE), strict=True)
+        for who, t_ms, amount, throttle, told, connection, client, *rest in zip(
+            whose, *columns, strict=True
+        ):
+            decided = throttle or 0
+            name = names.setdefault(connection or client, connection or client)
+            owner = names.setdefault(client, client)
+            charge = Charge(t_ms, amount, decided, max(told or 0, decided), name, owner)
+            yield _Seen(who, charge, *rest)
 
 
 @dataclass(frozen=True)
@@ -104,44 +149,25 @@ class Foretell:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield DEMAND rows."""
+        groups = groupby(_read(batches), key=lambda seen: seen.whose)
+        rows = (self._row(whose, list(deque(group, MOST_CHARGES))) for whose, group in groups)
+        found = (row for row in rows if row is not None)
+        while made := list(islice(found, _ROWS)):
+            columns = {name: [row[name] for row in made] for name in schema.DEMAND.names}
+            yield schema.DEMAND.batch(len(made), columns)
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for batch in batches:
-                yield from batch.to_pylist()
-
-        made = []
-        for whose, group in groupby(rows(), key=lambda row: tuple(row[n] for n in _WHOSE)):
-            kept = deque(group, MOST_CHARGES)
-            found = self._row(whose, [row for row in kept if row["amount"] >= 0], list(kept))
-            if found is not None:
-                made.append(found)
-        names = schema.DEMAND.names
-        yield schema.DEMAND.batch(len(made), {name: [row[name] for row in made] for name in names})
-
-    def _row(
-        self, whose: tuple[Any, ...], charged: list[dict[str, Any]], kept: list[dict[str, Any]]
-    ) -> dict[str, Any] | None:
+    def _row(self, whose: tuple[Any, ...], kept: list[_Seen]) -> dict[str, Any] | None:
         """Return the DEMAND row of a group; None: nothing was charged."""
-        if not charged:
+        charges = [seen.charge for seen in kept if seen.charge.amount >= 0]
+        if not charges:
             return None
         plan, quota_type, user, client_id, broker = whose
         gated = quota_type == "consumer_byte_rate"
-        withheld = gated and any(row["amount"] < 0 or not row["is_exact"] for row in kept)
-        charges = [
-            Charge(
-                row["record_ms"],
-                row["amount"],
-                row["throttle_ms"] or 0,
-                max(row["told_ms"] or 0, row["throttle_ms"] or 0),
-                row["connection"] or row["client"],
-                row["client"],
-            )
-            for row in charged
-        ]
-        last = charged[-1]
+        withheld = gated and any(seen.charge.amount < 0 or not seen.is_exact for seen in kept)
+        last = kept[-1]
         windows = {"num_samples": self.num_samples, "window_ms": self.window_ms}
-        demand = infer(charges, last["end_ms"], gated=gated, withheld=withheld)
-        said = forecast(demand, last["quota"], gated=gated, **windows)
+        demand = infer(charges, last.end_ms, gated=gated, withheld=withheld)
+        said = forecast(demand, last.quota, gated=gated, **windows)
         row: dict[str, Any] = {
             "plan": self.names[plan],
             "quota_type": quota_type,
@@ -149,7 +175,7 @@ class Foretell:
             "quota_user": user,
             "quota_client_id": client_id,
             "broker_id": broker,
-            "quota": last["quota"],
+            "quota": last.quota,
             "connections": len(demand.clients),
             "kind": demand.kind,
             "first_ms": int(charges[0].t_ms),
@@ -175,7 +201,11 @@ def _columns(name: str, unit: str, span: Span, divisor: float) -> dict[str, floa
 
 
 def demand(
-    plans: Sequence[Quotas], *, num_samples: int = 11, window_ms: int = 1000
+    plans: Sequence[Quotas],
+    *,
+    num_samples: int = 11,
+    window_ms: int = 1000,
+    only: Iterable[tuple[str, str, str]] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """
     Say what clients want, and how they'd fare: requests -> DEMAND.
@@ -186,8 +216,11 @@ def demand(
         plans: named quotas.
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
+        only: (type, user tag, client-id tag) of the quota-ids wanted; None: all.
     """
     from pyspark.sql import functions as F
+
+    assign = Assign(tuple(plans), None if only is None else frozenset(only))
 
     def transform(requests: DataFrame) -> DataFrame:
         ends = requests.groupBy(F.col("broker_id").alias("of")).agg(
@@ -208,7 +241,7 @@ def demand(
         timed = charged.join(F.broadcast(ends), F.col("broker_id").eqNullSafe(F.col("of"))).drop(
             "of"
         )
-        asked = timed.mapInArrow(Assign(tuple(plans)), _ASKED.struct)
+        asked = timed.mapInArrow(assign, _ASKED.struct)
         ordered = asked.repartition(*_WHOSE).sortWithinPartitions(
             *_WHOSE, "record_ms", "file", "seq"
         )

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
-from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal
+from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, Wants
+from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import effective
 from headgate.pipeline.answers.proposals import Sharers, propose
 from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
@@ -210,10 +211,41 @@ def rows_of(proposals: Iterable[Proposal], tried: Tried, advice: Advice) -> list
                 *tried.of(p, "current"),
                 *after,
                 p.held,
+                *_wants(p.wants),
                 p.reason + p.hides,
             )
         )
     return rows
+
+
+# Told to wait for more of its time than this, what a client wants is inferred.
+_WAITS: Final = 0.05
+
+
+def with_wants(
+    observed: Sequence[Observed], requests: DataFrame, current: Quotas, **windows: int
+) -> list[Observed]:
+    """Return what was observed, with what throttled quota-ids want on their busiest broker."""
+    held = [o for o in observed if o.held > _WAITS and o.quota_type in BYTES]
+    if not held:
+        return list(observed)
+    only = [(o.quota_type, o.user, o.client_id) for o in held]
+    wants: dict[tuple[str, str, str], Wants] = {}
+    for r in requests.transform(demand([current], **windows, only=only)).collect():
+        per_s, least, most = (r[f"wanted{which}_per_s"] for which in ("", "_least", "_most"))
+        known = wants.get((r["quota_type"], r["quota_user"], r["quota_client_id"]))
+        if known is None or known.least < least:
+            wants[r["quota_type"], r["quota_user"], r["quota_client_id"]] = Wants(
+                r["kind"], per_s, least, most, r["reason"] or ""
+            )
+    return [replace(o, wants=wants.get((o.quota_type, o.user, o.client_id))) for o in observed]
+
+
+def _wants(wants: Wants | None) -> tuple[Any, ...]:
+    """Return the columns about what clients want."""
+    if wants is None:
+        return None, None, None, None
+    return wants.kind, wants.per_s, wants.least, wants.most
 
 
 def recommend(
@@ -221,6 +253,7 @@ def recommend(
     pack: Callable[[PackOptions], DataFrame],
     advice: Advice | None = None,
     *,
+    requests: Callable[[], DataFrame] | None = None,
     num_samples: int = 11,
     window_ms: int = 1000,
 ) -> Callable[[DataFrame], DataFrame]:
@@ -231,6 +264,8 @@ def recommend(
         quotas: in force.
         pack: gives the same charges packed for a replay (PACKED), from logs or from ``requests``.
         advice: how figures are made.
+        requests: gives the same charges as rows (REQUESTS); read only if clients were throttled,
+            to infer what they want. None: that isn't done.
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
     """
@@ -261,6 +296,9 @@ def recommend(
             )
             for r in seen
         ]
+        if requests is not None:
+            windows = {"num_samples": num_samples, "window_ms": window_ms}
+            observed = with_wants(observed, requests(), current, **windows)
         sharers: dict[tuple[str, str, str], list[tuple[str, str, float]]] = defaultdict(list)
         used = F.when(F.col("quota_type").isin(*BYTES), F.col("bytes")).otherwise(F.col("amount"))
         for r in (

@@ -265,6 +265,7 @@ def recommend(
         quotas_of(quotas),
         lambda options: pack(requests, options),
         advice,
+        requests=lambda: completed(requests),
         num_samples=num_samples,
         window_ms=window_ms,
     )
