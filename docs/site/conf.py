@@ -35,6 +35,7 @@ html_theme = "furo"
 html_title = f"Headgate {version}"
 html_static_path = ["static"]
 html_css_files = ["headgate.css"]
+html_js_files = ["size.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

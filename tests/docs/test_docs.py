@@ -21,6 +21,8 @@ from headgate.metrics.table import METRICS
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 README = ROOT / "README.md"
+# From a driver to its own workers, and nobody else's.
+OWN_VARIABLES = {"HEADGATE_WORKERS_PRELOAD"}
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in [README, *PAGES])
 
 
@@ -45,11 +47,23 @@ def test_every_metric_is_in_the_docs(metric: object) -> None:
     assert f"`{metric.name}`" in TEXT  # type: ignore[attr-defined]
 
 
+def test_every_environment_variable_is_in_the_docs_and_every_one_there_is_read() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]
+    sources += (ROOT / "tests" / "browser").glob("*.py")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    read = set(re.findall(r"\"(HEADGATE_[A-Z_]+)\"", code))
+    assert set(re.findall(r"\bHEADGATE_[A-Z_]+\b", TEXT)) == read - OWN_VARIABLES
+
+
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"[a-z]+:", target):
+            # Others' pages aren't asked for: tests stay on this machine. Their form can be wrong.
+            assert re.fullmatch(r"https?://[\w-]+(\.[\w-]+)+(:\d+)?(/[\w./#~%?=&+-]*)?", target), (
+                target
+            )
             continue
         name, _, anchor = target.partition("#")
         where = (page.parent / name).resolve() if name else page
