@@ -24,13 +24,13 @@ UNKNOWN: Final = "unknown"
 
 MUTED: Final = "always muted: it was never seen to send without a wait for long enough"
 UNSTEADY: Final = "its pace before the first wait wasn't steady"
-BRIEF: Final = "it was seen without a wait for less than a second"
+BRIEF: Final = "it was seen without a wait for less than two seconds"
 WAITED: Final = "it was waiting when the observation ended"
 FILLS: Final = "how much it puts into a request while it waits wasn't seen"
 IN_FLIGHT: Final = 5
 """Requests that Kafka's producers have in flight at most (max.in.flight.requests.per.connection),
 the bound of a client that was never seen at its own pace."""
-_ENOUGH_MS: Final = 1_000.0
+_ENOUGH_MS: Final = 2_000.0
 _ENOUGH_REQUESTS: Final = 10
 _STEADY: Final = 0.1
 _LEFT_OUT: Final = 6
@@ -38,6 +38,7 @@ _LEFT_OUT: Final = 6
 _IDLE_SHARE: Final = 0.05
 _FASTER: Final = 3.0
 _SAME: Final = 1.3
+_ONE: Final = 1.05
 _LONG_REST: Final = 0.3
 _QUIET_MS: Final = 2_000.0
 _ENOUGH_FULL: Final = 3
@@ -278,13 +279,13 @@ def _bursty(reading: _Reading, met: Sequence[int]) -> Client:
     kind = FIXED_WORK if catches_up else RATE_BOUND
     if left <= 0:
         best, least, most = reading.opens(Arrivals(times, totals), catches_up=catches_up)
-        return _of(kind, reading, best, least, most)
+        return _of(kind, reading, best, least, most, "" if best else FILLS)
     # It waited when the observation ended: of the rest at least what was charged had arrived.
     rest_ms = reading.end_ms - times[-1]
     charged = Arrivals([*times, lane.times_ms[-1]], [*totals, totals[-1] + left])
     if reading.ended:
         best, least, most = reading.opens(charged, catches_up=catches_up)
-        return _of(kind, reading, best, least, most)
+        return _of(kind, reading, best, least, most, "" if best else FILLS)
     best, least, _ = reading.opens(charged, catches_up=catches_up)
     if rest_ms > _LONG_REST * reading.end_ms:
         fastest = IN_FLIGHT * max(lane.amounts) / _round_trip(lane) * 1000.0
@@ -417,8 +418,8 @@ def _of(
         return model.arrivals.total / ms * 1000.0
 
     low, high = rate(least), rate(most)
-    if wanted is None and best is not None:
-        wanted = rate(best)
+    if wanted is None and (best is not None or high <= _ONE * low):
+        wanted = rate(best or least)
     if wanted is not None:
         low, high = min(low, wanted), max(high, wanted)
     return Client(kind, best, least, most, wanted, low, high, reason)

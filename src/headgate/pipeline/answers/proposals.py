@@ -85,13 +85,14 @@ def _single(seen: Observed, current: QuotaTable, advice: Advice) -> Proposal:
             growth = f", grown {seen.growth_per_day:.1%} a day over {advice.horizon_days} days"
         wants = seen.wants
         more = f"; {wants.words}" if wants is not None else ""
+        counts = ""
         if wants is not None and (wants.per_s or 0.0) > seen.percentile:
-            more += ", which counts in place of that"
+            counts, more = f"{more}, which counts in place of that", ""
         reason = (
             f"{advice.percentile:.0%} of the time at most {number(seen.percentile)} "
             f"{UNITS[seen.quota_type][0]} over {advice.window_s} s (peak {number(seen.peak)})"
-            f"{more}{growth}, times {advice.headroom:g}, rounded up: {number(need(seen, advice))}"
-            f"{of_figure}; {now}{of_now}"
+            f"{counts}{growth}, times {advice.headroom:g}, rounded up: {number(need(seen, advice))}"
+            f"{of_figure}; {now}{of_now}{more}"
         )
     return Proposal(
         seen.quota_type,
