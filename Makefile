@@ -40,8 +40,8 @@ fuzz: setup  ## feed parsers what nobody sent; FUZZ_SECONDS=20 for each target
 mutants: setup  ## change the code that decides and see whether a test notices; SECONDS=3600, ROOM=throttle
 	@$(VENV)/python scripts/mutants.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ROOM),--room $(ROOM)) $(if $(SEED),--seed $(SEED))
 
-simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300, or SEED=17 for one
-	@PYTHONPATH=tests $(VENV)/python -m simulation.run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
+simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300, or SEED=17 for one; CONTROL=1: with stores
+	@PYTHONPATH=tests $(VENV)/python -m simulation.$(if $(CONTROL),control.)run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
 
 package: setup  ## build the wheel; install it with each extra, run what that is for
 	@$(VENV)/python scripts/package.py

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulation.control.life import Verdict, live, live_all
+from simulation.control.run import replay_command
 
 FAILED = Path(__file__).parent / "control" / "failed_seeds.txt"
 
@@ -20,7 +21,7 @@ def failed_seeds() -> list[int]:
 
 def told(verdict: Verdict) -> str:
     """Return a life as a story, with the command that lives it again."""
-    again = f"PYTHONPATH=tests .venv/bin/python -m simulation.control {verdict.seed}"
+    again = replay_command(verdict.seed)
     return "\n".join([f"{again}: {verdict.broken}", *map(str, verdict.actions)])
 
 

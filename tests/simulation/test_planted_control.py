@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simulation.control.life import live
+from simulation.control.life import live, live_all
 from simulation.control.planted import PLANTS
+
+MOST = 1_000
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -15,6 +17,14 @@ def test_a_planted_fault_is_found(name: str) -> None:
         broken = live(seed).broken
     assert broken is not None
     assert law in broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_found_within_a_thousand_seeds(name: str) -> None:
+    planted, _, law = PLANTS[name]
+    with planted():
+        assert any(law in (verdict.broken or "") for verdict in live_all(range(MOST)))
 
 
 @pytest.mark.slow

@@ -6,6 +6,6 @@ The control plane under the simulator: leases, store, snapshot, journal and spli
 - ``journals``: what must stand in the usage journals.
 - ``story``: who does what when, drawn from a seed.
 - ``life``: a story happens, and the laws are checked all the while.
-- ``__main__``: lives of some seeds, and the shortest story of each that breaks a law.
+- ``run``: many lives, or one told as its shortest story (`make simulate CONTROL=1`).
 - ``planted``: faults put into the product on purpose, each with the seed that finds it.
 """

@@ -33,8 +33,16 @@ class Action(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as a story tells it."""
-        how = " ".join(str(one) for one in self.how)
+        how = " ".join(_told(one) for one in self.how)
         return f"{self.at_ms / 1000:7.2f} s  gw{self.machine + 1}  {self.what} {how}".rstrip()
+
+
+def _told(one: Any) -> str:
+    """Return an argument in words; changes of an entity as its path and values."""
+    if not isinstance(one, tuple):
+        return str(one)
+    entity, ops = one
+    return f"{entity.path}[{', '.join(f'{key.name}={value}' for key, value in ops)}]"
 
 
 def _wanted(rng: random.Random) -> tuple[Any, ...]:
