@@ -2,6 +2,7 @@
 The control plane under the simulator: leases, store, snapshot, journal and splits of gateways.
 
 - ``machines``: gateways on machines with disks, each with a line to the one home of quotas.
+- ``supervisor``: divides cluster-wide quotas over workers.
 - ``laws``: what must hold of quotas, leases, snapshots and splits.
 - ``journals``: what must stand in the usage journals.
 - ``story``: who does what when, drawn from a seed.

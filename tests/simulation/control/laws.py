@@ -18,6 +18,10 @@ SAMPLE_MS: Final = 20.0
 WAKE_MS: Final = 60.0
 """How long a process that stood still may take to see that its lease is somebody else's."""
 SPLIT_SLACK: Final = 1.001
+LEAST: Final = 1.021
+"""Under a supervisor: what a broker gets at least isn't kept back."""
+ROUNDS_MS: Final = 5_500.0
+"""Two rounds of a supervisor, of which one waits for a worker that is gone."""
 
 
 class Broken(Exception):
@@ -279,29 +283,52 @@ class Snapshots:
 
 
 class Divided:
-    """Splits of cluster-wide quotas never come to more than what was divided."""
+    """
+    Splits of cluster-wide quotas never come to more than what was divided.
+
+    Under a supervisor that is so after a round or two: a worker that was just started has its equal
+    part, which the others may have had.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._since: dict[Any, float] = {}
         self.most = 0.0
 
     def sample(self) -> None:
         """Add up what brokers may let through now."""
-        for machine in self._fleet.machines:
-            if not machine.past or not machine.run.alive or machine.run.gateway is None:
-                continue
-            managers = [b.rules.managers.produce_bps for b in machine.run.gateway.brokers.values()]
-            if len(managers) < 2:
-                continue
-            now = machine.host.wall_ns() // 1_000_000
-            every = {tags for manager in managers for tags in manager._assigned}
-            for tags in every:
-                quotas = [manager.quota(tags) for manager in managers]
-                total = sum(manager.split(tags, now) for manager in managers)
-                if max(quotas) < 1e18 and min(quotas) == max(quotas):
-                    self.most = max(self.most, total / quotas[0])
-                    if total > quotas[0] * SPLIT_SLACK:
+        machines = [
+            machine
+            for machine in self._fleet.machines
+            if machine.past and machine.run.alive and machine.run.gateway is not None
+        ]
+        for some in [machines] if self._fleet.shape.supervised else [[one] for one in machines]:
+            self._add_up(some)
+
+    def _add_up(self, machines: list[Machine]) -> None:
+        managers = [
+            (broker.rules.managers.produce_bps, machine.host.wall_ns() // 1_000_000)
+            for machine in machines
+            if machine.run.gateway is not None
+            for broker in machine.run.gateway.brokers.values()
+        ]
+        if len(managers) < 2:
+            return
+        now = self._fleet.loop.now_ms
+        over = set()
+        for tags in {tags for manager, _ in managers for tags in manager._assigned}:
+            quotas = [manager.quota(tags) for manager, _ in managers]
+            total = sum(manager.split(tags, wall) for manager, wall in managers)
+            if max(quotas) < 1e18 and min(quotas) == max(quotas):
+                self.most = max(self.most, total / quotas[0])
+                slack = LEAST if self._fleet.shape.supervised else SPLIT_SLACK
+                if total > quotas[0] * slack:
+                    over.add((machines[0].name, tags))
+                    since = self._since.setdefault((machines[0].name, tags), now)
+                    if not self._fleet.shape.supervised or now - since > ROUNDS_MS:
                         raise Broken(f"splits of {tags} come to {total}, quota {quotas[0]}")
+        for key in [key for key in self._since if key not in over and key[0] == machines[0].name]:
+            del self._since[key]
 
 
 class Converged:

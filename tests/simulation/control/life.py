@@ -29,6 +29,7 @@ from simulation.control.laws import (
 )
 from simulation.control.machines import Fleet, Machine, Run, Shape
 from simulation.control.story import LENGTH_MS, Action, Doing, draw
+from simulation.control.supervisor import Supervisor
 from simulation.loop import PROCESS
 from simulation.seed import Seed
 from simulation.shrink import fewer
@@ -41,6 +42,8 @@ CALM_MS: Final = 15_000.0
 LOOKS_MS: Final = 2_500.0
 """How long everything must stay as it has to end, where that is earlier than at most."""
 COLLECT_EVERY: Final = 10
+SUPERVISED: Final = 5
+"""One seed of eight has workers under a supervisor: those that leave this."""
 _PLANS: Final = build_plans()
 _PLAN: Final = _PLANS[apis.PRODUCE << 16 | 7]
 
@@ -58,6 +61,9 @@ class Verdict(NamedTuple):
 def shape_of(seed: Seed) -> Shape:
     """Draw what a life is made of."""
     rng = seed.stream("kind")
+    if seed.number % 8 == SUPERVISED:
+        workers = rng.randint(2, 3)
+        return Shape(SQLITE, gateways=workers, brokers=workers, supervised=True)
     return Shape(rng.choice(FLAVOURS), gateways=rng.choice([1, 2, 2, 3]), brokers=rng.randint(1, 3))
 
 
@@ -127,6 +133,8 @@ class Life:
         self.loop.after(SAMPLE_MS, self._sample)
         self.loop.after(500, self._charge)
         self.loop.after(1_000, self._boot_again)
+        if self.fleet.shape.supervised:
+            self._supervisor = Supervisor(self.fleet)
         self.loop.after(LENGTH_MS, self._heal)
 
     def _heal(self) -> None:

@@ -42,6 +42,7 @@ class Shape:
         brokers: how many the cluster has.
         ttl_ms: of leases.
         properties: more settings of all gateways.
+        supervised: each gateway is the worker of one broker, all on one host, under a supervisor.
     """
 
     flavour: Flavour = SQLITE
@@ -49,6 +50,7 @@ class Shape:
     brokers: int = 2
     ttl_ms: int = 3_000
     properties: tuple[tuple[str, str], ...] = ()
+    supervised: bool = False
 
 
 class StoreLine:
@@ -135,8 +137,13 @@ class Run:
         loop = self.process.loop
         try:
             store = await loop.run_in_executor(None, serve.store_of, settings)
+            only = self.machine.fleet.only(self.machine)
             self.gateway = server.Gateway(
-                settings, store, reopen=lambda: serve.open_own_store(settings)
+                settings,
+                store,
+                reopen=lambda: serve.open_own_store(settings),
+                only_brokers=only,
+                supervised=only is not None,
             )
             await self.gateway.start()
         except Exception as error:
@@ -320,6 +327,11 @@ class Fleet:
             "headgate.usage.roll.bytes": "65536",
             **dict(self.shape.properties),
         }
+
+    def only(self, machine: Machine) -> frozenset[int] | None:
+        """Return the broker that a machine's worker fronts; None: it isn't one's."""
+        broker = self.machines.index(machine) + 1
+        return frozenset({broker}) if self.shape.supervised else None
 
     def open_store(self, url: str, settings: Any = None, *, create: bool = True) -> SimStore:
         """Open the home from the process that asks; see ``headgate.store.open_store``."""

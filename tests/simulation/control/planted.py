@@ -14,6 +14,7 @@ from headgate.gateway.kept import snapshot
 from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
 from headgate.gateway.kept.store import KeptStore
+from headgate.gateway.splits.supervised import FleetSplitter
 from headgate.store import leases
 from headgate.store.hub import Hub
 from headgate.store.identity import StoreIdentity
@@ -116,7 +117,7 @@ def _quietly(real: Any) -> Any:
     return until_admitted
 
 
-@plant("a snapshot is saved before the store's identity is checked", 5, "snapshot:")
+@plant("a snapshot is saved before the store's identity is checked", 12, "snapshot:")
 def saved_before_the_check() -> Iterator[None]:
     real = StoreGuard.admit
 
@@ -146,6 +147,12 @@ def older_at_the_end() -> Iterator[None]:
 @plant("a lease is renewed after its end though a standby waits", 9, "two active gateways")
 def renewed_though_somebody_waits() -> Iterator[None]:
     with _instead(Leases, "_look", lambda self: setattr(self, "_others", False)):
+        yield
+
+
+@plant("a supervisor keeps nothing back for a worker that doesn't answer", 37, "splits of")
+def nothing_kept_back() -> Iterator[None]:
+    with _instead(FleetSplitter, "_budget", lambda self, kind, tags, quota, *more: quota):
         yield
 
 
