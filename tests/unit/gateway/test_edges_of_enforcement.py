@@ -336,3 +336,10 @@ def test_time_for_sending_counts_in_what_the_next_request_claims() -> None:
     assert time.fits(T0, 2)
     rules.network_time(client, context, int(spare_ns / 3), T0)
     assert not time.fits(T0, 2)  # twice the slowest: two thirds of it each
+
+
+def test_no_throttle_is_longer_than_an_answer_can_tell() -> None:
+    rules, _ = made({ALICE: {PRODUCER: 1.0}})
+    client: Any = Client()
+    context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
+    assert rules.produce(client, context, plan, 10**12, None, 0, True, T0) == 2**31 - 1

@@ -11,7 +11,7 @@ from headgate.gateway.charging.fetch_gate import KEPT_BYTES
 from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session.commands import AwaitTurn, WakeAt
 from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, SHARE_HOLD_MS, FetchHold
-from headgate.gateway.session.in_flight import INT_MAX, told_before
+from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
     COLLECT,
     PASSED,
@@ -270,6 +270,7 @@ def answered(
     throttle = rules.fetch(
         state, context, plan, asked_bytes, size + 4, upstream, now_ms, withheld=withheld
     )
+    state.answer_sent = rules.counts_requests
     if hold is not None:
         if withheld:
             hold.emptied()
@@ -282,7 +283,7 @@ def answered(
         rules.unfetch(state, context, plan, size + 4, now_ms)
         return empty, throttle
     if throttle > upstream and has_throttle:
-        _PACK_INT(data, pos + at, throttle if throttle < INT_MAX else INT_MAX)
+        _PACK_INT(data, pos + at, throttle)
     return None, throttle
 
 

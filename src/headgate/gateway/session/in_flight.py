@@ -28,8 +28,6 @@ It is a plain tuple because one is made per request. ``merge`` makes the client'
 broker's. The claim is the headroom that the request uses until it is charged. If the request is
 charged before its answer comes, the claim is the throttle time to be told, in ms.
 """
-INT_MAX: Final = 2**31 - 1
-"""The longest throttle time that can be told, ms."""
 IN_FLIGHT_BYTES: Final = 128
 """About what one unanswered request takes in memory."""
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.

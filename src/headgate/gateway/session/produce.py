@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.gateway.session.in_flight import INT_MAX, told_before
+from headgate.gateway.session.in_flight import told_before
 from headgate.gateway.session.relay import (
     INCOMPLETE,
     PASSED,
@@ -159,7 +159,7 @@ def answered_in_place(
             state, context, plan, asked_bytes, producer_ids, upstream, True, now_ms
         )
     if told > upstream:
-        _PACK_INT(data, at, told if told < INT_MAX else INT_MAX)
+        _PACK_INT(data, at, told)
     state.answer_sent = rules.counts_requests
     state.asked_ms = now_ms  # a broker begins with a request when the one before is answered
     return throttle

@@ -12,7 +12,6 @@ from headgate.errors import RemoteProtocolError
 from headgate.gateway.charging.plans import Plan
 from headgate.gateway.session import relay
 from headgate.gateway.session.commands import Ask
-from headgate.gateway.session.in_flight import INT_MAX
 from headgate.gateway.session.relay import COLLECT, wait_for_answers
 from headgate.wire.header import parse_request_header
 
@@ -87,7 +86,7 @@ def answer(state: SessionState, ask: Ask, frame: bytes, now_ms: int) -> int:
     throttle = state.charge(plan, state.context, len(ask.frame) - 4, upstream, now_ms)
     if throttle > upstream and at > 0:
         told = bytearray(frame)
-        _INT.pack_into(told, at, min(throttle, INT_MAX))
+        _INT.pack_into(told, at, throttle)
         frame = bytes(told)
     state.to_client.append(frame)
     return throttle

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.gateway.charging.plans import Kind, Plan
-from headgate.gateway.session.in_flight import INT_MAX, Passing, told_before
+from headgate.gateway.session.in_flight import Passing, told_before
 from headgate.gateway.session.mute import RESPONSE_SENT
 
 if TYPE_CHECKING:
@@ -190,11 +190,12 @@ def answered(
     told = told_before(asked)
     upstream = throttle = 0
     if rules.counts_requests:
+        state.answer_sent = True
         if has_throttle:
             upstream = _INT(data, pos + at)[0]
         if told is None:
             throttle = rules.request(state, context, plan, asked_bytes, upstream, now_ms)
     told_ms = throttle if told is None else told
     if told_ms > upstream and has_throttle:
-        _PACK_INT(data, pos + at, told_ms if told_ms < INT_MAX else INT_MAX)
+        _PACK_INT(data, pos + at, told_ms)
     return throttle
