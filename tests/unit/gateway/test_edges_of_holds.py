@@ -1,0 +1,86 @@
+"""A held fetch at its edges: since when it waits, until when, and at which gates."""
+
+from __future__ import annotations
+
+from headgate.gateway.charging.fetch_gate import GateKey, Gates
+from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, FetchHold
+
+T0 = 1_700_000_000_000
+ONE, TWO = (GateKey(name, "alice", "") for name in ("consumer_byte_rate", "other"))
+
+
+def closed(**left_ms: int) -> Gates:
+    """Gates that stay closed for so long."""
+    gates = Gates(lambda _: None)
+    for name, ms in left_ms.items():
+        gates.charged({"one": ONE, "two": TWO}[name], ms, 100.0, T0)
+    return gates
+
+
+def test_every_gate_has_to_let_it_pass() -> None:
+    gates = closed(one=10, two=1_000)
+    hold = FetchHold(gates)
+    assert hold.admit((ONE, TWO), "alice", T0 + 20, 5_000, T0 + 20) == HELD
+    assert (hold.waiting, hold.wake_ms) == (True, T0 + 1_000)
+    assert hold.rest(T0 + 20) == (980, TWO)
+    assert hold.rest(T0 + 1_000) == (0, None)
+    assert hold.admit((ONE, TWO), "alice", T0 + 1_000, 5_000, T0 + 1_000) == PASS
+    assert (hold.waiting, hold.take_waited(), hold.take_waited()) == (False, 980, 0)
+
+
+def test_each_fetch_is_held_for_so_long_from_its_own_coming() -> None:
+    hold = FetchHold(closed(one=10_000))
+    for came_ms in (T0, T0 + 500, T0 + 1_000):
+        assert hold.admit((ONE,), "alice", came_ms, 100, came_ms) == HELD
+        assert hold.wake_ms == came_ms + 100
+        assert hold.admit((ONE,), "alice", came_ms + 99, 100, came_ms + 99) == HELD
+        assert hold.admit((ONE,), "alice", came_ms + 100, 100, came_ms + 100) == LITTLE
+        assert (hold.little, hold.idle) == (True, False)
+        hold.emptied()
+        assert (hold.little, hold.free, hold.waiting) == (False, False, False)
+    assert hold.take_waited() == 300
+
+
+def test_what_was_delivered_ends_its_place_and_the_next_begins_anew() -> None:
+    gates = closed(one=100)
+    hold = FetchHold(gates)
+    assert hold.idle
+    assert hold.admit((ONE,), "alice", T0, 1_000, T0) == HELD
+    hold.let_by(T0 + 10)
+    assert (hold.free, hold.waiting) == (True, False)
+    assert hold.admit((ONE,), "alice", T0, 1_000, T0 + 200) == PASS
+    hold.delivered(T0 + 200)
+    assert (hold.idle, hold.free) == (True, False)
+    gates.charged(ONE, 5_000, 100.0, T0 + 200)
+    assert hold.admit((ONE,), "alice", T0 + 2_000, 1_000, T0 + 2_000) == HELD
+
+
+def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
+    gates = closed(one=60_000)
+    first, second = FetchHold(gates), FetchHold(gates)
+    assert first.admit((ONE,), "alice", T0 + 900, 100, T0 + 900) == HELD
+    assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 1_000) == HELD
+    assert second.wake_ms == T0 + 1_100
+    assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 500) == HELD
+    assert second.wake_ms == T0 + 600
+    assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 600) == LITTLE
+
+
+def test_who_changes_its_quota_id_or_leaves_waits_at_the_old_gate_no_more() -> None:
+    gates = closed(one=1_000, two=500)
+    hold, after = FetchHold(gates), FetchHold(gates)
+    nudged = []
+    after.nudge = lambda: nudged.append("after")
+    for one in (hold, after):
+        assert one.admit((ONE,), "alice", T0, 9_000, T0) == HELD
+    assert hold.wake_ms == T0 + 1_000
+    assert after.wake_ms == T0 + 9_000  # it is told when the other has gone
+    assert hold.admit((TWO,), "alice", T0, 9_000, T0 + 1) == HELD
+    assert nudged == ["after"]
+    assert hold.wake_ms == T0 + 500
+    hold.leave()
+    two = gates.get(TWO)
+    assert two is not None
+    assert two.idle(T0 + 500)
+    assert two.place("alice") is not None
+    assert after.admit((ONE,), "alice", T0, 9_000, T0 + 1_000) == PASS
