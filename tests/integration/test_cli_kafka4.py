@@ -46,6 +46,7 @@ from .gateway_kit import topic
 pytestmark = pytest.mark.kafka4
 
 CAPTURE = Path(__file__).parents[1] / "data/captures/kafka-configs-4.3.1.json"
+REFUSALS = CAPTURE.with_name("kafka-configs-refusals-4.3.1.json")
 PLAIN = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "PLAIN",
@@ -149,6 +150,9 @@ def replay(
     return got
 
 
+Refusal = tuple[int, list[str], list[str]]
+"""Exit status, lines printed, first two lines of the error."""
+
 BESIDE = [
     "--describe --entity-type foo",
     "--describe --entity-type clients --entity-type users --entity-name X",
@@ -182,8 +186,6 @@ BESIDE = [
     "--alter --client-metrics m --delete-config interval.ms",
     "--alter --broker 1 --delete-config nonsense",
     "--alter --broker-logger 1 --delete-config nonsense",
-    "--describe --entity-type client-metrics",
-    "--describe --entity-type groups",
     "--describe --user zed --add-config-file /nowhere",
     "--alter --user zed --add-config-file /nowhere",
     "--describe --user zed --command-config /nowhere",
@@ -193,19 +195,47 @@ BESIDE = [
 ]
 
 
+LISTINGS = ["--describe --entity-type client-metrics", "--describe --entity-type groups"]
+"""Answered with what the cluster holds."""
+
+
+def kafkas_own(line: str, servers: str) -> Refusal:
+    """Return what Kafka's own tool answers."""
+    real = run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", servers, *line.split()])
+    return refusal(real.returncode, real.stdout, real.stderr, servers)
+
+
+def ours(line: str, servers: str, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    status = main(["--bootstrap-server", servers, *line.split()])
+    printed = capsys.readouterr()
+    return refusal(status, printed.out, printed.err, servers)
+
+
+def refusal(status: int, out: str, err: str, servers: str) -> Refusal:
+    return status, sorted(out.splitlines()), said(err.replace(servers, "HOST:PORT"))
+
+
 @pytest.mark.parametrize("line", BESIDE)
 def test_refusals_beyond_the_captures_are_kafkas_own(
     line: str, kafka4: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--bootstrap-server", kafka4.bootstrap("PLAINTEXT"), *line.split()]
-    real = run_tool("kafka.admin.ConfigCommand", argv)
-    status = main(argv)
-    printed = capsys.readouterr()
-    assert (status, sorted(printed.out.splitlines()), said(printed.err)) == (
-        real.returncode,
-        sorted(real.stdout.splitlines()),
-        said(real.stderr),
-    )
+    status, lines, error = json.loads(REFUSALS.read_text())[line]
+    assert ours(line, kafka4.bootstrap("PLAINTEXT"), capsys) == (status, lines, error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", BESIDE)
+def test_what_is_recorded_is_what_kafkas_tool_answers(line: str, kafka4: EmbeddedKafka) -> None:
+    status, lines, error = json.loads(REFUSALS.read_text())[line]
+    assert kafkas_own(line, kafka4.bootstrap("PLAINTEXT")) == (status, lines, error)
+
+
+@pytest.mark.parametrize("line", LISTINGS)
+def test_listings_are_kafkas_own(
+    line: str, kafka4: EmbeddedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = kafka4.bootstrap("PLAINTEXT")
+    assert ours(line, servers, capsys) == kafkas_own(line, servers)
 
 
 def said(text: str) -> list[str]:

@@ -129,9 +129,9 @@ def test_producers_that_reconnect_get_what_one_that_stays_gets(
     "kind",
     [
         "confluent-kafka",
-        "kafka-python",
         "aiokafka",
         "console-4.3.1",
+        pytest.param("kafka-python", marks=pytest.mark.slow),
         pytest.param("franz-go", marks=pytest.mark.slow),
     ],
 )
