@@ -40,6 +40,7 @@ def trial(folder: Path, kafka: PartedKafka, seed: int) -> Trial:
     return Trial(folder, openers, clean, Plan(names, GROUPS, folder / "stop"), seed)
 
 
+@pytest.mark.slow
 def test_eight_writers_are_killed_paused_and_parted_from_it(tmp_path: Path) -> None:
     calls = 80
     with PartedKafka() as kafka:
