@@ -35,7 +35,9 @@ _ENOUGH_REQUESTS: Final = 10
 _STEADY: Final = 0.1
 _LEFT_OUT: Final = 6
 """Tenths of the time without a wait that may be left out as a client's start."""
-_IDLE_SHARE: Final = 0.05
+_IDLE_SHARE: Final = 0.15
+_MOSTLY: Final = 0.4
+_MORE: Final = 1.15
 _FASTER: Final = 3.0
 _SAME: Final = 1.3
 _ONE: Final = 1.05
@@ -211,7 +213,11 @@ def read(lane: Lane, end_ms: float) -> Client:
         return _unseen(reading, UNKNOWN, f"only {count} requests were seen")
     met = caught_up(lane)
     rested = [i for i in met if i > first_wait]
-    if rested and _share_rested(lane, rested) >= _IDLE_SHARE:
+    share = _share_rested(lane, rested)
+    # What had a steady pace at first and got less since has more to send: it seems to rest where
+    # the machine is slow, or where it thinks after an answer.
+    wants_more = steady and slope >= _MORE * reading.seen and share < _MOSTLY
+    if share >= _IDLE_SHARE and not wants_more:
         return _bursty(reading, met)
     # A client that thinks after an answer does so while it is muted: what it does after a wait and
     # an answer without one tells whether more had piled up.
