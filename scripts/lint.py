@@ -16,6 +16,7 @@ CHECKS = {
     "ruff format": ["ruff", "format", "--check", "--quiet", "."],
     "mypy --strict": ["mypy", "--strict"],
     "import rules": ["lint-imports", "--verbose"],
+    "dependencies": ["deptry", "src"],
     "codespell": ["codespell"],
     "plain words": ["python", "scripts/words.py"],
 }

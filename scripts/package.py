@@ -1,37 +1,42 @@
 """
-Install the wheel with each extra into an environment of its own, and run what that is for.
+Build, check, install the wheel with each extra into an environment of its own, run every command.
 
 `make package`. An environment gets what the wheel itself asks for, in the versions and with the
 hashes of requirements/runtime.txt, and nothing else: a package that an extra forgets isn't there.
-The embedded one starts a Kafka; the admin one and the gateway's speak to it.
+The embedded one starts a Kafka, to which the others speak. ``--all`` (in `make test-all`) adds what
+takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
+from package_build import Built, Failed, make
+from package_commands import CASES, Case
 from packaging.requirements import Requirement
 
-from headgate.cli.extras import DISTRIBUTION
+from headgate.cli.extras import DISTRIBUTION, EXTRAS
 from headgate.embedded import find_java, free_ports
 from headgate.embedded.cache import cache_dir
-from headgate.embedded.process import Child
+from headgate.embedded.process import Child, EmbeddedError
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 INSTALL = ["install", "-q", "--progress-bar", "off", "--no-deps", "--no-build-isolation"]
-QUOTA = "producer_byte_rate=1048576"
+INSTALL += ["--no-compile"]  # most of it is never loaded
 KAFKA = """
 import sys
 from pathlib import Path
@@ -40,11 +45,18 @@ with EmbeddedKafka(Path(sys.argv[1])) as kafka:
     print("at", kafka.bootstrap(), flush=True)
     sys.stdin.read()
 """
+# Runs commands one after the other in one process: Python's start costs more than they do.
+SAY = """
+import contextlib, io, json, sys
+from headgate.cli.main import main
+for line in sys.stdin:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = main(json.loads(line))
+    print(json.dumps([status, said.getvalue()]))
+"""
+PRICES = "currency: EUR\nbytes_in_per_gb: 2\n"
 STARTED = time.monotonic()
-
-
-class Failed(Exception):
-    """A command didn't do what it's for; its output."""
 
 
 def say(text: str) -> None:
@@ -52,17 +64,17 @@ def say(text: str) -> None:
     print(f"[package {time.monotonic() - STARTED:4.0f} s] {text}", flush=True)
 
 
-def run(*command: str | Path, status: int = 0, **environment: str) -> str:
+def run(*command: str | Path, status: int = 0, given: str = "", **environment: str) -> str:
     """Run a command that has to end with a status; return what it printed."""
     done = subprocess.run(
         list(map(str, command)),
         cwd=tempfile.gettempdir(),  # not the checkout: its sources aren't what was installed
         env={**os.environ, "HEADGATE_CACHE": str(cache_dir()), **environment},
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
     )
     if done.returncode != status:
@@ -78,15 +90,15 @@ def expect(said: str, *wanted: str) -> None:
             raise Failed(f"{text!r} isn't in:\n{said[-4000:]}")
 
 
-def needed(extra: str) -> set[str]:
-    """Return the distributions that the wheel asks for with an extra, and what these ask for."""
+def needed(extras: list[str]) -> set[str]:
+    """Return the distributions that the wheel asks for with extras, and what these ask for."""
     found: set[str] = set()
-    wanted = [(DISTRIBUTION, (extra,))]
+    wanted = [(DISTRIBUTION, tuple(extras))]
     while wanted:
-        name, extras = wanted.pop()
+        name, chosen = wanted.pop()
         for text in distribution(name).requires or ():
             need = Requirement(text)
-            given = [{"extra": extra} for extra in (*extras, "")]
+            given = [{"extra": extra} for extra in (*chosen, "")]
             if need.marker is not None and not any(map(need.marker.evaluate, given)):
                 continue
             if (plain := re.sub(r"[-_.]+", "-", need.name).lower()) not in found:
@@ -95,45 +107,94 @@ def needed(extra: str) -> set[str]:
     return found
 
 
+def brought(extras: str) -> frozenset[str]:
+    """Return the packages that extras bring, as they are imported."""
+    chosen = EXTRAS if extras == "all" else filter(None, extras.split(","))
+    return frozenset().union(*(EXTRAS[extra] for extra in chosen))
+
+
 class Environment:
-    """A clean environment that holds the wheel with one extra."""
+    """A clean environment that holds the wheel with an extra, or several with commas."""
 
     def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
         self.bin = folder / "bin"
+        self.extra = extra
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        names = needed(extra)
+        names = needed(extra.split(","))
         pins = re.split(r"^(?=\S)", (REQUIREMENTS / "runtime.txt").read_text(), flags=re.M)
         wanted = folder / "requirements.txt"
         wanted.write_text("".join(pin for pin in pins if pin.partition("==")[0].lower() in names))
         pip = [*PIP, "--python", self.bin / "python"]
         built_by = REQUIREMENTS / "build.txt"
-        run(*pip, *INSTALL, "--require-hashes", "-r", built_by)
+        if "pyspark" in names:  # comes as source only
+            run(*pip, *INSTALL, "--require-hashes", "-r", built_by)
         run(*pip, *INSTALL, "--require-hashes", "-r", wanted)
         build = re.findall(r"^([\w.-]+)==", built_by.read_text(), flags=re.M)
         run(*pip, "uninstall", "-qy", *(name for name in build if name.lower() not in names))
         run(*pip, *INSTALL, wheel)
         run(*pip, "check")
-        say(f"[{extra}]: {len(names)} packages" if extra else f"no extra: {len(names)} packages")
+        say(f"{self}: {len(names)} packages")
+
+    def __str__(self) -> str:
+        return f"[{self.extra}]" if self.extra else "no extra"
 
     def __call__(
-        self, program: str, *arguments: str | Path, status: int = 0, **environment: str
+        self, program: str, *words: str | Path, status: int = 0, given: str = "", **variables: str
     ) -> str:
         """Run a program of the environment."""
-        return run(self.bin / program, *arguments, status=status, **environment)
+        return run(self.bin / program, *words, status=status, given=given, **variables)
+
+    def try_all(self, places: dict[str, str], *, long: bool) -> None:
+        """
+        Run every command that is for this extra, and let the others say what they miss.
+
+        Raises:
+            Failed: a command did neither.
+        """
+        lacking = [c for c in CASES if not brought(c.extra) <= brought(self.extra)]
+        lines = "".join(f"{json.dumps([c.command, *c.words(places)])}\n" for c in lacking)
+        answers = self("python", "-c", SAY, given=lines).splitlines()
+        for case, answer in zip(lacking, answers, strict=True):
+            status, said = json.loads(answer)
+            if (status, len(said.splitlines())) != (1, 1):
+                raise Failed(f"{self}: {case.line} ended with {status} and said:\n{said}")
+            expect(said, f"pip install '{DISTRIBUTION}[{case.extra}]'")
+        working = [c for c in CASES if c.extra == self.extra and (long or not c.long)]
+        for case in working:
+            self.work(case, places)
+        say(f"{self}: {len(working)} commands work, {len(lacking)} say which extra they miss")
+
+    def work(self, case: Case, places: dict[str, str]) -> None:
+        """Run a command; a server until it serves."""
+        if not case.waits:
+            java = str(find_java().home)  # [pipeline] brings none
+            self(*program(case), *case.words(places), status=case.status, JAVA_HOME=java)
+            return
+        with self.serving(case, places):
+            if case.command == "serve":
+                # The whole way: a tool, through the gateway, to the Kafka.
+                asked = ["--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"]
+                address = ["--bootstrap-server", places["front"]]
+                expect(self("kafka-configs", *address, *asked), "log.retention.hours")
+
+    @contextlib.contextmanager
+    def serving(self, case: Case, places: dict[str, str], **variables: str) -> Iterator[Path]:
+        """Run a server, give the file that it writes to, and stop it at the end."""
+        log = Path(places["out"], f"{case.command}.log")
+        variables = {"HEADGATE_CACHE": str(cache_dir()), **variables}
+        command = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        command += [str(self.bin / "headgate"), case.command, *case.words(places)]
+        child = Child(command, name=f"headgate {case.command}", output=log, log=log)
+        try:
+            child.wait_until(lambda: case.waits in child.log_text(), timeout_s=600)
+            yield log
+        finally:
+            child.stop()
 
 
-def core(env: Environment, folder: Path) -> None:
-    """Quotas in SQLite and as a file, dashboards; a command without its extra says which it is."""
-    store = f"sqlite:{folder / 'quotas.db'}"
-    alice = ["--entity-type", "users", "--entity-name", "alice"]
-    env("kafka-configs", "--store", store, "--alter", "--add-config", QUOTA, *alice)
-    (folder / "quotas.yaml").write_text(env("headgate", "export", "--store", store))
-    expect(env("headgate", "plan", "--store", store, folder / "quotas.yaml"), "No changes")
-    expect(env("headgate", "monitoring", folder), "headgate-rules.yml")
-    said = env("headgate", "report", "--tables", folder, status=1)
-    expect(said, f"pip install '{DISTRIBUTION}[pipeline]'")
-    if len(said.splitlines()) != 1:
-        raise Failed(said)
+def program(case: Case) -> list[str]:
+    """Return what a command is run by: Kafka's tools are programs of their own."""
+    return [case.command] if case.command.startswith("kafka-") else ["headgate", case.command]
 
 
 @contextlib.contextmanager
@@ -157,74 +218,107 @@ def embedded(env: Environment, folder: Path) -> Iterator[str]:
         child.stdin.close()
 
 
-def admin(env: Environment, kafka: str) -> None:
-    """Quotas in a topic of the Kafka, and the Kafka's own settings."""
-    store = ["--store", f"kafka://{kafka}"]
-    alice = ["--entity-type", "users", "--entity-name", "alice"]
-    env("kafka-configs", *store, "--alter", "--add-config", QUOTA, *alice)
-    expect(env("headgate", "history", *store), "alice", "1048576")
-    brokers = ["--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"]
-    expect(env("kafka-configs", "--bootstrap-server", kafka, *brokers), "log.retention.hours")
-
-
-def gateway(env: Environment, asked_by: Environment, kafka: str, folder: Path) -> None:
-    """A gateway before the Kafka, which a tool asks."""
-    port = free_ports(1)[0]
-    config = folder / "headgate.properties"
+def places_of(env: Environment, folder: Path, kafka: str) -> dict[str, str]:
+    """Write what the commands are given, and return what stands for each name in braces."""
+    out = folder / f"files {env.extra or 'no extra'}"  # a blank in a path changes nothing
+    out.mkdir()
+    (data,) = env.bin.parent.glob("lib/python*/site-packages/headgate/pipeline/data")
+    front = f"127.0.0.1:{free_ports(1)[0]}"
+    config = out / "headgate.properties"
     config.write_text(
-        f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream={kafka}\n"
+        f"listeners=PLAINTEXT://{front}\nheadgate.upstream={kafka}\n"
         "headgate.broker.id.min=1\nheadgate.broker.id.max=1\n"
-        f"headgate.store=sqlite:{folder / 'gateway.db'}\nheadgate.data.dir={folder}\n"
-        f"headgate.usage=files:{folder / 'usage'}\n"
+        f"headgate.store=sqlite:{out / 'gateway.db'}\nheadgate.data.dir={out}\n"
+        f"headgate.usage=files:{out / 'usage'}\n"
     )
-    expect(env("headgate", "serve", "--config", config, "--check"), "no mistakes")
-    log = folder / "gateway.log"
-    command = [env.bin / "headgate", "serve", "--config", config]
-    child = Child(command, name="the gateway", output=log, log=log)
-    child.wait_until(lambda: " ready logger=headgate.serve" in child.log_text(), timeout_s=180)
-    address = ["--bootstrap-server", f"127.0.0.1:{port}"]
-    brokers = ["--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"]
-    expect(asked_by("kafka-configs", *address, *brokers), "log.retention.hours")
-    child.stop()
+    prices = out / "prices.yaml"
+    prices.write_text(PRICES)
+    return {
+        "out": str(out),
+        "sqlite": f"sqlite:{out / 'quotas.db'}",
+        "copy": f"sqlite:{out / 'copy.db'}",
+        "kafka": kafka,
+        "front": front,
+        "gateway": str(config),
+        "log": str(data / "request.log.gz"),
+        "quotas": str(data / "quotas.yaml"),
+        "prices": str(prices),
+        "tables": str(out / "tables"),
+    }
 
 
-def pipeline(env: Environment, folder: Path) -> None:
-    """The log that comes with the package, summed up and drawn."""
-    ask = "from headgate.pipeline.bundled import *; print(bundled_log(), bundled_quotas())"
-    log, quotas = env("python", "-c", ask).split()
-    tables = folder / "tables"
-    files = ["--requests", log, "--quotas", quotas, "--broker-id", "1", "--out", tables]
-    java = str(find_java().home)  # the extra brings none
-    env("headgate", "usage", *files, JAVA_HOME=java)
-    env("headgate", "report", "--tables", tables)
-    if not (tables / "report.html").is_file():
-        raise Failed(f"there is no report in {tables}")
+def fetch_itself(env: Environment, folder: Path) -> None:
+    """Start a gateway before a Kafka of its own, whose jars aren't there; all from the wheel."""
+    port = free_ports(1)[0]
+    config = folder / "embedded.properties"
+    config.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream=embedded\n"
+        f"headgate.store=sqlite:{folder / 'embedded.db'}\nheadgate.data.dir={folder / 'data'}\n"
+        f"headgate.embedded.dir={folder / 'own kafka'}\n"
+    )
+    case = Case("serve --config {config}", waits=" ready logger=headgate.serve")
+    places = {"out": str(folder), "config": str(config)}
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-jars-") as jars,
+        env.serving(case, places, HEADGATE_CACHE=jars) as log,
+    ):
+        expect(log.read_text(), "fetching", "jars, verified")
+        env("kafka-quotas", "--bootstrap-server", f"127.0.0.1:{port}", "--list")
+
+
+def try_everything(folder: Path, wheel: Path, *, long: bool) -> None:
+    """Install the wheel with each extra, two at a time, and run every command in each."""
+    extras = ["embedded", "pipeline", "", "admin", "gateway", "console"]
+    if long:
+        extras += ["pipeline,admin", "all"]
+
+    def install(extra: str) -> Environment:
+        return Environment(folder / (extra or "none"), wheel, extra)
+
+    with ThreadPoolExecutor(2) as lanes:
+        made = list(lanes.map(install, extras))
+        with embedded(made[0], folder) as kafka:
+            say(f"a Kafka at {kafka}")
+            places = [places_of(env, folder, kafka) for env in made]
+            # One after the other where the Kafka keeps the quotas; two at a time for the rest.
+            both = zip(made, places, strict=True)
+            list(lanes.map(lambda both: both[0].try_all(both[1], long=long), both))
+            if long:
+                fetch_itself(made[-1], folder)
+                say("a gateway from the wheel fetched and started a Kafka of its own")
+
+
+def ship(folder: Path, *, long: bool = False) -> Built:
+    """
+    Build, check, install and try.
+
+    Args:
+        folder: an empty one.
+        long: also what takes longer.
+
+    Raises:
+        Failed: something isn't as it should be.
+    """
+    built = make(folder, say)
+    try:
+        try_everything(folder, built.wheel, long=long)
+    except EmbeddedError as problem:
+        raise Failed(str(problem)) from problem
+    say("every command works with its extra, or says which one it misses")
+    return built
 
 
 def main() -> int:
-    """Build, install, run; 1 if something failed."""
+    """Do it in a temporary folder; 1 if something failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="also what takes longer")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-package-") as name:
-        folder = Path(name)
         try:
-            arguments = ["--no-deps", "--no-build-isolation", "-w", folder, ROOT]
-            run(*PIP, "wheel", "-q", *arguments)
-            (wheel,) = folder.glob("*.whl")
-            say(wheel.name)
-            core(Environment(folder / "core", wheel, ""), folder)
-            tables = Environment(folder / "pipeline", wheel, "pipeline")
-            pipeline(tables, folder)
-            shutil.rmtree(tables.bin.parent)  # half a gigabyte
-            tools = Environment(folder / "admin", wheel, "admin")
-            front = Environment(folder / "gateway", wheel, "gateway")
-            brokers = Environment(folder / "embedded", wheel, "embedded")
-            with embedded(brokers, folder) as kafka:
-                say(f"a Kafka at {kafka}")
-                admin(tools, kafka)
-                gateway(front, tools, kafka, folder)
+            ship(Path(name), long=options.all)
         except Failed as problem:
             print(f"error: {problem}", file=sys.stderr)
             return 1
-    say("the wheel does what each extra is for")
     return 0
 
 

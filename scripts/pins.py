@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("build", "runtime", "dev", "mutants", "site", "pins")
+FILES = ("build", "runtime", "dev", "mutants", "site", "package", "pins")
 OPTIONS = [
     "--quiet",
     "--universal",
@@ -40,7 +40,10 @@ def main() -> int:
     for name in FILES:
         print(f"requirements/{name}.txt", flush=True)
         command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, *sys.argv[1:]]
-        command += [f"requirements/{name}.in", "--output-file", f"requirements/{name}.txt"]
+        # What Headgate itself runs on is declared once, in pyproject.toml.
+        declared = ["pyproject.toml", "--all-extras"]
+        command += declared if name == "runtime" else [f"requirements/{name}.in"]
+        command += ["--output-file", f"requirements/{name}.txt"]
         subprocess.run(command, cwd=ROOT, check=True)
     return subprocess.run([sys.executable, "scripts/pin_jars.py"], cwd=ROOT, check=False).returncode
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LIST = Path(__file__).with_suffix(".txt")
 
-SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "fuzz", "README.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+SEARCHED = ("src", "tests", "docs", "bench", "scripts", "examples", "fuzz", *PAGES)
 
 # The list may only become shorter: what is under these paths isn't written plainly yet.
 LEFT: tuple[str, ...] = ()

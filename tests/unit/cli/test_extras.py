@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -14,21 +13,13 @@ import pytest
 
 from headgate.cli.extras import DISTRIBUTION, EXTRAS, missing
 from headgate.cli.main import COMMANDS
+from kit.scripts import ROOT, script
 
-ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Import names whose distributions are called otherwise; the rest is found by its metadata.
 DISTRIBUTIONS = {
     name: {distribution.lower().replace("_", "-") for distribution in found}
     for name, found in packages_distributions().items()
-}
-# What others bring: numba its compiler, jinja2 its escaped texts, uvicorn its parser of HTTP.
-BROUGHT = {
-    "anyio": "starlette",
-    "h11": "uvicorn",
-    "llvmlite": "numba",
-    "markupsafe": "jinja2",
-    "py4j": "pyspark",
 }
 # Runs a command where nothing but the base install can be imported.
 BARE = f"""
@@ -43,44 +34,8 @@ sys.meta_path.insert(0, Nothing())
 from headgate.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-# Commands that the base install runs whole.
-BASE = {"completion", "monitoring", "why"}
-KAFKA = ["--store", "kafka://127.0.0.1:9"]
-LOG = ["--requests", "requests.log", "--out", "out"]
-RUNS = {
-    "serve": (["--config", "serve.properties"], "gateway"),
-    "demo": ([], "all"),
-    "export": (KAFKA, "admin"),
-    "plan": ([*KAFKA, "quotas.yaml"], "admin"),
-    "apply": ([*KAFKA, "quotas.yaml"], "admin"),
-    "history": (KAFKA, "admin"),
-    "store": (["show", *KAFKA], "admin"),
-    "undo": (["0123456789ab", *KAFKA], "admin"),
-    "doctor": (KAFKA, "admin"),
-    "requests": (LOG, "pipeline"),
-    "usage": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
-    "effective": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
-    "replay": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
-    "what-if": ([*LOG, "--plan", "quotas.yaml"], "pipeline"),
-    "recommend": ([*LOG, "--quotas", "quotas.yaml"], "pipeline"),
-    "chargeback": ([*LOG, "--quotas", "quotas.yaml", "--prices", "prices.yaml"], "pipeline"),
-    "storms": (LOG, "pipeline"),
-    "splits": (
-        [
-            "--topic",
-            "usage",
-            "--kafka-config",
-            "bootstrap.servers=127.0.0.1:9",
-            "--quotas",
-            "quotas.yaml",
-        ],
-        "pipeline",
-    ),
-    "report": (["--tables", "out"], "pipeline"),
-    "console": (KAFKA, "console"),
-    "kafka-quotas": ([*KAFKA, "--list"], "admin"),
-    "kafka-configs": ([*KAFKA, "--describe", "--entity-type", "users"], "admin"),
-}
+# A command line of each command that needs an extra: the first in the table.
+RUNS = {case.command: case for case in reversed(script("package_commands").CASES) if case.extra}
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -102,38 +57,24 @@ def test_all_is_all_extras_under_the_distributions_own_name() -> None:
     assert (name, set(extras.split(","))) == (DISTRIBUTION, set(EXTRAS))
 
 
-def test_every_package_that_is_imported_is_listed() -> None:
-    listed = names(PROJECT["dependencies"]).union(
-        *(names(PROJECT["optional-dependencies"][extra]) for extra in EXTRAS)
-    )
-    for path in sorted((ROOT / "src" / "headgate").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                modules = [node.module]
-            else:
-                continue
-            for package in {module.partition(".")[0] for module in modules}:
-                if package == "headgate" or package in sys.stdlib_module_names:
-                    continue
-                package = BROUGHT.get(package, package)
-                assert DISTRIBUTIONS[package] & listed, f"{path.name} imports {package}"
-
-
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in BASE])
+@pytest.mark.parametrize("command", RUNS)
 def test_a_command_says_in_one_line_which_extra_it_misses(command: str, tmp_path: Path) -> None:
-    (tmp_path / "quotas.yaml").write_text("quotas: []\n")
-    (tmp_path / "prices.yaml").write_text("currency: EUR\n")
-    (tmp_path / "requests.log").write_text("")
-    (tmp_path / "out" / "usage").mkdir(parents=True)
-    (tmp_path / "out" / "usage" / "part.parquet").touch()
-    (tmp_path / "serve.properties").write_text(
-        "listeners=PLAINTEXT://127.0.0.1:19092\nheadgate.upstream=embedded\n"
-    )
-    arguments, extra = RUNS[command]
+    (tmp_path / "usage").mkdir()
+    (tmp_path / "usage" / "part.parquet").touch()
+    files = {
+        "quotas": "quotas: []\n",
+        "prices": "currency: EUR\n",
+        "log": "",
+        "gateway": "listeners=PLAINTEXT://127.0.0.1:19092\nheadgate.upstream=embedded\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    places = {name: str(tmp_path / name) for name in files}
+    places |= {"out": str(tmp_path), "tables": str(tmp_path), "kafka": "127.0.0.1:9"}
+    places["sqlite"] = f"sqlite:{tmp_path / 'quotas.db'}"
+    case = RUNS[command]
     done = subprocess.run(
-        [sys.executable, "-c", BARE, command, *arguments],
+        [sys.executable, "-c", BARE, command, *case.words(places)],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -142,7 +83,7 @@ def test_a_command_says_in_one_line_which_extra_it_misses(command: str, tmp_path
     )
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.endswith(f"isn't installed: pip install '{DISTRIBUTION}[{extra}]'"), line
+    assert line.endswith(f"isn't installed: pip install '{DISTRIBUTION}[{case.extra}]'"), line
     assert not done.stdout
 
 

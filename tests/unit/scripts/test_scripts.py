@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 import re
 import sys
@@ -13,20 +12,9 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from kit.scripts import ROOT, script
+
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
-
-
-def script(name: str) -> ModuleType:
-    """Import a script as a module."""
-    path = ROOT / "scripts" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"headgate_script_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -208,7 +196,7 @@ def test_pins_have_hashes_and_record_no_address(path: Path) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", pin), pin
 
 
-@pytest.mark.parametrize("name", ["build", "runtime", "dev", "pins"])
+@pytest.mark.parametrize("name", ["build", "dev", "pins", "package"])
 def test_everything_asked_for_is_pinned(name: str) -> None:
     folder = ROOT / "requirements"
     text = (folder / f"{name}.in").read_text()

@@ -105,7 +105,7 @@ DASHBOARDS: Final = (
         Panel("Quotas in force", "short", (('max by (quota_type, unit, user, client_id) (headgate_quota_value{@,ip=""})', ""),), TABLE),
     )),
     Dashboard("headgate-fleet", "Headgate: the fleet", _FLEET, (
-        Panel("Gateways", "none", (("max by (job, instance, broker, version, enforce, fetch, pacing, worker) (headgate_info{@})", ""),), TABLE),
+        Panel("Gateways", "none", (("max by (job, instance, broker, version, commit, enforce, fetch, pacing, worker) (headgate_info{@})", ""),), TABLE),
         Panel("Version of the quota table in force", "none", (("headgate_store_version{@}", "broker {{broker}}"),), doc="Brokers that stay behind don't hear of changes."),
         Panel("Quota store answers, splits are out of date", "none", (("headgate_store_up{@}", "store answers broker {{broker}}"), ("headgate_split_expired{@}", "splits out of date at broker {{broker}}")), doc="1 is yes."),
         Panel("Worker processes", "none", (("headgate_worker_up{@}", "broker {{broker}} up"), ("increase(headgate_worker_restarts_total{@}[$__rate_interval])", "broker {{broker}} started again: {{reason}}"), ("increase(headgate_worker_kills_total{@}[$__rate_interval])", "broker {{broker}} killed: {{reason}}"))),
