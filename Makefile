@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz simulate mutants package site lint pins browser prometheus clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package release site lint pins browser prometheus clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -43,8 +43,11 @@ mutants: setup  ## change the code that decides and see whether a test notices; 
 simulate: setup  ## whole gateways in simulated lives under all laws; SEEDS=300, or SEED=17 for one; CONTROL=1: with stores
 	@PYTHONPATH=tests $(VENV)/python -m simulation.$(if $(CONTROL),control.)run $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
 
-package: setup  ## build the wheel; install it with each extra, run what that is for
+package: setup  ## wheel and sdist in dist/, built twice, checked; every command run with each extra
 	@$(VENV)/python scripts/package.py
+
+release: setup  ## all that a release needs except uploading; DRY=1 says what is in the way
+	@$(VENV)/python scripts/release.py $(if $(DRY),--dry)
 
 site: setup  ## build the documentation site in build/site; warnings and dead links are errors
 	@$(VENV)/python scripts/doc_site.py

@@ -4,7 +4,8 @@ Build, check, install the wheel with each extra into an environment of its own, 
 `make package`. An environment gets what the wheel itself asks for, in the versions and with the
 hashes of requirements/runtime.txt, and nothing else: a package that an extra forgets isn't there.
 The embedded one starts a Kafka, to which the others speak. ``--all`` (in `make test-all`) adds what
-takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo.
+takes longer: every job on Spark, a gateway that fetches the jars of its own Kafka, the demo. Wheel,
+sdist, bill of materials and their checksums are left in dist/.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from pathlib import Path
 
-from package_build import Built, Failed, make
+from package_build import Built, Failed, keep, make
 from package_commands import CASES, Case
 from packaging.requirements import Requirement
 
@@ -315,7 +316,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-package-") as name:
         try:
-            ship(Path(name), long=options.all)
+            keep(ship(Path(name), long=options.all), ROOT / "dist")
         except Failed as problem:
             print(f"error: {problem}", file=sys.stderr)
             return 1

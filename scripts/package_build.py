@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "requirements" / "package.txt"
 TOOLS = ROOT / ".cache" / "package-tools"
 BILL = "kafka-headgate.cdx.json"
+SUMS = "SHA256SUMS"
 OTHERWISE = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "17", "HOME": "/nowhere"}
 LONG_AGO_S = 1_000_000_000  # what the second build's files are dated: 2001
 VALIDATE = """
@@ -219,3 +220,15 @@ def refuse_private(sdist: Path) -> None:
     found = [name for name in members(sdist) if private.search(name.partition("/")[2])]
     if found:
         raise Failed(f"{sdist.name} has {', '.join(found)}")
+
+
+def keep(built: Built, dist: Path) -> list[Path]:
+    """Put what was built into dist/, in place of what an earlier run left, with checksums."""
+    dist.mkdir(exist_ok=True)
+    for pattern in ("kafka_headgate-*", "*.cdx.json", SUMS):
+        for old in dist.glob(pattern):
+            old.unlink()
+    kept = [Path(shutil.copy(path, dist)) for path in built]
+    sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in kept)
+    (dist / SUMS).write_text("".join(sums))
+    return [*kept, dist / SUMS]

@@ -9,9 +9,7 @@ wheel, sdist, bill of materials and checksums in dist/, and prints the commands 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,10 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from package import ship
-from package_build import Built, Failed
+from package_build import Built, Failed, keep
 
 ROOT = Path(__file__).resolve().parent.parent
-SUMS = "SHA256SUMS"
 
 
 def git(root: Path, *words: str) -> str:
@@ -69,18 +66,6 @@ def problems(root: Path) -> Iterator[str]:
         yield "bench/test-all.md has no passed run of a commit: make test-all"
     elif git(root, "merge-base", commit[1], "HEAD") != git(root, "rev-parse", commit[1]):
         yield f"bench/test-all.md is about {commit[1]}, which isn't part of this: make test-all"
-
-
-def keep(built: Built, dist: Path) -> list[Path]:
-    """Put what was built into dist/, in place of what an earlier run left, with checksums."""
-    dist.mkdir(exist_ok=True)
-    for pattern in ("kafka_headgate-*", "*.cdx.json", SUMS):
-        for old in dist.glob(pattern):
-            old.unlink()
-    kept = [Path(shutil.copy(path, dist)) for path in built]
-    sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in kept)
-    (dist / SUMS).write_text("".join(sums))
-    return [*kept, dist / SUMS]
 
 
 def last_words(root: Path, built: Built) -> str:

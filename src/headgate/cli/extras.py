@@ -59,13 +59,16 @@ def missing(command: str, module: str) -> str | None:
     return f"{command}: {package} isn't installed: pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def require_all() -> None:
+def require(*packages: str) -> None:
     """
-    Check that the packages of all extras are installed, before work that needs them.
+    Check that packages are installed, before work that needs them.
+
+    Args:
+        packages: their import names; none: those of all extras.
 
     Raises:
         ModuleNotFoundError: one isn't.
     """
-    for package in sorted(frozenset().union(*EXTRAS.values())):
+    for package in packages or sorted(frozenset().union(*EXTRAS.values())):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named '{package}'", name=package)

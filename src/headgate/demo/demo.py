@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 def _show(options: argparse.Namespace) -> Result:
     if options.seconds < 30:
         raise BadUsage("--seconds must be at least 30, for whole cycles to fit in")
-    extras.require_all()
+    extras.require()
     from rich.console import Console
 
     from headgate.demo.progress import View

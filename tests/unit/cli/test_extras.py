@@ -87,6 +87,25 @@ def test_a_command_says_in_one_line_which_extra_it_misses(command: str, tmp_path
     assert not done.stdout
 
 
+def test_a_job_without_spark_names_the_extra_also_where_all_else_is_there(tmp_path: Path) -> None:
+    """Of a console's environment, say: it has pyarrow, numpy and numba, and no pyspark."""
+    gone = re.sub(r"in \[.*?\]:", "in ['pyspark']:", BARE)
+    assert gone != BARE
+    (tmp_path / "quotas").write_text("quotas: []\n")
+    (tmp_path / "log").write_text("a line\n")
+    words = ["--requests", "log", "--quotas", "quotas", "--broker-id", "1", "--out", "tables"]
+    done = subprocess.run(
+        [sys.executable, "-c", gone, "usage", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    way_out = f"pip install '{DISTRIBUTION}[pipeline]'"
+    assert done.stderr == f"headgate usage: pyspark isn't installed: {way_out}\n"
+
+
 def test_completion_needs_no_extra_and_names_all_commands() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BARE, "completion", "bash"],

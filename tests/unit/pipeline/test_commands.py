@@ -325,13 +325,17 @@ def test_a_disk_without_the_room_is_told_of_before_anything_starts(
     tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [(log, 1_000_000_000), (log + ".gz", 50_000_000)]
-    monkeypatch.setattr("shutil.disk_usage", lambda _: _Disk(300e6))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: Path(place).stat() and _Disk(300e6))
     (said,) = too_small("replay", str(tmp_path), files, str(tmp_path))
     # 2 GB of text: 26 % of it, and 64 MB.
     assert "the run needs about 584 MB there, and 300 MB are free" in said
     assert f"--out {tmp_path} and --spark-conf spark.local.dir {tmp_path}" in said
     assert too_small("usage", str(tmp_path), files[:1], str(tmp_path)) == []
     assert too_small("usage", "hdfs://x/y", files, "/no/such") == []
+    blank = tmp_path / "a blank"
+    blank.mkdir()
+    (said,) = too_small("replay", str(blank), files, str(blank))
+    assert f"--out {blank} and" in said
     monkeypatch.setattr("shutil.disk_usage", lambda _: _Disk(1e6))
     assert main_usage(["--requests", log, "--out", str(tmp_path / "out")]) == 1
     assert "the run needs about 64 MB there, and 1 MB are free" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headgate.cli import contract
+from headgate.cli import contract, extras
 from headgate.cli.pipeline.print import number
 from headgate.cli.results import Result
 from headgate.errors import HeadgateError
@@ -42,6 +42,9 @@ def _plain(
     name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
 ) -> Result:
     """Call the function; turn errors of Spark and of the disk into PipelineError."""
+    extras.require(
+        "pyspark"
+    )  # before anything is said; later it would be a Spark that doesn't start
     try:
         return function(arguments)
     except KeyboardInterrupt:

@@ -68,18 +68,19 @@ def too_small(command: str, out: str, files: Iterable[tuple[str, int]], spark: s
     """
     text = sum(size * (_UNPACKED if p.endswith(_COMPRESSED) else 1.0) for p, size in files)
     spark = spark or tempfile.gettempdir()
-    wants: dict[int, tuple[float, list[str]]] = {}
+    wants: dict[int, tuple[float, str, list[str]]] = {}
     for flag, place, share in (
         ("--out", out, _TABLES.get(command, _TABLES_ELSE)),
         ("--spark-conf spark.local.dir", spark, _SPARKS.get(command, _SPARKS_ELSE)),
     ):
         if "://" in place or not Path(place).is_dir():
             continue
-        needed, names = wants.setdefault(Path(place).stat().st_dev, (0.0, []))
-        wants[Path(place).stat().st_dev] = (needed + text * share, [*names, f"{flag} {place}"])
+        disk = Path(place).stat().st_dev
+        needed, _, names = wants.get(disk, (0.0, "", []))
+        wants[disk] = (needed + text * share, place, [*names, f"{flag} {place}"])
     found = []
-    for needed, names in wants.values():
-        free = shutil.disk_usage(names[0].rpartition(" ")[2]).free
+    for needed, place, names in wants.values():
+        free = shutil.disk_usage(place).free
         needed += _LEAST_BYTES
         if free < needed:
             found.append(
