@@ -289,7 +289,7 @@ def explain(java: Java, lines: list[str]) -> str:
         return (
             f"{message}\nThe network seems out of reach: set HTTPS_PROXY, or HEADGATE_IVY_SETTINGS "
             "to an ivysettings file that names a mirror, or copy the cache folder "
-            f"({cache_dir()}) from a machine where `make setup` has run"
+            f"({cache_dir()}) from a machine where `python -m headgate.embedded` has run"
         )
     return message
 

