@@ -155,15 +155,20 @@ class Environment:
         lacking = [c for c in CASES if not brought(c.extra) <= brought(self.extra)]
         lines = "".join(f"{json.dumps([c.command, *c.words(places)])}\n" for c in lacking)
         answers = self("python", "-c", SAY, given=lines).splitlines()
+        without = 0
         for case, answer in zip(lacking, answers, strict=True):
             status, said = json.loads(answer)
+            if status == case.status and not case.waits:
+                without += 1  # it does with a part of its extra, which this one brings too
+                continue
             if (status, len(said.splitlines())) != (1, 1):
                 raise Failed(f"{self}: {case.line} ended with {status} and said:\n{said}")
             expect(said, f"pip install '{DISTRIBUTION}[{case.extra}]'")
         working = [c for c in CASES if c.extra == self.extra and (long or not c.long)]
         for case in working:
             self.work(case, places)
-        say(f"{self}: {len(working)} commands work, {len(lacking)} say which extra they miss")
+        worked, missed = len(working) + without, len(lacking) - without
+        say(f"{self}: {worked} command lines work, {missed} say which extra they miss")
 
     def work(self, case: Case, places: dict[str, str]) -> None:
         """Run a command; a server until it serves."""

@@ -70,6 +70,10 @@ CASES = (
     Case("serve --config {gateway} --check", "gateway"),
     Case("serve --config {gateway}", "gateway", waits=" ready logger=headgate.serve"),
     Case("console user list --data {out}/console", "console"),
+    Case(
+        f"kafka-configs --store {{sqlite}} --alter --add-config consumer_byte_rate=9 {ALICE}",
+        "console",
+    ),
     Case("console --store {sqlite} --listen 127.0.0.1:0", "console", waits="http://127.0.0.1:"),
     Case(f"why --user alice {LOG}", "pipeline"),
     Case(f"usage --out {{tables}} {LOG}", "pipeline"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
+from headgate.cli import extras
 from headgate.cli.contract import BadUsage, Parser, command
 from headgate.cli.output import complain, say
 from headgate.cli.results import Drawn
@@ -61,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report(options: argparse.Namespace) -> Drawn:
+    extras.require("pyarrow", "plotly", "jinja2")  # before the tables are looked for
     if options.window_seconds < 1 or options.every <= 0:
         raise BadUsage("--window-seconds must be at least 1, --every above 0")
     if not options.follow:
