@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz simulate mutants package release site lint pins browser prometheus clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package release bounds site lint pins browser prometheus clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -48,6 +48,9 @@ package: setup  ## wheel and sdist in dist/, built twice, checked; every command
 
 release: setup  ## all that a release needs except uploading; DRY=1 says what is in the way
 	@$(VENV)/python scripts/release.py $(if $(DRY),--dry)
+
+bounds: setup  ## unit tests with both ends of the declared versions, and on other Pythons; END=lowest for one
+	@$(VENV)/python scripts/bounds.py $(END)
 
 site: setup  ## build the documentation site in build/site; warnings and dead links are errors
 	@$(VENV)/python scripts/doc_site.py
