@@ -15,9 +15,10 @@ One seed decides all that happens. In the order in which things are built:
 - ``story``: a life as data, drawn from its seed.
 - ``watch``: what passes a gateway, read off its wires.
 - ``oracle``: Kafka's own decisions, transcribed once more.
-- ``laws``, ``laws_waiting``: what must hold in every life.
+- ``laws``, ``laws_turns``, ``laws_waiting``: what must hold in every life.
 - ``life``: a story lived through under the laws.
 - ``shrink``: makes a failing story short.
+- ``trace``: what the laws saw of one connection.
 - ``disk``: a machine's disk, which loses what wasn't synced.
 - ``stores``: what keeps quotas, in one home that any number of stores have open.
 - ``fibers``: threads that run until they wait.

@@ -163,7 +163,7 @@ class SimBroker:
                 connection.peer.end.vanish()
                 connection.peer.gone = True
             else:
-                connection.peer.reset()
+                connection.peer.close()
             connection.done = True
         self.connections.clear()
         self.process.end(crashed=True)

@@ -301,6 +301,7 @@ class Client:
         self.line: Conversation | None = None
         self._opening = False
         self._waiting: list[Callable[[Conversation], None]] = []
+        self._early: list[Callable[[Conversation], None]] = []
         self._producer: tuple[int, int] | None = None
         self._sequence = 0
         self.loads: list[Load] = []
@@ -342,8 +343,11 @@ class Client:
                 self.life.count("refused")
                 return
             waiting, self._waiting = self._waiting, []
+            early, self._early = self._early, []
             line = self.line = Conversation(self, number, found)
             self.life.opened(line)
+            for what in early:
+                what(line)
             if self.life.load_over:  # this one came late, through a partition
                 line.hang_up("close")
                 return
@@ -466,7 +470,6 @@ class Client:
             "negative": struct.pack(">i", -5) + noise,
             "unknown": say.frame(struct.pack(">hhi", 999, 0, 1) + say.text("x") + noise),
             "short": struct.pack(">i", 3) + b"abc",
-            "early": say.request(say.METADATA, 4, 1, "x", struct.pack(">i", 0) + b"\0"),
         }
 
         def begin(line: Conversation) -> None:
@@ -474,11 +477,21 @@ class Client:
             line.say(frames[what], None)
 
         if what == "early":
-            self.connect()
-            if self.line is not None:
-                begin(self.line)
+            self._ask_early()
         else:
             self.with_line(begin)
+
+    def _ask_early(self) -> None:
+        """Ask what nobody may before login, as soon as there is a connection."""
+
+        def ask(line: Conversation) -> None:
+            line.ask(say.METADATA, 4, struct.pack(">i", 0) + b"\0")
+
+        if self.line is not None:
+            ask(self.line)
+        else:
+            self._early.append(ask)
+            self.connect()
 
     def evade(self, size: int, count: int, *, fetch: bool) -> None:
         """Again and again: connect, ask, hear the answer, hang up."""

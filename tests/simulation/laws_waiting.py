@@ -5,7 +5,8 @@ Nobody waits on a peer that isn't sending or reading; memory is bounded; in the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
 from simulation.laws import CONSUMED, PRODUCED, Law, Row
@@ -31,7 +32,10 @@ class Waits(Law):
     def __init__(self, life: Life) -> None:
         super().__init__(life)
         self._owed_ns: dict[str, int] = {}
+        self._lanes: dict[Any, list[tuple[int, float]]] = defaultdict(list)
         self._known: dict[int, set[tuple[str, bool]]] = {}
+        keys = (key for _, key, _ in life.story.quotas)
+        self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
 
     def charged(self, row: Row) -> None:
         if row.kind == "quota":
@@ -41,6 +45,30 @@ class Waits(Law):
         if row.throttle_ms > 0:
             until = row.now_ns + row.throttle_ms * NS_PER_MS
             self._owed_ns[row.principal] = max(self._owed_ns.get(row.principal, 0), until)
+            if row.quota_type == PRODUCED:
+                lanes = self._lanes[row.broker, row.tags, "" if row.tags[0] else row.principal]
+                lanes[:] = [lane for lane in lanes if lane[0] > row.now_ns]
+                lanes.append((until, row.bound))
+
+    def _owes_until(self, view: View, asked: Asked, since_ns: int) -> int:
+        """Return until when a newcomer waits, who came at a time, at most."""
+        life, principal = self.life, view_principal(view)
+        if not life.story.plain or asked.read_ns < life.requoted_ns:
+            return self._owed_ns.get(principal, 0)
+        if asked.key != say.PRODUCE:
+            return 0
+        tags, bound = resolve(life.quotas, principal, asked.client, PRODUCED)
+        latest = 0
+        key = (life.broker_of(view.number), tags, "" if tags[0] else principal)
+        for end_ns, then in self._lanes.get(key, ()):
+            left_ns = end_ns - since_ns
+            if left_ns > 0 and then < bound:  # a quota that was raised is repaid sooner
+                left_ns = int(left_ns * then / bound)
+            latest = max(latest, since_ns + left_ns)
+        return latest
+
+    def crashed(self) -> None:
+        self._lanes.clear()
 
     def _since(self, view: View, asked: Asked) -> int:
         """Return since when a request waits for no good reason."""
@@ -48,14 +76,14 @@ class Waits(Law):
         if view.broker_ready_ns < 0 or asked.read_ns < 0 or view.flying or view.unwritten:
             return life.loop.now_ns
         since = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
-                    life.calm_ns)  # fmt: skip
+                    view.passed_ns, life.calm_ns)  # fmt: skip
         fetches = asked.key == say.FETCH
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):
-            since = max(since, self._owed_ns.get(view_principal(view), 0))
+            since = max(since, self._owes_until(view, asked, since))
         if fetches:
-            _, bound = resolve(life.quotas, view_principal(view), asked.client, CONSUMED)
-            if bound < math.inf:
+            who = (view_principal(view), asked.client)
+            if any(resolve(life.quotas, *who, key)[1] < math.inf for key in self._fetching):
                 since += HOLD_NS
         return since
 

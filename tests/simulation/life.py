@@ -15,7 +15,7 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
 from simulation import laws as law
-from simulation import laws_waiting
+from simulation import laws_turns, laws_waiting
 from simulation.brokers import Cluster
 from simulation.clients import Client, Conversation, Sent
 from simulation.deeds import do
@@ -42,6 +42,8 @@ LAWS: Final[tuple[type[law.Law], ...]] = (
     law.Mutes,
     law.Answers,
     law.NoGain,
+    laws_turns.Gates,
+    laws_turns.Alone,
     laws_waiting.Waits,
     laws_waiting.Memory,
     laws_waiting.AtRest,

@@ -59,7 +59,7 @@ class Peer:
         self.end = end
         self._on_data = on_data
         self._on_gone = on_gone
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes | memoryview] = []
         self.reads = True
         self.gone = False
         end.on_readable, end.on_writable = self._readable, self._writable
@@ -74,7 +74,7 @@ class Peer:
         if data:
             self._waiting.append(data)
 
-    def _put(self, data: bytes) -> int:
+    def _put(self, data: bytes | memoryview) -> int:
         try:
             return self.end.send(data)
         except OSError as error:
@@ -88,7 +88,7 @@ class Peer:
             if self.gone:
                 return
             if count < len(data):
-                self._waiting[0] = data[count:]
+                self._waiting[0] = memoryview(data)[count:]
                 return
             self._waiting.pop(0)
 

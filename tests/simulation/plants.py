@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from headgate.gateway.charging import lanes
-from headgate.gateway.session import answer_reader, held_bytes, produce, relay, state
+from headgate.gateway.charging import fetch_gate, headroom, lanes
+from headgate.gateway.connection import transports
+from headgate.gateway.session import (
+    answer_reader,
+    fetch,
+    fetch_hold,
+    held_bytes,
+    produce,
+    relay,
+    session,
+    state,
+)
 from headgate.throttle import manager
 
 Patch = Any
@@ -33,6 +43,45 @@ def debt_forgotten_on_reconnect(patch: Patch) -> None:
 
 def newcomer_served_although_it_owes(patch: Patch) -> None:
     patch.setattr(state.SessionState, "debts_end_ms", lambda self, plan, now_ms: now_ms)
+
+
+def lane_shared_by_two(patch: Patch) -> None:
+    """The earliest unpaid end is shown to each newcomer, and taken by none."""
+
+    def take(self: Any, key: Any, now_ms: int) -> Any:
+        return next((lane for lane in self._lanes.get(key, ()) if lane.end_ms > now_ms), None)
+
+    patch.setattr(lanes.LaneBook, "take", take)
+
+
+def debt_not_rescaled(patch: Patch) -> None:
+    """A newcomer waits as long as by the quota that was, although it has been raised."""
+    whole = lanes.Lane.until
+    patch.setattr(lanes.Lane, "until", lambda self, bound, now_ms: whole(self, self.bound, now_ms))
+
+
+def fetch_gate_stays_open(patch: Patch) -> None:
+    patch.setattr(fetch_gate.Gates, "any_at", lambda self, keys: False)
+
+
+def fetch_gate_opens_early(patch: Patch) -> None:
+    """It is closed for half of Kafka's throttle, as by a measured rate."""
+    whole = fetch_gate.Gate.charged
+
+    def charged(self: Any, throttle_ms: int, bound: float, now_ms: int) -> None:
+        whole(self, throttle_ms // 2, bound, now_ms)
+
+    patch.setattr(fetch_gate.Gate, "charged", charged)
+
+
+def long_polls_pass_a_closed_gate(patch: Patch) -> None:
+    """Requests are held; answers to what was asked before the gate closed are not."""
+    patch.setattr(fetch, "_answer_way", lambda *_: fetch_hold.PASS)
+
+
+def early_requests_charged_late(patch: Patch) -> None:
+    """Nobody's requests in flight are charged where another's may not fit, or a quota changes."""
+    patch.setattr(headroom.Allowance, "settle", lambda self, now_ms: None)
 
 
 def headroom_waits_on_a_silent_peer(patch: Patch) -> None:
@@ -60,6 +109,42 @@ def half_sent_request_reserves(patch: Patch) -> None:
         whole(own, asked, *more)
 
     patch.setattr(produce, "pass_part", pass_part)
+
+
+def answer_swallowed_at_a_hang_up(patch: Patch) -> None:
+    """What a broker said last isn't told when it has ended the connection."""
+    whole = transports.BrokerSide.buffer_updated
+
+    def buffer_updated(self: Any, nbytes: int) -> None:
+        if not self.transport.end.ended:
+            whole(self, nbytes)
+
+    patch.setattr(transports.BrokerSide, "buffer_updated", buffer_updated)
+
+
+def acknowledgement_invented(patch: Patch) -> None:
+    """A broker's error becomes none."""
+    whole = produce.answered_in_place
+
+    def answered_in_place(own: Any, data: Any, pos: int, size: int, now_ms: int) -> int:
+        at = pos + (17 if own.unanswered[0][1].version >= 9 else 23)
+        data[at : at + 2] = b"\0\0"
+        return whole(own, data, pos, size, now_ms)
+
+    patch.setattr(produce, "answered_in_place", answered_in_place)
+
+
+def held_answer_charged_by_its_deadline(patch: Patch) -> None:
+    """As it was until the simulator found it: seed 1938."""
+    whole = session.Session.wake
+
+    def wake(self: Any, now_ms: int, due_ms: int = 0) -> None:
+        hold = self.state.hold
+        if hold is not None and hold.waiting:
+            now_ms = max(now_ms, due_ms)
+        whole(self, now_ms, due_ms)
+
+    patch.setattr(session.Session, "wake", wake)
 
 
 def charge_made_twice(patch: Patch) -> None:
@@ -151,8 +236,17 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (mute_ends_early, ("mutes",)),
         (debt_forgotten_on_reconnect, ("ending never gains",)),
         (newcomer_served_although_it_owes, ("ending never gains",)),
+        (lane_shared_by_two, ("ending never gains",)),
+        (debt_not_rescaled, ("waiting",)),
+        (fetch_gate_stays_open, ("gates",)),
+        (fetch_gate_opens_early, ("gates",)),
+        (long_polls_pass_a_closed_gate, ("gates",)),
+        (early_requests_charged_late, ("alone", "ending never gains")),
         (headroom_waits_on_a_silent_peer, ("waiting",)),
         (half_sent_request_reserves, ("at rest",)),
+        (answer_swallowed_at_a_hang_up, ("answers",)),
+        (acknowledgement_invented, ("acknowledged",)),
+        (held_answer_charged_by_its_deadline, ("Kafka's decisions", "gates")),
         (charge_made_twice, ("charged once",)),
         (charge_lost_at_hang_up, ("charged once",)),
         (cut_request_uncharged, ("charged once",)),

@@ -23,6 +23,7 @@ from simulation import deeds, doors
 from simulation.life import LAWS, Life, Outcome
 from simulation.shrink import shrink
 from simulation.story import Story, draw
+from simulation.trace import traced
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("gateway/session", "gateway/charging", "gateway/connection")
@@ -179,7 +180,7 @@ def replay_command(seed: int) -> str:
     return f"make simulate SEED={seed}"
 
 
-def one(seed: int, *, short: bool = True) -> int:
+def one(seed: int, *, short: bool = True, trace: bool = False) -> int:
     """Live one seed again, and print its story as short as it can be if it fails."""
     gc.disable()
     with doors.opened():
@@ -194,10 +195,12 @@ def one(seed: int, *, short: bool = True) -> int:
         if short:
             print("shortening…", flush=True)
             story, lives = shortest(story, law)
-            outcome = live(story)
             print(f"the shortest story, after {lives} lives:")
+        outcome, seen = traced(story)
         print("\n".join(story.lines()))
         print(f"      {outcome.at_ms / 1000:9.3f} s  '{outcome.broken[0]}': {outcome.broken[1]}")
+        if trace:
+            print("\n".join(seen))
         print(f"again: {replay_command(seed)}")
     return 1
 
@@ -208,13 +211,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many lives")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="live this one only, and print its story")
+    parser.add_argument("--trace", action="store_true", help="of --seed, print what its law saw")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--branches", type=int, default=0, metavar="N",
                         help="measure branches over N lives")  # fmt: skip
     parser.add_argument("--write", type=Path, help="write the figures to this file as well")
     given = parser.parse_args()
     if given.seed is not None:
-        return one(given.seed)
+        return one(given.seed, trace=given.trace)
     tally = many(given.first, given.seeds, max(given.processes, 1))
     lines = tell(tally)
     if given.branches:

@@ -38,7 +38,7 @@ def shrink(story: Story, fails: Fails, most: int = 400) -> tuple[Story, int]:
     while story != before and left[0] > 0:
         before = story
         story = _fewer_actions(story, still)
-        busy = {action.who for action in story.actions}
+        busy = {name for action in story.actions for name in (action.who, *action.args)}
         without = replace(story, people=tuple(p for p in story.people if p.name in busy))
         if without != story and still(without):
             story = without

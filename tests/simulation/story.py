@@ -17,6 +17,11 @@ from simulation.seed import Seed, weighted
 
 LEAST_MS: Final = 60_000
 PRODUCED, CONSUMED, TIMED = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+BEYOND: Final = (
+    "producer_byte_rate:bps", "consumer_byte_rate:bps", "producer_byte_rate:shares",
+    "consumer_byte_rate:shares", "producer_ids_rate",
+)  # fmt: skip
+"""Quotas that no Kafka broker enforces."""
 GATE: Final = "gate1"
 
 
@@ -91,10 +96,7 @@ class Story:
     @property
     def plain(self) -> bool:
         """Whether Kafka's byte rates alone decide."""
-        timed = any(key == TIMED for _, key, _ in self.quotas) or any(
-            action.what == "quota" and action.args[1] == TIMED for action in self.actions
-        )
-        return not self.smooth and not timed
+        return not self.smooth and all(key in (PRODUCED, CONSUMED) for _, key, _ in self.quotas)
 
     def lines(self) -> list[str]:
         """Return the story as text."""
@@ -143,16 +145,29 @@ def draw(number: int) -> Story:
         settings += [("socket.request.max.bytes", "600000"),
                      ("queued.max.request.bytes", "750000")]  # fmt: skip
     actions: list[Action] = []
+    quotas: list[tuple[Level, str, float]] = []
+    more = Seed(number).stream("story", "more")
+    if more.random() < 0.12:
+        quotas += _beyond(more, principals, quota)
+        settings += [("headgate.capacity.producer_byte_rate", str(quota)),
+                     ("headgate.capacity.consumer_byte_rate", str(quota))]  # fmt: skip
     for person in people:
         actions += _deeds(person, quota, length, chance)
+    if more.random() < 0.12:
+        herd, deeds = _herd(more, people[0], quota, length)
+        people += herd
+        actions += deeds
     for _ in range(chance.choice((0, 1, 2, 3, 5))):
         actions.append(_mishap(chance, length, brokers, people, principals, quota))
+    quotas = _quotas(chance, principals, quota) + quotas
+    if more.random() < 0.08:
+        actions += _raise(more, people, quotas, quota, length)
     actions.sort(key=lambda action: (action.t_ms, action.who))
     return Story(
         number,
         length,
         tuple(settings),
-        tuple(_quotas(chance, principals, quota)),
+        tuple(quotas),
         _network(chance),
         brokers,
         chance.choice((2_000, 10_000, 60_000)),
@@ -188,6 +203,63 @@ def _quotas(
     if chance.random() < 0.1:
         found[levels[0], TIMED] = chance.choice((0.05, 1.0, 50.0))
     return [(level, key, value) for (level, key), value in found.items()]
+
+
+def _beyond(
+    chance: random.Random, principals: list[str], quota: float
+) -> list[tuple[Level, str, float]]:
+    """Draw quotas that no Kafka broker has."""
+    found = []
+    for key in chance.sample(BEYOND, chance.choice((1, 1, 2, 3))):
+        level = chance.choice(((principals[0], None), (DEFAULT, None), (principals[0], "app")))
+        value = quota * chance.choice((0.5, 1.0, 2.0))
+        if key.endswith("shares"):
+            value = float(chance.choice((1, 3)))
+        elif key == BEYOND[-1]:
+            value = chance.choice((0.1, 1.0))
+            level = (level[0], None)
+        found.append((level, key, value))
+    return found
+
+
+def _herd(
+    chance: random.Random, first: Person, quota: float, length: int
+) -> tuple[tuple[Person, ...], list[Action]]:
+    """Draw many clients of one quota-id that come and leave at about the same time."""
+    herd = tuple(
+        Person(f"h{at}", first.principal, first.client_id, first.broker, (9, 12), False)
+        for at in range(chance.randint(3, 8))
+    )
+    actions: list[Action] = []
+    for _ in range(chance.randint(1, 3)):
+        t_ms = chance.randrange(1_000, length - 5_000)
+        what = chance.choice(("evade", "evade", "evade fetch", "produce and leave", "poll"))
+        for one in herd:
+            at_ms = t_ms + chance.randrange(0, 500)
+            actions.append(Action(at_ms, one.name, what, _arguments(what, quota, chance)))
+    return herd, actions
+
+
+def _raise(
+    chance: random.Random,
+    people: tuple[Person, ...],
+    quotas: list[tuple[Level, str, float]],
+    quota: float,
+    length: int,
+) -> list[Action]:
+    """Draw who leaves a debt, comes again, and finds that quotas were raised meanwhile."""
+    t_ms = chance.randrange(2_000, length - 10_000)
+    who = chance.choice(people).name
+    found = [
+        Action(t_ms, who, "produce and leave", (int(quota * 15), -1, "close", 500.0)),
+        Action(t_ms + 2_500, who, "produce", (1_000, -1, 2, 1)),
+    ]
+    found += [
+        Action(t_ms + 2_000, GATE, "quota", (level, key, value * 10))
+        for level, key, value in quotas
+        if key == PRODUCED
+    ]
+    return found
 
 
 def _deeds(person: Person, quota: float, length: int, chance: random.Random) -> list[Action]:

@@ -14,7 +14,27 @@ from simulation.run import live_all
 
 QUICK = 25
 MOST = 1_000
-FOUND_AT: dict[str, int] = {}
+FOUND_AT: dict[str, int] = {
+    "debt_forgotten_on_reconnect": 1,
+    "newcomer_served_although_it_owes": 1,
+    "lane_shared_by_two": 5,
+    "debt_not_rescaled": 28,
+    "fetch_gate_stays_open": 6,
+    "fetch_gate_opens_early": 17,
+    "long_polls_pass_a_closed_gate": 6,
+    "early_requests_charged_late": 44,
+    "headroom_waits_on_a_silent_peer": 7,
+    "half_sent_request_reserves": 1,
+    "answer_swallowed_at_a_hang_up": 37,
+    "acknowledgement_invented": 130,
+    "held_answer_charged_by_its_deadline": 297,
+    "charge_made_twice": 3,
+    "charge_lost_at_hang_up": 2,
+    "cut_request_uncharged": 2,
+    "answers_out_of_order": 4,
+    "buffer_without_bound": 2,
+    "mute_begins_when_the_answer_has_come": 19,
+}
 """A seed that finds each fault; 0 for the rest."""
 IDS = [plant.__name__ for plant, _ in PLANTS]
 

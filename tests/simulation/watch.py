@@ -134,7 +134,7 @@ class View:
         self.to_client = Stream(self._telling, self._told, 8)
         self.client_end: Any = None
         self.client_side: Any = None
-        self.last_answer_ns = -1
+        self.last_answer_ns = self.passed_ns = -1
         self.broker_end: Any = None
         self._reading: Asked | None = None
         self._going: Asked | None = None
@@ -181,7 +181,7 @@ class View:
     def _passed(self) -> None:
         asked = self._going
         if asked is not None:
-            asked.passed_ns = self.life.loop.now_ns
+            asked.passed_ns = self.passed_ns = self.life.loop.now_ns
             self.waiting.pop(asked.correlation, None)
             if asked.acks or asked.key != say.PRODUCE:
                 self.flying[asked.correlation] = asked

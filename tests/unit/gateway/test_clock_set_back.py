@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.connection.link import SET_BACK_MS, Link
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER
+from headgate.quota.key import CONSUMER, PRODUCER
 from kit.playbook import START_MS
 
-from .conftest import Nobody, produce, produced
+from .conftest import Nobody, StillFace, StillIdentity, fetch, fetched, produce, produced
 
 SLOW = {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}}
+SLOW_FETCH = {QuotaEntity.of(user="alice"): {CONSUMER: 10_000.0}}
 HOUR_MS = 3_600_000
 
 
@@ -40,6 +43,54 @@ def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[
     session.wake(START_MS - HOUR_MS, until_ms)
     assert session.state.throttled_until_ms == 0
     assert WakeAt(until_ms) not in session.commands
+
+
+def test_a_time_that_was_asked_for_before_ends_no_later_mute(gateway: Callable[..., Any]) -> None:
+    session = throttled(gateway, START_MS - HOUR_MS)  # what was asked for an hour later comes first
+    until_ms = session.state.throttled_until_ms
+    session.wake(until_ms - 1_000, START_MS)
+    assert session.state.throttled_until_ms == until_ms
+
+
+class Dates(Journal):
+    """Keeps when fetches were charged, and how long they throttle."""
+
+    def __init__(self) -> None:
+        self.charged: list[tuple[int, int]] = []
+
+    def record(self, *args: Any) -> None:
+        self.charged.append((args[4], args[6].throttle_time_ms))
+
+
+def test_a_held_answer_goes_by_the_loops_clock_and_is_charged_by_the_wall_clock(
+    gateway: Callable[..., Any],
+) -> None:
+    journal = Dates()
+    rules = gateway(SLOW_FETCH, journal=journal).rules
+    first, second, third = (
+        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(3)
+    )
+    for session in (first, second, third):
+        session.upstream_ready(START_MS)
+    for session in (first, second):
+        session.client_data(memoryview(bytearray(fetch())), START_MS)
+    first.broker_data(memoryview(bytearray(fetched(150_000))), START_MS)
+    ((_, closed_ms),) = journal.charged
+    assert closed_ms > 5_000
+    second.broker_data(memoryview(bytearray(fetched(20_000))), START_MS + 1)
+    assert WakeAt(START_MS + closed_ms) in second.commands
+    assert not second.to_client
+    assert second.state.hold is not None
+    second.state.hold.rest(START_MS - 1_000)  # a picture's clock was read before: that is no step
+    assert rules.gates.ahead_ms == 0
+    back_ms = START_MS + closed_ms - HOUR_MS
+    second.wake(back_ms, START_MS + closed_ms)
+    assert second.to_client
+    assert [t_ms for t_ms, _ in journal.charged] == [START_MS, back_ms]
+    # The gate is closed for the second's throttle, and not for what the clock was set back.
+    third.client_data(memoryview(bytearray(fetch())), back_ms + 1)
+    assert third.commands[-1] == WakeAt(back_ms + journal.charged[-1][1])
+    assert 0 < journal.charged[-1][1] < 30_000
 
 
 async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> None:

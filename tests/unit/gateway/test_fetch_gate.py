@@ -52,9 +52,41 @@ def test_a_bucket_is_asked_itself() -> None:
 
 
 def test_a_clock_that_was_set_back_keeps_it_closed_for_as_long_as_before() -> None:
-    gate = Gate()
-    gate.charged(500, 100.0, 10_000)
-    assert gate.opens_ms(3_000) == 3_500
+    gates = Gates(lambda _key: None)
+    gates.charged(KEY, 500, 100.0, 10_000)
+    gate = gates.get(KEY)
+    assert gate is not None
+    assert gate.opens_ms(gates.time(10_100)) - gates.time(10_100) == 400
+    assert gate.opens_ms(gates.time(3_000)) - gates.time(3_000) == 400  # at once, or a moment ago
+    gates.reached(10_450, 3_000)  # the loop's clock knows
+    assert gate.opens_ms(gates.time(3_000)) - gates.time(3_000) == 50
+    gates.reached(10_450, 3_000)  # heard twice, it is still once
+    gates.charged(KEY, 500, 100.0, 3_000)
+    assert not gate.idle(gates.time(3_499))
+    assert gate.idle(gates.time(3_500))
+
+
+def test_a_clock_that_was_read_a_moment_ago_was_not_set_back() -> None:
+    gates = Gates(lambda _key: None)
+    assert [gates.time(now_ms) for now_ms in (1_000, 995, 1_001, 999, 991)] == [
+        1_000, 1_000, 1_001, 1_001, 1_001,
+    ]  # fmt: skip
+    assert gates.ahead_ms == 0
+
+
+def test_a_bucket_is_asked_by_the_wall_clock() -> None:
+    asked: list[int] = []
+
+    def owed_ms(now_ms: int) -> int:
+        asked.append(now_ms)
+        return 70
+
+    gates = Gates(lambda _key: owed_ms)
+    gates.charged(KEY, 500, 100.0, 10_000)
+    gate = gates.get(KEY)
+    assert gate is not None
+    assert gate.opens_ms(gates.time(3_000)) == 10_070
+    assert asked == [3_000]
 
 
 def test_one_goes_and_the_others_after_it_was_charged() -> None:

@@ -181,7 +181,7 @@ class Enforcement:
             tags = (str(entity.user or ""), str(entity.client_id or ""))
             gate = self.gates.get(GateKey(key.name, *tags))
             if gate is not None:
-                gate.requoted(self.managers.by_key[key].bound(tags), now_ms)
+                gate.requoted(self.managers.by_key[key].bound(tags), self.gates.time(now_ms))
         taken.clear()
         self._changed()
 

@@ -34,6 +34,8 @@ MOST_GATES: Final = 1 << 16
 """Gates before open ones are looked for and let go; after that, whenever they have doubled."""
 _LOOKED_AT_ONCE: Final = 128
 """Gates that are looked at in one step, in a quarter of a millisecond."""
+SET_BACK_MS: Final = 10
+"""A time further back than this is of a clock that was set back; any other was read before."""
 KEPT_BYTES: Final = 32 << 20
 """Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
 at once. A hundred connections with a read buffer each."""
@@ -84,7 +86,7 @@ class Gate:
 
     def __init__(self, owed_ms: Callable[[int], int] | None = None) -> None:
         self._owed_ms = owed_ms
-        self._deadline_ms = self._set_ms = 0
+        self._deadline_ms = 0
         self._bound = 0.0
         self._opened_ms: int | None = None  # when the first went, after it had been closed
         self._abroad = 0  # let through since, and not charged yet
@@ -103,9 +105,6 @@ class Gate:
         """Return when it opens, epoch ms; ``now_ms`` or before: it is open."""
         if self._owed_ms is not None:
             return now_ms + self._owed_ms(now_ms)
-        if now_ms < self._set_ms:  # the clock was set back; nobody waits longer for that
-            self._deadline_ms -= self._set_ms - now_ms
-            self._set_ms = now_ms
         return self._deadline_ms
 
     def next_ms(self, now_ms: int) -> int:
@@ -119,10 +118,8 @@ class Gate:
     def charged(self, throttle_ms: int, bound: float, now_ms: int) -> None:
         """Records were delivered and charged: stay closed for the throttle time they got."""
         if throttle_ms > 0:
-            opens_ms = self.opens_ms(now_ms)
-            self._set_ms = now_ms
             self._bound = bound
-            self._deadline_ms = max(opens_ms, now_ms + throttle_ms)
+            self._deadline_ms = max(self._deadline_ms, now_ms + throttle_ms)
             self._close()
 
     def requoted(self, bound: float, now_ms: int) -> None:
@@ -275,12 +272,16 @@ class Gates:
     """
     The gates of one broker: those that are closed or waited at; any other quota-id's is open.
 
+    Gates have a time of their own (``time``): the wall clock, but for what that was set back.
+    Nobody waits longer for that, and charges keep the wall clock's time.
+
     Args:
         owed_ms: returns a token bucket's question for a key (see ``Gate``), None for a sampled
             rate.
 
     Attributes:
         kept_bytes: of answers that wait.
+        ahead_ms: how far the gates' time is ahead of the wall clock.
         numbers: places, in the order of their coming.
     """
 
@@ -288,11 +289,24 @@ class Gates:
         self._owed_ms = owed_ms
         self._gates: dict[GateKey, Gate] = {}
         self._most = MOST_GATES
-        self.kept_bytes = 0
+        self._last_ms = 0
+        self.kept_bytes = self.ahead_ms = 0
         self.numbers: Iterator[int] = count()
 
     def __len__(self) -> int:
         return len(self._gates)
+
+    def time(self, now_ms: int) -> int:
+        """Return the gates' time; ``now_ms`` is the wall clock's, epoch ms."""
+        t_ms = now_ms + self.ahead_ms
+        if t_ms < self._last_ms - SET_BACK_MS:
+            self.ahead_ms += self._last_ms - t_ms
+        self._last_ms = max(t_ms, self._last_ms)
+        return self._last_ms
+
+    def reached(self, t_ms: int, now_ms: int) -> None:
+        """A time of the gates' own has come by the loop's clock, whatever the wall clock says."""
+        self.ahead_ms = max(self.ahead_ms, t_ms - now_ms)
 
     def get(self, key: GateKey) -> Gate | None:
         """Return a quota-id's gate; None: it is open, and nobody waits."""
@@ -308,7 +322,7 @@ class Gates:
         return False
 
     def charged(self, key: GateKey, throttle_ms: int, bound: float, now_ms: int) -> None:
-        """Note a delivery (``Gate.charged``)."""
+        """Note a delivery (``Gate.charged``); ``now_ms`` is the wall clock's."""
         gate = self._gates.get(key)
         if gate is None:
             if throttle_ms <= 0:
@@ -317,8 +331,13 @@ class Gates:
                 for _ in self.tidying(lambda: now_ms):
                     pass
                 self._most = max(MOST_GATES, 2 * len(self._gates))
-            gate = self._gates[key] = Gate(self._owed_ms(key))
-        gate.charged(throttle_ms, bound, now_ms)
+            gate = self._gates[key] = self._made(key)
+        gate.charged(throttle_ms, bound, self.time(now_ms))
+
+    def _made(self, key: GateKey) -> Gate:
+        owed_ms = self._owed_ms(key)
+        # Buckets follow the wall clock, as charges do.
+        return Gate(None if owed_ms is None else lambda t_ms: owed_ms(t_ms - self.ahead_ms))
 
     def requoting(
         self, bound: Callable[[GateKey], float], clock: Callable[[], int]
@@ -328,14 +347,14 @@ class Gates:
             if gate is None:
                 yield
             else:
-                gate.requoted(bound(key), clock())
+                gate.requoted(bound(key), self.time(clock()))
 
     def tidying(self, clock: Callable[[], int]) -> Iterator[None]:
         """Let go, in steps, of gates that are open and not waited at."""
         for key, gate in self._in_steps():
             if gate is None:
                 yield
-            elif gate.idle(clock()):
+            elif gate.idle(self.time(clock())):
                 del self._gates[key]
 
     def _in_steps(self) -> Iterator[tuple[GateKey, Gate | None]]:

@@ -7,6 +7,8 @@ request, and what a request waited here the broker needn't wait any more, so no 
 than that or its own MaxWait. Then the fetch goes on asking for next to nothing, is answered empty,
 told how long the gate stays closed and muted for that; it keeps its place. The broker is asked all
 the same, since a session's epoch and what changed in partitions would be lost.
+
+Times that come and go are the wall clock's; those that are kept here are the gates' own.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class FetchHold:
     """
 
     __slots__ = (
+        "_due_ms",
         "_gates",
         "_held_ms",
         "_keys",
@@ -66,7 +69,7 @@ class FetchHold:
         self._held_ms: int | None = None  # when it began to be held
         self.nudge: Callable[[], None] | None = None
         self.waiting = self.little = self.free = False
-        self.wake_ms = self.waited_ms = 0
+        self.wake_ms = self._due_ms = self.waited_ms = 0
 
     def admit(
         self,
@@ -94,10 +97,10 @@ class FetchHold:
                 turn = self._turns.pop(key)
                 turn.gate.stand_aside(turn)
             self._keys = keys
+        gates = self._gates
+        now_ms = gates.time(now_ms)
         if self._since_ms is None:
-            self._since_ms = since_ms
-        if now_ms < self._since_ms:  # the clock stepped back
-            self._since_ms = now_ms
+            self._since_ms = min(since_ms + gates.ahead_ms, now_ms)
         closed = self._closed(principal, now_ms)
         if closed is None:
             self._stop(now_ms)
@@ -111,8 +114,14 @@ class FetchHold:
         if self._held_ms is None:
             self._held_ms = now_ms
         turn = self._turns[closed]
-        self.wake_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
+        self._due_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
+        self.wake_ms = self._due_ms - gates.ahead_ms
         return HELD
+
+    def woken(self, due_ms: int, now_ms: int) -> None:
+        """``due_ms`` has come by the loop's clock, although the wall clock says ``now_ms``."""
+        if due_ms == self.wake_ms:
+            self._gates.reached(self._due_ms, now_ms)
 
     @property
     def idle(self) -> bool:
@@ -121,6 +130,7 @@ class FetchHold:
 
     def rest(self, now_ms: int) -> tuple[int, GateKey | None]:
         """Return how long the gates stay closed, ms, and the quota-id whose gate does."""
+        now_ms += self._gates.ahead_ms  # who draws a picture may have looked at the clock long ago
         longest: tuple[int, GateKey | None] = (0, None)
         for key in self._keys:
             gate = self._gates.get(key)
@@ -136,15 +146,16 @@ class FetchHold:
 
     def let_by(self, now_ms: int) -> None:
         """The request asks for no records: it goes on."""
-        self._stop(now_ms)
+        self._stop(self._gates.time(now_ms))
         self.free = True
 
     def give_up(self, now_ms: int) -> None:
         """What is held can't be: there is no room."""
-        self._stop(now_ms)
+        self._stop(self._gates.time(now_ms))
 
     def spend(self, frame: memoryview, version: int, body: int, now_ms: int) -> None:
         """Ask for what is left after the hold: less of a wait, or next to nothing."""
+        now_ms = self._gates.time(now_ms)
         if self.little:
             fetch.ask_little(frame, version, body)
         elif self._since_ms is not None and now_ms > self._since_ms:
@@ -155,6 +166,7 @@ class FetchHold:
         self._since_ms = None
         self.little = self.free = False
         if self._turns:
+            now_ms = self._gates.time(now_ms)
             turns, self._turns = self._turns, {}
             for turn in turns.values():
                 turn.gate.done(turn, now_ms)

@@ -171,15 +171,18 @@ class Session:
         Args:
             now_ms: milliseconds of the epoch.
             due_ms: the time asked for, if it has come although ``now_ms`` is before it: a wall
-                clock that is set back makes nobody wait longer, as nobody does at a broker.
+                clock that is set back makes nobody wait longer, as nobody does at a broker. What
+                was asked for before that, and isn't waited for any more, says nothing of now.
         """
         state = self.state
         if state.closed is not None:
             return
         if state.hold is not None and state.hold.waiting:
-            self._look_again(max(now_ms, due_ms))
+            if due_ms > now_ms:
+                state.hold.woken(due_ms, now_ms)
+            self._look_again(now_ms)
         if state.throttled_until_ms and state.closed is None:
-            if max(now_ms, due_ms) < state.throttled_until_ms:
+            if now_ms < state.throttled_until_ms and due_ms != state.throttled_until_ms:
                 state.commands.append(WakeAt(state.throttled_until_ms))
             else:
                 state.throttled_until_ms = 0

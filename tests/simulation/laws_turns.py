@@ -1,0 +1,130 @@
+"""
+Who may go when: a fetch when its quota-id has repaid, a request behind none that is throttled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation import speech as say
+from simulation.laws import CONSUMED, EARLY_NS, PRODUCED, Law, Row
+from simulation.loop import NS_PER_MS
+
+if TYPE_CHECKING:
+    from simulation.life import Life
+    from simulation.watch import Asked, View
+
+EMPTY_BYTES: Final = 40
+"""An answer up to this size names no partition: it is empty, or an error."""
+
+
+class Gates(Law):
+    """
+    Where fetches over quota are delivered, none is before its quota-id's throttle is over.
+
+    The throttle is the one that the last delivery got, on whatever connection. It is over when the
+    wall clock says so, or when as much time has passed: the wall clock may be set.
+    """
+
+    name = "gates"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._ends: dict[Any, tuple[int, int]] = {}  # by quota-id: simulated ns, wall ms
+        self._before: dict[tuple[int, str], tuple[Any, tuple[int, int]]] = {}
+        self._early: dict[int, tuple[int, int]] = {}
+
+    def charged(self, row: Row) -> None:
+        if row.kind in ("quota", "bound"):  # what is left is repaid at another rate
+            for key in [key for key in self._ends if key[0] == row.quota_type]:
+                del self._ends[key]
+            return
+        view = row.view
+        if (
+            view is None
+            or row.api != say.FETCH
+            or not row.quota_type.startswith(CONSUMED)
+            or row.bound == math.inf
+            or not self.life.story.delivers
+        ):
+            return
+        if row.kind == "unrecord":  # it was emptied: it closes nothing
+            key, self._ends[key] = self._before.pop((view.number, row.quota_type))
+            self._early.pop(view.number, None)
+        elif row.kind == "record":
+            key = (row.quota_type, row.broker, row.tags)
+            end_ns, end_ms = ends = self._ends.get(key, (0, 0))
+            self._before[view.number, row.quota_type] = (key, ends)
+            if row.now_ns < end_ns - EARLY_NS and row.t_ms < end_ms - 2:
+                self._early[view.number] = (row.now_ns, end_ns)
+            if row.throttle_ms > 0:
+                self._ends[key] = (
+                    max(end_ns, row.now_ns + row.throttle_ms * NS_PER_MS),
+                    max(end_ms, row.t_ms + row.throttle_ms),
+                )
+
+    def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
+        early = self._early.pop(view.number, None)
+        if early is None or asked.key != say.FETCH or size != asked.answer_bytes:
+            return
+        now_ns, end_ns = early
+        if now_ns == self.life.loop.now_ns and size > EMPTY_BYTES:
+            self.broken(f"{self.life.whose(view.number)} got a fetch of {size} bytes "
+                        f"{(end_ns - now_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
+
+    def crashed(self) -> None:
+        self._ends.clear()
+        self._early.clear()
+
+
+class Alone(Law):
+    """
+    Nothing of a connection is passed on behind a produce that throttles it, as at a broker.
+
+    What is sure not to be throttled may have others behind it.
+    """
+
+    name = "alone"
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life)
+        self._uncharged: dict[int, list[Asked]] = defaultdict(list)
+        self._ahead: dict[int, list[int]] = defaultdict(list)
+        self._last: dict[int, Asked] = {}
+
+    def passing(self, view: View, asked: Asked) -> None:
+        self._last[view.number] = asked
+        if asked.key != say.PRODUCE:
+            return
+        ahead = self._ahead[view.number]
+        if asked.size in ahead:
+            ahead.remove(asked.size)
+        else:
+            self._uncharged[view.number].append(asked)
+
+    def charged(self, row: Row) -> None:
+        view = row.view
+        if view is None or row.quota_type != PRODUCED or row.kind != "record":
+            return
+        uncharged = self._uncharged[view.number]
+        asked = next((one for one in uncharged if one.size == row.amount), None)
+        if asked is None:  # one without an answer is charged as it is passed on
+            self._ahead[view.number].append(int(row.amount))
+            return
+        uncharged.remove(asked)
+        last = self._last[view.number]
+        if (
+            row.throttle_ms > 0
+            and last is not asked
+            and self.life.story.plain
+            and asked.begun_ns > self.life.requoted_ns
+        ):
+            self.broken(
+                f"{self.life.whose(view.number)} was throttled for {asked.correlation}, and "
+                f"{last.correlation} had been passed on behind it"
+            )
+
+
+__all__ = ["Alone", "Gates"]
