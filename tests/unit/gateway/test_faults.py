@@ -328,11 +328,21 @@ async def test_a_lease_that_is_lost_while_the_quotas_are_taken_fronts_nothing() 
 
         managers = SimpleNamespace(sharing_among=lambda *_: iter(()))
 
+    had: list[int] = []
+
+    async def wait_for(broker_id: int) -> None:
+        had.append(broker_id)
+        if len(had) > 1:  # the first time it was lost again before this returned: seed 4124
+            leases.epochs[broker_id] = 1
+
+    del leases.epochs[1]
+    leases.wait_for = wait_for  # type: ignore[method-assign]
     ports._make = make
     ports.standing_by.add(1)
     seen: list[dict[int, Any]] = []
     ports._on_change = lambda: seen.append({n: it.made for n, it in gateway.brokers.items()})
     await ports.take_over(1, leases)
+    assert had == [1, 1]
     assert (made, seen[-1]) == (2, {1: 2})
 
 

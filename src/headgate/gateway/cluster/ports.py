@@ -199,6 +199,8 @@ class Ports:
         broker = self._brokers.get(broker_id)
         if broker is None:
             held = None if leases is None else leases.epochs.get(broker_id)
+            if leases is not None and held is None:
+                return  # lost again before this
             broker = await self._make(broker_id)
             if leases is not None and leases.epochs.get(broker_id) != held:
                 return  # ``lost`` stands by for it
