@@ -199,6 +199,7 @@ def test_a_kill_changes_nothing_in_usage(spark: SparkSession, tmp_path: Path) ->
     killed_and_finished(tmp_path, 1, 6, 1)
 
 
+@pytest.mark.slow
 def test_a_kill_changes_nothing_in_a_replay(spark: SparkSession, tmp_path: Path) -> None:
     replay_killed_and_finished(tmp_path, 1, 6, 1)
 
