@@ -159,3 +159,12 @@ def test_plans_end_at_the_newest_version_that_is_read_here() -> None:
     assert {plan.key for plan in unknown.values()} - set(apis.API) == set(range(1024)) - set(
         apis.API
     ) | {LIVE}
+
+
+def test_a_connection_enters_each_lane_that_it_has_not_entered_yet() -> None:
+    book = LaneBook()
+    first, second = (lane_key(name, "u", "", "") for name in "ab")
+    debts = Debts(book)
+    debts.enter([(first, 1.0)], 0)
+    book.leave(second, Lane(500, 0, 1.0), 0)
+    assert debts.enter([(first, 1.0), (second, 1.0)], 0) == 500

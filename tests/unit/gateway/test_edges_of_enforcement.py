@@ -22,6 +22,7 @@ from headgate.quota.key import (
     CONSUMER_BPS,
     MUTATION,
     PRODUCER,
+    PRODUCER_BPS,
     REQUEST,
     QuotaKey,
 )
@@ -72,10 +73,11 @@ class Client:
         self.early_in: Headroom | None = None
         self.hold = None
         self.debts: list[str] = []
-        self.charged_early = 0
+        self.charged_early = self.owes_until_ms = 0
 
     def note_debt(self, key: Any, lane: Any) -> None:
         self.debts.append(key.quota_type)
+        self.owes_until_ms = lane.end_ms
 
     def charge_early(self, now_ms: int) -> None:
         """Charge what went early, as a session does."""
@@ -222,7 +224,7 @@ def test_a_charge_is_written_down_with_the_larger_throttle(
     rows = {row[1]: row[4:7] for row in kept.rows}
     assert rows[PRODUCER.name][1:] == (told_ms, upstream_ms)
     assert set(rows) == {key.name for key in limits}
-    assert client.muted_by == PRODUCER.name
+    assert (client.muted_by, client.owes_until_ms) == (PRODUCER.name, T0 + 9_000)
 
 
 @pytest.mark.parametrize("limits", [[PRODUCER], [PRODUCER, REQUEST]])
@@ -343,3 +345,10 @@ def test_no_throttle_is_longer_than_an_answer_can_tell() -> None:
     client: Any = Client()
     context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
     assert rules.produce(client, context, plan, 10**12, None, 0, True, T0) == 2**31 - 1
+
+
+def test_cluster_wide_quotas_are_split_where_there_is_one() -> None:
+    for key in (PRODUCER_BPS, CONSUMER_BPS):
+        rules, _ = made({ALICE: {key: 1.0}})
+        assert rules.managers.splits
+    assert not made({ALICE: {PRODUCER: 1.0}})[0].managers.splits
