@@ -336,10 +336,12 @@ class NoGain(Law):
         if row.view is None or row.kind not in ("record", "unrecord") or row.bound == math.inf:
             return
         key = self._uses(row.view, row.quota_type, row.tags)
-        produces = row.quota_type.startswith("producer_")
-        if produces:
+        if row.quota_type.startswith("producer_"):
             self._produced(key, row)
-        if self.life.story.smooth if produces else self.life.story.delivers:
+        fetches = row.quota_type.startswith(CONSUMED)
+        if (fetches and self.life.story.delivers) or (
+            row.quota_type == PRODUCED and self.life.story.smooth
+        ):
             self._paced(key, row)
 
     def asking(self, view: View, asked: Asked) -> None:
