@@ -87,6 +87,15 @@ def test_a_higher_quota_repays_sooner_and_a_lower_one_doesnt_ask_for_more(
     assert lane(1_100, 0, 100.0).until(bound, 100) == until_ms
 
 
+def test_after_a_clock_was_set_back_the_longer_throttle_counts_not_the_later_end() -> None:
+    book, key = LaneBook(), lane_key("producer_byte_rate", "alice", "", "alice")
+    leaves, comes = Debts(book), Debts(book)
+    leaves.owe(key, Lane(13_260, 10_000, 1.0))
+    leaves.owe(key, Lane(9_248, 5_000, 1.0))  # five seconds later, and told 4,248 ms
+    leaves.leave(5_000)
+    assert comes.enter([(key, 1.0)], 6_000) == 9_248
+
+
 def test_a_clock_that_was_set_back_makes_nobody_wait_longer() -> None:
     assert lane(10_000, since_ms=9_000).until(100.0, 2_000) == 3_000
 

@@ -68,6 +68,10 @@ class Lane(NamedTuple):
     since_ms: int
     bound: float
 
+    def left_ms(self, now_ms: int) -> int:
+        """Return how long it still lasts; of one that a clock before set back began, all of it."""
+        return self.end_ms - max(now_ms, self.since_ms)
+
     def until(self, bound: float, now_ms: int) -> int:
         """
         Return when a newcomer may pass.
@@ -76,7 +80,7 @@ class Lane(NamedTuple):
             bound: the quota now; one that was raised meanwhile repays sooner.
             now_ms: epoch ms.
         """
-        left_ms = self.end_ms - max(now_ms, self.since_ms)
+        left_ms = self.left_ms(now_ms)
         if left_ms > 0 and 0 < self.bound < bound:
             left_ms = int(left_ms * (self.bound / bound))
         return now_ms + max(left_ms, 0)
@@ -191,7 +195,8 @@ class Debts:
             self._book.leave(key, lane, lane.since_ms)
             return
         before = self._lanes.get(key)
-        if before is None or before.end_ms < lane.end_ms:
+        # The ends of two lanes are of two clocks where the clock was set back between them.
+        if before is None or before.left_ms(lane.since_ms) < lane.left_ms(lane.since_ms):
             if len(self._lanes) >= MOST_HELD and key not in self._lanes:
                 self._forget_one(lane.since_ms)
             self._lanes[key] = lane
