@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +11,7 @@ import pytest
 
 from kit.page_examples import ARCHITECTURE as PAGE
 from kit.page_examples import ROOT, SOURCE, Example, examples, follow_all
+from kit.scripts import program
 
 EXAMPLES = examples()
 PACKAGES = sorted(
@@ -27,14 +26,7 @@ def names(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def drawing() -> ModuleType:
-    path = ROOT / "docs" / "img" / "architecture.py"
-    spec = importlib.util.spec_from_file_location("architecture_drawing", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return program("docs/img/architecture.py")
 
 
 def test_the_picture_is_the_one_that_the_script_draws(drawing: ModuleType) -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from kit.scripts import script
 
 
 @pytest.fixture
 def doc_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a repository of three pages and a picture."""
-    path = ROOT / "scripts" / "doc_site.py"
-    spec = importlib.util.spec_from_file_location("headgate_script_doc_site", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script("doc_site")
     for name, folder in {"ROOT": "", "DOCS": "docs", "SOURCE": "source", "SITE": "site"}.items():
         monkeypatch.setattr(module, name, tmp_path / folder)
     (tmp_path / "docs" / "howto").mkdir(parents=True)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kit.scripts import script
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
 def mutants() -> ModuleType:
-    path = ROOT / "scripts" / "mutants.py"
-    spec = importlib.util.spec_from_file_location("headgate_script_mutants", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("mutants")
 
 
 def test_what_may_live_names_code_that_is_there(mutants: ModuleType) -> None:

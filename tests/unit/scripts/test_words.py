@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from kit.scripts import script
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,13 +29,7 @@ def read(path: str) -> str:
 
 @pytest.fixture(scope="module")
 def words() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("words", ROOT / "scripts" / "words.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("words")
 
 
 def test_docstrings_comments_and_messages_are_searched_but_values_are_not(
