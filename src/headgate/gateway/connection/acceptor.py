@@ -93,7 +93,7 @@ class Acceptor:
 
     @property
     def accepting(self) -> bool:
-        """Whether who connects gets in, at once or when a delay is over or a slot is free."""
+        """Whether new connections are taken: at once, or when a delay is over or a slot is free."""
         return (
             self.started
             and self._sock.fileno() >= 0
@@ -117,7 +117,7 @@ class Acceptor:
             self._go_on()
 
     def _ready(self) -> None:
-        """Take one connection: none is charged, or makes the others wait, before it is there."""
+        """Take one connection. Only one that is there is charged, and makes others wait."""
         try:
             now = self._now_ms()
             if self._reserve(now):

@@ -3,7 +3,7 @@ Notice clients that hang up while nothing is read from them.
 
 A transport that doesn't read doesn't see its peer's FIN. Linux tells it apart from data
 (EPOLLRDHUP), so one epoll descriptor, itself watched by the event loop, covers all muted
-connections. Elsewhere than on Linux such a connection goes when its mute is over.
+connections. On other systems such a connection ends when its mute is over.
 """
 
 from __future__ import annotations

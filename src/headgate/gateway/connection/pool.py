@@ -1,13 +1,14 @@
 """
 One bound for all the bytes that connections have collected or hold, however many they are.
 
-A connection is granted what has arrived, never what its peer declares: a length says nothing yet.
-It has a small minimum of its own, so that what is small always gets through; what goes beyond that
-is of the pool. When the pool is full, who needs more isn't read any further, and all read in pieces
-of the minimum's size. So at most ``limit + one read + 2 * minimum * connections`` bytes are held.
+A connection is granted bytes that have arrived. What its peer declares doesn't count, since a
+length costs a peer nothing. Each connection has a small minimum of its own, so that small requests
+always get through. What it holds beyond that counts in the pool. When the pool is full, connections
+that need more aren't read any further, and all others are read in pieces of the minimum's size. So
+at most ``limit + one read + 2 * minimum * connections`` bytes are held.
 
 Two kinds of connections may take a part of the pool only: those that haven't authenticated an
-eighth, those that the gateway itself makes wait (muted, or asking) half: neither can fill it.
+eighth, and those that the gateway itself makes wait (muted, or asking) half. Neither can fill it.
 
 Nobody waits for a peer that isn't sending or reading: where others wait, the largest holder that
 has made no progress for ``STUCK_MS`` is closed, and the next, until an eighth is free. Progress is

@@ -5,7 +5,7 @@ As a broker does it (KIP-306): the answer to a failed authentication, and the cl
 connection, wait for ``connection.failed.authentication.delay.ms``. What the broker upstream refuses
 it has delayed itself, and its answer passes as it comes; the gateway delays what it refuses in the
 broker's place (``DELAYED``). As in Kafka a failed TLS handshake isn't delayed, nor is what can't be
-read: no client that means it is kept from coming back by either.
+read: delaying either would keep no determined client away.
 
 A refused connection needs its upstream no more, and counts as a connection as long as it waits.
 Only so many wait (``MOST``): if more come the one that waits longest is let go early.

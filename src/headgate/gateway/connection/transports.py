@@ -215,8 +215,8 @@ class _Side(asyncio.BufferedProtocol):
         """
         Let go of the link, which holds this side too.
 
-        So a link's memory is free when it ends. Left to the collector, what has lived for some
-        minutes would stay until its rarest round.
+        A link's memory is then free when the link ends. The garbage collector would free what has
+        lived for some minutes only in its rarest round.
         """
         try:
             del self.link

@@ -53,7 +53,7 @@ class Fleet:
         return sorted({*self._pipes, *self._away})
 
     async def start(self, broker: int, sock: socket.socket) -> None:
-        """A worker was started, at the other end of a connected socket."""
+        """Take a worker that was started, at the other end of a connected socket."""
 
         async def told(question: str, body: bytes) -> bytes:
             if question == questions.HELLO and self._pipes.get(broker) is pipe:
@@ -98,11 +98,11 @@ class Fleet:
         return why
 
     def lost(self, broker: int, reason: str) -> None:
-        """A worker is started again; why, of ``REASONS``."""
+        """Count that a worker is started again, and why (one of ``REASONS``)."""
         self._lost[broker, reason] += 1
 
     def left(self, broker: int, why: str) -> None:
-        """A worker has ended, or its broker is to have one soon."""
+        """Note that a worker has ended, or that its broker is to have one soon."""
         pipe = self._pipes.pop(broker, None)
         if pipe is not None:
             pipe.close()

@@ -8,8 +8,8 @@ its last holder is dead. It may use the name, and under that name it takes the l
 a new epoch, instead of waiting until they run out. A worker that hangs still holds its lock; its
 lease must run out.
 
-Locks mean this only within one kernel: a file written under another boot of this host, or on
-another host that shares the folder, is nobody's proof, and is left until its lease is over.
+A lock proves this only within one kernel. A file that was written under another boot of this host,
+or by another host that shares the folder, proves nothing; its leases must run out.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ per ttl. One that can't have it is a standby: it asks again until the lease is f
 once if its holder is known to be dead (``instance``), and else when the standby has seen it
 unchanged for its whole length (``store.leases``).
 
-When a worker loses its lease it stops fronting the broker at once. When the store can't be asked,
-nobody can take the lease from us, or we can't know: a worker that has seen a standby lately then
-stops after one ttl (two gateways never serve one broker); one that is alone goes on, with the last
-known quotas. A store that doesn't answer at all is one that can't be asked: no renewal is waited
-for beyond the lease it should renew.
+When a worker loses its lease it stops fronting the broker at once. When the store can't be asked, a
+worker can't know whether somebody else takes its lease. If it has seen a standby lately, it stops
+after one ttl, so that two gateways never serve one broker. If it is alone, it goes on with the last
+known quotas. A store that doesn't answer counts as one that can't be asked: a worker waits for a
+renewal only until the end of the lease that it should renew.
 """
 
 from __future__ import annotations

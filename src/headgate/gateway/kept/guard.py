@@ -3,8 +3,8 @@ Whether the store that is found is the one whose quotas were in force, or may ta
 
 The snapshot remembers the store. An emptied store, another one or an older copy must not lift
 everybody's quotas: what was in force stays, the gateway isn't ready, and changes are refused, until
-the store is back or somebody accepts the other one by naming it (``headgate store accept``), which
-leaves a file beside the snapshot that is used up by the gateway.
+the store is back, or somebody accepts the other one by its name (``headgate store accept``). That
+command leaves a file beside the snapshot; the gateway reads it and deletes it.
 """
 
 from __future__ import annotations
