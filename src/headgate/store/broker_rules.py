@@ -61,7 +61,8 @@ def validate_broker_configs(
             INVALID_CONFIG for a setting that isn't the gateway's.
 
     Source: SocketServerConfigs (INT, at least 0), SocketServer.validateReconfiguration (above 0:
-    otherwise nobody could connect, not even to undo it) and KafkaConfig in Apache Kafka; texts of 4.3.1.
+    otherwise nobody could connect, not even to undo it) and KafkaConfig in Apache Kafka; texts of
+    4.3.1.
     """
     if broker and not (broker.isascii() and broker.isdigit()):
         raise ApiError(

@@ -309,7 +309,7 @@ class Link:
             transport.pause_reading()
 
     def _nudged(self) -> None:
-        """Wake the session soon, since its turn has come; who says so may be in the middle of its work."""
+        """Wake the session, whose turn has come, soon: the caller may be in the middle of work."""
         asyncio.get_running_loop().call_soon(self._wake, 0)
 
     def stalled(self, on: bool) -> None:
