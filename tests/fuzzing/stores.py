@@ -29,6 +29,7 @@ from headgate.quota.table import QuotaTable
 from headgate.store.base import AuditEvent, Origin
 from headgate.store.identity import StoreIdentity
 from headgate.store.kafka import state as topic
+from headgate.store.leases import LeaseRecord
 from headgate.store.sqlite.store import SqliteStore
 from headgate.store.zookeeper import brokers, change, identity, layout
 from headgate.store.zookeeper.client import Node, Step, ZkClient
@@ -140,9 +141,7 @@ def records(data: bytes) -> None:
     for settings in state.brokers.values():
         assert all(isinstance(value, str) for value in settings.values())
     for lease in state.leases.values():
-        assert isinstance(lease["owner"], str)
-        assert isinstance(lease["epoch"], int)
-        assert isinstance(lease["expires_ms"], int)
+        assert [type(held) for held in lease] == [str, int, int, int]
     QuotaTable.of(state.quotas)
     state.entries(None, None)
     state.entries(ALICE, 3)
@@ -286,7 +285,7 @@ def _records() -> list[bytes]:
     made = [
         topic.quota_record(ALICE, PRODUCER_IDS, 2.0),
         topic.broker_record("1", "max.connections", "5"),
-        topic.lease_record("gateway", "w", 3, 99),
+        topic.lease_record("gateway", LeaseRecord("w", 3, 99, 10)),
         topic.identity_record(StoreIdentity("s", 3, (("t", 1),))),
         topic.turn_record(topic.Turn.of("i", 5, _ORIGIN, alterations, QuotaTable.of({}))),
         topic.history_record("h", origin, ALICE, [(PRODUCER, None, 3.0)]),

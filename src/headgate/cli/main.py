@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from headgate.build import build
 from headgate.cli import exit_codes
 from headgate.cli.environment import TwoPlaces, placed
 from headgate.cli.output import outlive_reader
@@ -159,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage())
         return exit_codes.DONE if arguments else exit_codes.USAGE
     if arguments[0] in ("-V", "--version"):
+        from headgate.build import build
+
         print(f"headgate {build()}")
         return exit_codes.DONE
     name, rest = arguments[0], arguments[1:]
