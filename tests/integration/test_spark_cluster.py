@@ -78,6 +78,7 @@ def cluster(free_ports: Callable[..., list[int]], tmp_path: Path) -> Iterator[tu
             child.wait()
 
 
+@pytest.mark.slow
 def test_usage_on_two_workers_gives_what_one_machine_gives(
     cluster: tuple[str, str], tmp_path: Path
 ) -> None:
