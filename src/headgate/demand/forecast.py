@@ -13,15 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from headgate.demand.models import (
-    FIXED_WORK,
-    RATE_BOUND,
-    SATURATED,
-    UNKNOWN,
-    Client,
-    Model,
-    read,
-)
+from headgate.demand.models import UNKNOWN, Client, Model, read
 from headgate.demand.play import Played, play
 from headgate.demand.rhythm import Charge, lanes_of
 
@@ -233,17 +225,3 @@ def _span(
         narrow = narrow and most - least <= _BURST * most
     least, most = max(least * (1 - share) - more - grain, 0.0), most * (1 + share) + more + grain
     return Span(figure if narrow else None, least, most)
-
-
-__all__ = [
-    "FIXED_WORK",
-    "MARGINS",
-    "RATE_BOUND",
-    "SATURATED",
-    "UNKNOWN",
-    "Demand",
-    "Forecast",
-    "Span",
-    "forecast",
-    "infer",
-]

@@ -42,9 +42,8 @@ def _plain(
     name: str, function: Callable[[argparse.Namespace], Result], arguments: argparse.Namespace
 ) -> Result:
     """Call the function; turn errors of Spark and of the disk into PipelineError."""
-    extras.require(
-        "pyspark"
-    )  # before anything is said; later it would be a Spark that doesn't start
+    # Before anything is said; later it would be a Spark that doesn't start.
+    extras.require("pyspark")
     try:
         return function(arguments)
     except KeyboardInterrupt:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
+from headgate.pipeline.answers.advice import BYTES
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import make_table
 from headgate.quota.entity import quota_id
@@ -29,7 +30,6 @@ MOST_CHARGES: Final = 100_000
 """Charges of a quota-id that are looked at, the latest: some 60 MB, and a few seconds of work."""
 _ROWS: Final = 1_000
 """Rows of a batch that is handed over."""
-BYTES: Final = ("producer_byte_rate", "consumer_byte_rate")
 _READ: Final = (
     *("record_ms", "amount", "throttle_ms", "told_ms", "connection", "client"),
     *("is_exact", "quota", "end_ms"),
