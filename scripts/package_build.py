@@ -132,13 +132,19 @@ def members(archive: Path) -> dict[str, tuple[str, int, object]]:
         return found
 
 
-def tools() -> Path:
-    """Return the folder of the tools that check, in an environment that is made when missing."""
-    stamp = TOOLS / "made-from"
-    key = hashlib.sha256(f"{TOOLS} {sys.version} {PINS.read_text()}".encode()).hexdigest()
+def tools(pins: Path = PINS, folder: Path = TOOLS) -> Path:
+    """
+    Return the folder of programs that check, in an environment that is made when missing.
+
+    Args:
+        pins: what it holds, with hashes.
+        folder: the environment's.
+    """
+    stamp = folder / "made-from"
+    key = hashlib.sha256(f"{folder} {sys.version} {pins.read_text()}".encode()).hexdigest()
     if not stamp.is_file() or stamp.read_text() != key:
-        shutil.rmtree(TOOLS, ignore_errors=True)
-        run([sys.executable, "-m", "venv", "--without-pip", TOOLS])
+        shutil.rmtree(folder, ignore_errors=True)
+        run([sys.executable, "-m", "venv", "--without-pip", folder])
         install = [
             "install",
             "--quiet",
@@ -146,12 +152,12 @@ def tools() -> Path:
             "--no-compile",
             "--require-hashes",
             "-r",
-            PINS,
+            pins,
         ]
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        run([*pip, "--python", TOOLS / "bin" / "python", *install])
+        run([*pip, "--python", folder / "bin" / "python", *install])
         stamp.write_text(key)
-    return TOOLS / "bin"
+    return folder / "bin"
 
 
 def check(built: Built, say: Callable[[str], None]) -> None:

@@ -268,7 +268,7 @@ def _mapping_rules(text: str) -> tuple[str, ...]:
             raise ValueError(f"{rule!r} isn't DEFAULT or RULE:pattern/replacement/[LU]")
         try:
             re.compile(match[1])
-        except re.error as exc:
+        except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
             raise ValueError(f"{rule!r}: the pattern can't be read: {exc}") from None
     return rules
 

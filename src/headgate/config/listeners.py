@@ -96,7 +96,8 @@ class Listener:
         name: upper case, as Kafka keeps it.
         protocol: what its clients speak.
         bind: where it listens; the port is the one of broker ``headgate.broker.id.min``.
-        advertised: what clients are told; the port moves with the broker id in the same way.
+        advertised: what clients are told; the port moves with the broker id in the same way, and
+            ``{id}`` in the host stands for it.
     """
 
     name: str

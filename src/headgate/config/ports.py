@@ -42,10 +42,12 @@ class PortPlan:
     def advertised(self, listener: str, broker_id: int) -> HostPort | None:
         """Return the address clients are told for a broker; None if it has no port."""
         found = self.listeners[listener]
+        host = found.advertised.host.replace("{id}", str(broker_id))
         if listener in self.listed and found.advertised.port == found.bind.port:
             port = self.listed[listener].get(broker_id)
-            return None if port is None else HostPort(found.advertised.host, port)
-        return self._move(listener, broker_id, found.advertised, told=True)
+            return None if port is None else HostPort(host, port)
+        start = HostPort(host, found.advertised.port)
+        return self._move(listener, broker_id, start, told=True)
 
     def _move(
         self, listener: str, broker_id: int, start: HostPort, *, told: bool = False

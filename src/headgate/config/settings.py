@@ -42,8 +42,8 @@ class Settings:
     listeners: tuple[Endpoint, ...] = row("listeners", k.ENDPOINTS, (Endpoint("PLAINTEXT", HostPort("", 9092)),),
         "Where clients connect.", "Kafka", shown="PLAINTEXT://:9092")
     advertised_listeners: tuple[Endpoint, ...] | None = row("advertised.listeners", k.ENDPOINTS, None,
-        "The addresses clients are told, moved by broker id like `listeners`. Needed where a listener "
-        "listens on every interface.", "Kafka", shown="`listeners`")
+        "The addresses clients are told, moved by broker id like `listeners`; `{id}` in a host is the "
+        "broker's id. Needed where a listener listens on every interface.", "Kafka", shown="`listeners`")
     listener_security_protocol_map: Mapping[str, SecurityProtocol] = row("listener.security.protocol.map", k.PROTOCOL_MAP,
         {str(protocol): protocol for protocol in SecurityProtocol},
         "Protocol of each listener name.", "Kafka")

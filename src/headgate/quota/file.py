@@ -11,7 +11,8 @@ The quotas file: YAML or JSON, read with every mistake at once, written so that 
     history:                                    # from `headgate history`, for the pipeline
       - {t_ms: 1795261549304, entity: {user: alice}, key: producer_byte_rate, value: 1000}
 
-Also read: Kafka's words ``client`` for ``client-id``, and values under ``config``.
+Also read: Kafka's words ``client`` for ``client-id``, and values under ``config``; KafkaUser
+resources of Strimzi.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.alteration import Op, entity_error, value_error
 from headgate.quota.entity import DEFAULT, Default, EntityName, QuotaEntity
 from headgate.quota.human import has_unit, read_value
+from headgate.quota.kafka_user import are_resources, as_quotas_file
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.table import QuotaTable
-from headgate.quota.yaml_reading import compose
+from headgate.quota.yaml_reading import compose_all
 from headgate.steps import finish, sorting
 
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,999}").fullmatch
@@ -91,13 +93,18 @@ def parse_quotas(text: str, source: str = "quotas") -> QuotasFile:
         InvalidQuota: one line per mistake, ``source:line: what``.
     """
     try:
-        root = compose(text)
+        documents = compose_all(text)
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(exc, "problem", None) or str(exc).splitlines()[0]
         raise InvalidQuota(f"{source}{line}: not YAML or JSON: {problem}") from exc
-    return _Reader(source).read(root)
+    reader = _Reader(source)
+    if are_resources(documents):
+        return reader.read(as_quotas_file(documents, reader.wrong))
+    for more in documents[1:]:
+        reader.wrong(more, "a second document; a quotas file is one")
+    return reader.read(documents[0] if documents else None)
 
 
 _MOST_PROBLEMS = 1_000

@@ -47,15 +47,14 @@ def as_yaml(text: str) -> str:
     return _NOT_PLAIN.sub(escaped, _JSON_ESCAPE.sub(joined, text))
 
 
-def compose(text: str) -> yaml.Node | None:
+def compose_all(text: str) -> list[yaml.Node]:
     """
-    Read YAML or JSON as nodes, which know their lines.
+    Read the documents of YAML or JSON as nodes, which know their lines; none for an empty text.
 
     Raises:
         yaml.YAMLError: it is neither, or nested too deep.
     """
-    root: yaml.Node | None = yaml.compose(as_yaml(text), Loader=_Loader)
-    return root
+    return list(yaml.compose_all(as_yaml(text), Loader=_Loader))
 
 
 def plain_yaml(text: str) -> Any:

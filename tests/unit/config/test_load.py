@@ -149,6 +149,12 @@ def test_a_listeners_prefix_overrides_for_that_listener_alone() -> None:
         ("super.users", "Group:x", "only principals of type User"),
         ("principal.builder.class", "org.acme.Builder", "Java classes can't run here"),
         ("ssl.principal.mapping.rules", "RULE:^CN=(.*$/$1/", "pattern can't be read"),
+        ("ssl.principal.mapping.rules", f"RULE:a{{{'9' * 40}}}/$1/", "pattern can't be read"),
+        (
+            "ssl.principal.mapping.rules",
+            f"RULE:{'(' * 999}{')' * 999}/$1/",
+            "pattern can't be read",
+        ),
         ("ssl.principal.mapping.rules", "CN", "isn't DEFAULT or RULE:"),
         ("headgate.pacing.burst.seconds", "0", "must be above 0"),
         ("headgate.pacing.burst.seconds", "nan", "isn't a finite number"),

@@ -36,6 +36,21 @@ def test_another_cluster_needs_them() -> None:
     ]
 
 
+def test_a_host_told_may_name_the_broker() -> None:
+    settings = Settings.from_properties(
+        {
+            "headgate.upstream": "kafka:9092",
+            "headgate.broker.id.min": "3",
+            "headgate.broker.id.max": "12",
+            "listeners": "PLAINTEXT://:9092",
+            "advertised.listeners": "PLAINTEXT://gate-{id}.example.com:9092",
+        }
+    )
+    ports = settings.ports
+    assert ports.advertised("PLAINTEXT", 12) == HostPort("gate-12.example.com", 9101)
+    assert ports.advertised("PLAINTEXT", 13) is None
+
+
 def test_advertised_ports_move_with_the_broker() -> None:
     ports = Settings.from_properties(
         {

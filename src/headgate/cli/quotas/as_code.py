@@ -25,6 +25,7 @@ from headgate.cli.quotas.quota_home import QuotaHome, Refused
 from headgate.cli.results import Applied, Error, Exported, Planned
 from headgate.errors import ConfigError
 from headgate.quota.plan import Plan, diff
+from headgate.quota.table import QuotaTable
 
 # --- export
 
@@ -39,6 +40,12 @@ def export_parser() -> Parser:
     )
     made.add_argument("--out", metavar="FILE", type=Path, help="the file; stdout by default")
     made.add_argument("--format", choices=("yaml", "json"), default="yaml")
+    made.add_argument(
+        "--strimzi",
+        metavar="CLUSTER",
+        help="write KafkaUser resources for Strimzi's cluster of this name instead; quotas that "
+        "they can't hold are named on stderr",
+    )
     made.add_argument(
         "--schema", action="store_true", help="print the quotas file's JSON Schema instead"
     )
@@ -58,20 +65,37 @@ def _export(arguments: argparse.Namespace) -> Exported:
 
     with QuotaHome(arguments, "export") as place:
         table = place.table()
-    text = dump_quotas(table)
+    if arguments.strimzi is None:
+        text, count, member = dump_quotas(table), len(table), "quotas"
+    else:
+        text, count = _resources(table, arguments.strimzi)
+        member = "items"
     listed = None
     if arguments.json or arguments.format == "json":
         import yaml
 
         document = yaml.safe_load(text)
-        listed = document["quotas"] or []
+        listed = document[member] or []
         text = text if arguments.format == "yaml" else json.dumps(document, indent=2) + "\n"
     if arguments.out is None:
         say(text.rstrip("\n"))
-        return Exported(len(table), None, listed)
+        return Exported(count, None, listed)
     arguments.out.write_text(text, encoding="utf-8")
-    complain(f"{len(table)} entities written to {printable(str(arguments.out))}")
-    return Exported(len(table), str(arguments.out), None)
+    complain(f"{count} entities written to {printable(str(arguments.out))}")
+    return Exported(count, str(arguments.out), None)
+
+
+def _resources(table: QuotaTable, cluster: str) -> tuple[str, int]:
+    """Return KafkaUsers as kubectl reads them, and their number; say what they can't hold."""
+    import yaml
+
+    from headgate.quota.kafka_user import kafka_users
+
+    users, left_out = kafka_users(table, cluster)
+    for line in left_out:
+        complain(printable(f"left out: {line}"))
+    document = {"apiVersion": "v1", "kind": "List", "items": users}
+    return yaml.safe_dump(document, sort_keys=False), len(users)
 
 
 def schema_text() -> str:

@@ -1,0 +1,195 @@
+"""KafkaUser resources of Strimzi: read as a quotas file, written from a table, and back again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.cli.quotas.as_code import main_apply, main_export, main_plan
+from headgate.errors import InvalidQuota
+from headgate.quota.entity import DEFAULT, QuotaEntity
+from headgate.quota.file import parse_quotas, read_quotas_file
+from headgate.quota.kafka_user import NAMES, kafka_users
+from headgate.quota.key import (
+    CONNECTION,
+    CONSUMER,
+    MUTATION,
+    PRODUCER,
+    PRODUCER_BPS,
+    REQUEST,
+    QuotaKey,
+)
+from headgate.quota.table import QuotaTable
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "strimzi-users.yaml"
+PAYMENTS = QuotaEntity.of(user="CN=payments")
+EXPECTED = QuotaTable.of(
+    {
+        PAYMENTS: {PRODUCER: 10485760.0, CONSUMER: 20971520.0, REQUEST: 55.0, MUTATION: 0.5},
+        QuotaEntity.of(user="etl.nightly"): {PRODUCER: 1048576.0},
+    }
+)
+
+
+def user(name: str, *, by: str | None = None, **quotas: object) -> dict[str, Any]:
+    spec: dict[str, Any] = {"quotas": quotas}
+    if by:
+        spec["authentication"] = {"type": by}
+    named = {"name": name}
+    return {
+        "apiVersion": "kafka.strimzi.io/v1",
+        "kind": "KafkaUser",
+        "metadata": named,
+        "spec": spec,
+    }
+
+
+def test_the_example_reads_as_the_user_operator_would_set_it() -> None:
+    assert read_quotas_file(EXAMPLE).table == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [("tls", "CN=a"), ("tls-external", "CN=a"), ("scram-sha-512", "a"), (None, "a")],
+)
+def test_the_kind_of_authentication_decides_whose_quotas_they_are(by: str, name: str) -> None:
+    text = yaml.safe_dump(user("a", by=by, producerByteRate=5))
+    assert parse_quotas(text).table == QuotaTable.of({QuotaEntity.of(user=name): {PRODUCER: 5.0}})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda users: yaml.safe_dump_all(users),
+        lambda users: yaml.safe_dump_all([{"apiVersion": "v1", "kind": "Secret"}, *users]),
+        lambda users: json.dumps({"apiVersion": "v1", "kind": "List", "items": users}),
+        lambda users: json.dumps({"apiVersion": "x/v1", "kind": "KafkaUserList", "items": users}),
+    ],
+)
+def test_documents_lists_and_json_read_alike(written: Callable[[list[Any]], str]) -> None:
+    users = [user("a", by="tls", requestPercentage=5), user("b", consumerByteRate=7)]
+    users[1]["apiVersion"] = "kafka.strimzi.io/v1beta2"
+    entities = parse_quotas(written(users)).table.entities
+    assert {str(e.user): dict(values) for e, values in entities.items()} == {
+        "CN=a": {REQUEST: 5.0},
+        "b": {CONSUMER: 7.0},
+    }
+
+
+def test_every_mistake_is_told_with_its_line() -> None:
+    lines = yaml.safe_dump_all(
+        [
+            user("a", producerByteRate=0, connectionRate=3),
+            user("b", by="gssapi", consumerByteRate=7),
+            user("a", producerByteRate="lots"),
+            {**user("", producerByteRate=1), "metadata": {}},
+            {**user("c"), "spec": {"quotas": [1]}},
+            {**user("d"), "apiVersion": "example.com/v1"},
+        ],
+        sort_keys=False,
+    )
+    with pytest.raises(InvalidQuota) as refused:
+        parse_quotas(lines, "users.yaml")
+    told = str(refused.value).splitlines()
+    assert all(line.startswith("users.yaml:") for line in told)
+    assert [line.split(": ", 1)[1] for line in told] == [
+        "unknown quota 'connectionRate'; a KafkaUser's are producerByteRate, consumerByteRate, "
+        "requestPercentage, controllerMutationRate",
+        "unknown authentication 'gssapi' of KafkaUser b",
+        "a KafkaUser needs metadata.name",
+        "a KafkaUser's quotas are a mapping such as {producerByteRate: 1048576}",
+        "a KafkaUser's apiVersion is kafka.strimzi.io/v1, or an older version of it",
+        "Quota producer_byte_rate must be greater than 0 (entity {user=a})",
+        "producer_byte_rate:broker_bps stands twice for {user=a}; it is on line 7 already",
+    ]
+    assert lines.splitlines()[int(told[0].split(":")[1]) - 1].strip() == "connectionRate: 3"
+    assert lines.splitlines()[int(told[5].split(":")[1]) - 1].strip() == "producerByteRate: 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("apiVersion: v1\nkind: Secret\n", "no KafkaUser of Strimzi"),
+        ("apiVersion: v1\nkind: List\nitems: 5\n", "no KafkaUser of Strimzi"),
+        ("quotas: []\n---\nquotas: []\n", "a second document"),
+    ],
+)
+def test_what_is_no_list_of_users_is_refused(text: str, told: str) -> None:
+    with pytest.raises(InvalidQuota, match=told):
+        parse_quotas(text)
+
+
+WHOLE = st.integers(1, 2**31 - 1).map(float)
+VALUES: dict[QuotaKey, st.SearchStrategy[float]] = {
+    PRODUCER: WHOLE,
+    CONSUMER: WHOLE,
+    REQUEST: WHOLE,
+    MUTATION: st.floats(0.001, 1e9),
+}
+PLAIN = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True).filter(
+    lambda name: not any(bad in name for bad in ("..", ".-", "-."))
+)
+USERS = st.builds("{}{}".format, st.sampled_from(["", "CN="]), PLAIN)
+
+
+@given(
+    st.dictionaries(
+        USERS,
+        st.sets(st.sampled_from(list(VALUES)), min_size=1).flatmap(
+            lambda keys: st.fixed_dictionaries({key: VALUES[key] for key in sorted(keys)})
+        ),
+        max_size=5,
+    )
+)
+def test_what_is_written_reads_back(quotas: dict[str, dict[QuotaKey, float]]) -> None:
+    table = QuotaTable.of({QuotaEntity.of(user=name): of for name, of in quotas.items()})
+    users, left_out = kafka_users(table, "orders")
+    assert not left_out
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": users})
+    assert parse_quotas(text).table == table
+    for one in users:
+        assert one["metadata"]["labels"] == {"strimzi.io/cluster": "orders"}
+        whole = [one["spec"]["quotas"].get(name, 0) for name in list(NAMES)[:3]]
+        assert all(isinstance(value, int) for value in whole)  # Strimzi's schema: integer
+
+
+def test_what_a_kafka_user_cannot_hold_is_named() -> None:
+    table = QuotaTable.of(
+        {
+            PAYMENTS: {PRODUCER: 2.0**31, CONSUMER: 5.0, PRODUCER_BPS: 7.0, REQUEST: 12.5},
+            QuotaEntity.of(user="Alice"): {PRODUCER: 5.0},
+            QuotaEntity.of(user=f"CN={'a' * 65}"): {PRODUCER: 5.0},
+            QuotaEntity.of(user=DEFAULT): {PRODUCER: 5.0},
+            QuotaEntity.of(user="a", client_id="b"): {PRODUCER: 5.0},
+            QuotaEntity.of(ip="10.0.0.1"): {CONNECTION: 5.0},
+        }
+    )
+    users, left_out = kafka_users(table, "orders")
+    assert [(u["metadata"]["name"], u["spec"]["quotas"]) for u in users] == [
+        ("payments", {"consumerByteRate": 5})
+    ]
+    assert len(left_out) == 3 + 5
+    assert "{user=CN%3Dpayments} producer_byte_rate:bps: Strimzi has no such quota" in left_out
+
+
+def test_a_store_takes_users_gives_them_back_and_agrees_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, again = ["--store", f"sqlite:{tmp_path / 'quotas.db'}"], tmp_path / "users.yaml"
+    assert main_plan([*store, str(EXAMPLE)]) == 3
+    assert main_apply([*store, str(EXAMPLE)]) == 0
+    assert main_export([*store, "--strimzi", "orders", "--out", str(again)]) == 0
+    assert "2 entities written" in capsys.readouterr().err
+    assert read_quotas_file(again).table == EXPECTED
+    assert main_plan([*store, "--prune", str(again)]) == 0
+    capsys.readouterr()
+    assert main_export([*store, "--strimzi", "orders", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["kind"] for one in told["quotas"]] == ["KafkaUser", "KafkaUser"]
