@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,8 @@ from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.file import parse_quotas
 from headgate.quota.key import PRODUCER
-from headgate.store.base import read_audit
-from headgate.store.kafka.state import Record, TopicState
+from headgate.store.base import json_bytes, read_audit
+from headgate.store.kafka.state import Record, TopicState, turn_record
 from headgate.store.leases import NOBODYS
 from headgate.store.sqlite.store import SqliteStore
 from headgate.store.zookeeper import identity, layout
@@ -152,6 +153,18 @@ def test_other_records_of_another_form_are_ignored() -> None:
     assert state.apply(Record(DEEP, None)) == state.apply(Record(b'{"kind":"turn"}', b"[]")) == []
 
 
+def test_half_of_a_surrogate_pair_is_written_as_json_escapes_it() -> None:
+    value = {"message": "\udb27 caf\u00e9"}
+    assert json_bytes(value) == b'{"message":"\\udb27 caf\xc3\xa9"}'
+    assert json.loads(json_bytes(value)) == value
+    state = TopicState()
+    turn = {"id": "i", "t_ms": 5, "who": "a", "tool": "t", "change": "c", "message": "\udb27"}
+    turn["ops"] = [["users/alice", "producer_byte_rate", None, 5.0]]
+    state.apply(Record(b'{"kind":"turn"}', json.dumps(turn).encode()))
+    assert state.turn is not None
+    assert b'"\\udb27"' in (turn_record(state.turn).value or b"")
+
+
 def test_an_audit_line_of_a_newer_headgate_is_read() -> None:
     told = {"who": "a", "tool": "b", "action": "c", "outcome": "done", "more": 1}
     event = read_audit(json.dumps(told).encode())
@@ -224,10 +237,10 @@ def test_a_row_that_is_no_quota_is_damage(tmp_path: Path) -> None:
         "UPDATE identity SET succeeds = '{'",
         "UPDATE identity SET succeeds = CAST(x'ff' AS TEXT)",
     ):
-        with sqlite3.connect(path) as db:
+        with closing(sqlite3.connect(path)) as db, db:
             db.execute(change)
-        with pytest.raises(StoreError, match=r"q\.db(: | is damaged)"):
-            SqliteStore(path).snapshot()
+        with pytest.raises(StoreError, match=r"q\.db(: | is damaged)"), SqliteStore(path) as store:
+            store.snapshot()
 
 
 def test_a_snapshot_with_an_impossible_revision_is_refused(tmp_path: Path) -> None:

@@ -148,6 +148,12 @@ def number(value: Any) -> float | None:
     return found
 
 
+def json_bytes(value: object) -> bytes:
+    """Return JSON; half of a surrogate pair, which UTF-8 has no bytes for, is escaped in it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="backslashreplace")
+
+
 def read_audit(line: bytes) -> AuditEvent | None:
     """Read an audit line; None for what isn't one. What a newer Headgate adds is left out."""
     try:

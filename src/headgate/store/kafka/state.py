@@ -23,6 +23,7 @@ from headgate.store.base import (
     HistoryEntry,
     Origin,
     history_entry,
+    json_bytes,
     number,
     read_audit,
 )
@@ -192,13 +193,13 @@ class TopicState:
 
 def quota_record(entity: QuotaEntity, key: QuotaKey, value: float | None) -> Record:
     """Return the record that sets or clears a key Kafka lacks."""
-    data = None if value is None else _json({"value": value})
+    data = None if value is None else json_bytes({"value": value})
     return Record(_key(kind="quota", path=entity.path, key=key.name), data)
 
 
 def broker_record(broker: str, key: str, value: str | None) -> Record:
     """Return the record that sets or removes a broker setting."""
-    data = None if value is None else _json(value)
+    data = None if value is None else json_bytes(value)
     return Record(_key(kind="broker", broker=broker, key=key), data)
 
 
@@ -206,12 +207,12 @@ def lease_record(name: str, held: LeaseRecord) -> Record:
     """Return the record of a lease; its mark is when releases before this one take it to end."""
     owner, epoch, mark, ttl_ms = held
     value = {"owner": owner, "epoch": epoch, "expires_ms": mark, "ttl_ms": ttl_ms}
-    return Record(_key(kind="lease", name=name), _json(value))
+    return Record(_key(kind="lease", name=name), json_bytes(value))
 
 
 def identity_record(identity: StoreIdentity) -> Record:
     """Return the record that says which store it is."""
-    return Record(_key(kind="identity"), _json(identity._asdict()))
+    return Record(_key(kind="identity"), json_bytes(identity._asdict()))
 
 
 def is_change(record: Record) -> bool:
@@ -226,7 +227,7 @@ def turn_record(turn: Turn | None) -> Record:
         return Record(_key(kind="turn"), None)
     ops = [[e.path, str(k), before, after] for (e, k), (before, after) in turn.ops.items()]
     value = {"id": turn.id, "t_ms": turn.t_ms, **turn.origin.told(), "ops": ops}
-    return Record(_key(kind="turn"), _json(value))
+    return Record(_key(kind="turn"), json_bytes(value))
 
 
 def _told(value: Any) -> list[HistoryEntry]:
@@ -263,12 +264,12 @@ def history_record(
     t_ms, origin = stamp
     listed = [[str(key), before, after] for key, before, after in changes]
     value = {"t_ms": t_ms, **origin.told(), "path": entity.path, "changes": listed}
-    return Record(_key(kind="history", id=id_), _json(value))
+    return Record(_key(kind="history", id=id_), json_bytes(value))
 
 
 def audit_record(id_: str, event: AuditEvent) -> Record:
     """Return an audit line."""
-    return Record(_key(kind="audit", id=id_), _json(asdict(event)))
+    return Record(_key(kind="audit", id=id_), json_bytes(asdict(event)))
 
 
 def _put(table: dict[Any, dict[Any, Any]], outer: Any, inner: Any, value: Any) -> None:
@@ -290,8 +291,4 @@ def _keep(table: dict[str, bytes], id_: str, data: bytes | None) -> None:
 
 
 def _key(**parts: str) -> bytes:
-    return _json(parts)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return json_bytes(parts)

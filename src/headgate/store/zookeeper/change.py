@@ -15,7 +15,7 @@ from headgate.errors import MALFORMED
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
-from headgate.store.base import Origin, number
+from headgate.store.base import Origin, json_bytes, number
 from headgate.store.zookeeper.client import Node, Step
 from headgate.store.zookeeper.layout import (
     CHANGE_PREFIX,
@@ -164,7 +164,7 @@ def encode_history(t_ms: int, origin: Origin, changed: Iterable[Changed]) -> byt
     """Return a history entry: one alteration of one entity."""
     changes = [[str(key), before, after] for key, before, after in changed]
     entry: dict[str, object] = {"version": 1, "t_ms": t_ms, **origin.told(), "changes": changes}
-    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode()
+    return json_bytes(entry)
 
 
 class Recorded(NamedTuple):

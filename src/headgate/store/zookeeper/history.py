@@ -9,7 +9,6 @@ watch. ZooKeeper keeps its data in memory, so both are bounded: the latest 1,000
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -17,7 +16,14 @@ from typing import NamedTuple
 from headgate.errors import InvalidQuota
 from headgate.quota.entity import QuotaEntity, entity_from_path
 from headgate.quota.key import QuotaKey
-from headgate.store.base import FOREIGN, AuditEvent, HistoryEntry, history_entry, read_audit
+from headgate.store.base import (
+    FOREIGN,
+    AuditEvent,
+    HistoryEntry,
+    history_entry,
+    json_bytes,
+    read_audit,
+)
 from headgate.store.watched import log
 from headgate.store.zookeeper.change import (
     Changed,
@@ -177,7 +183,7 @@ class ZkHistory:
     def audit_step(self, event: AuditEvent) -> Step:
         """Return the step that keeps an audit line."""
         stamped = replace(event, t_ms=event.t_ms or self._clock_ms())
-        data = json.dumps(asdict(stamped), separators=(",", ":"), ensure_ascii=False).encode()
+        data = json_bytes(asdict(stamped))
         return Step("sequence", f"{AUDIT}/a_", data)
 
     def keep_audit(self, event: AuditEvent) -> bool:

@@ -18,6 +18,7 @@ from headgate.config.java_text import java_double, properties_order
 from headgate.errors import MALFORMED, InvalidQuota
 from headgate.quota.entity import DEFAULT, QuotaEntity, entity_from_path
 from headgate.quota.key import KEYS, QuotaKey
+from headgate.store.base import json_bytes
 
 KAFKA_HOME = "/config"
 OWN_ROOT = "/headgate"
@@ -95,7 +96,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
     Source: ConfigEntityZNode.encode; Json.encodeAsBytes (Jackson).
     """
     ordered = {key: config[key] for key in properties_order(config)}
-    return _json({"version": 1, "config": ordered})
+    return json_bytes({"version": 1, "config": ordered})
 
 
 def decode_config(data: bytes | None) -> dict[str, str]:
@@ -162,7 +163,7 @@ def decode_values(home: str, config: Mapping[str, str]) -> tuple[dict[QuotaKey, 
 
 def encode_notice(entity_path: str) -> bytes:
     """Return a notification of version 2. Source: ConfigEntityChangeNotificationZNode.encode."""
-    return _json({"version": 2, "entity_path": entity_path})
+    return json_bytes({"version": 2, "entity_path": entity_path})
 
 
 def decode_notice(data: bytes | None) -> str | None:
@@ -204,7 +205,3 @@ def sequence(name: str) -> int:
     """Return a sequential znode's number; -1 of one that has none, which nobody numbered."""
     digits = name[-10:]
     return int(digits) if digits.isdecimal() else -1
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
