@@ -199,6 +199,7 @@ WAYS = {
 KINDS = {"producer": SaturatingProducer, "consumer": SaturatingConsumer, "free": FreeClient}
 
 
+@pytest.mark.alone
 def test_clients_fare_alike_at_a_broker_and_at_the_gateway(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,

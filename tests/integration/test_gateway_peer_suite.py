@@ -21,9 +21,17 @@ NEW = {
 }
 
 
+# It asks for a broker's advertised.listeners, which the gateway shows without a value, as a secret.
+HIDDEN = (
+    "test/integration/test_admin_integration.py::test_describe_configs_broker_resource_returns_configs",
+    "passed",
+    "failed",
+)
+
+
 def check(folder: Path, version: str, skipped: set[str]) -> None:
     direct, through = suite.both(folder, version)
-    assert suite.differences(direct, through) == []
+    assert suite.differences(direct, through) == [HIDDEN]
     assert {name for name, outcome in direct.items() if outcome.result == "skipped"} == skipped
     assert {name: o.text for name, o in direct.items() if o.bad} == {}
     assert len(direct) >= 67

@@ -129,8 +129,8 @@ def test_producers_that_reconnect_get_what_one_that_stays_gets(
     "kind",
     [
         "confluent-kafka",
-        "aiokafka",
-        "console-4.3.1",
+        pytest.param("aiokafka", marks=pytest.mark.slow),
+        pytest.param("console-4.3.1", marks=pytest.mark.slow),
         pytest.param("kafka-python", marks=pytest.mark.slow),
         pytest.param("franz-go", marks=pytest.mark.slow),
     ],

@@ -373,6 +373,39 @@ def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
             assert upstream.produced == 1
 
 
+def test_a_broker_that_answers_no_goodbye_over_tls_does_not_hold_up_the_end(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(broker)
+    hangs = threading.Event()
+    with Upstream(broker) as upstream:
+        settings = Settings.from_properties(
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "headgate.upstream": f"127.0.0.1:{upstream.port}",
+                "headgate.upstream.security.protocol": "SSL",
+                "headgate.upstream.ssl.truststore.type": "PEM",
+                "headgate.upstream.ssl.truststore.location": str(tmp_path / "ca.pem"),
+                "headgate.broker.id.min": "1",
+                "headgate.broker.id.max": "1",
+                "headgate.data.dir": str(tmp_path),
+                "headgate.usage": "none",
+            }
+        )
+        try:
+            # An error of the gateway's thread fails the test.
+            with GatewayThread(lambda: Gateway(settings)) as gateway:
+                with connect(gateway) as client:
+                    client.sendall(produce(400))
+                    read_answer(client)
+                    upstream._loop.call_soon_threadsafe(hangs.wait)
+                wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the link's end")
+        finally:
+            hangs.set()
+
+
 def test_a_real_runs_journal_replays_to_the_same_throttles(
     start: Start, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ VERSIONS: Final = {
     say.HEARTBEAT: (0, 3), say.LEAVE_GROUP: (0, 1), say.SYNC_GROUP: (0, 3),
     say.SASL_HANDSHAKE: (0, 1), say.API_VERSIONS: (0, 2), say.INIT_PRODUCER_ID: (0, 1),
     say.ADD_PARTITIONS: (0, 2), say.END_TXN: (0, 2), say.SASL_AUTHENTICATE: (0, 1),
+    say.SHARE_FETCH: (1, 1),
 }  # fmt: skip
 SESSIONS_MS: Final = 6_000
 
@@ -390,11 +391,7 @@ class _Connection:
         """Return whole batches from an offset on, one at least, and the offset behind them."""
         most = min(asked.max_bytes, asked.most)
         if asked.topic == ENDLESS:
-            size = self.cluster.batch_bytes
-            count = max(most // size, 1)
-            payload = say.batch(0, size - say.BATCH_BYTES)[8:]
-            heads = (struct.pack(">q", asked.offset + at) for at in range(count))
-            return b"".join(head + payload for head in heads), asked.offset + count
+            return self._endless(most, asked.offset)
         at = bisect.bisect_left(partition.bases, asked.offset)
         taken: list[bytes] = []
         size = 0
@@ -404,6 +401,18 @@ class _Connection:
             taken.append(data)
             size += len(data)
         return b"".join(taken), asked.offset + len(taken)
+
+    def _endless(self, most: int, offset: int) -> tuple[bytes, int]:
+        """Return as many batches as may be, one at least, and the offset behind them."""
+        size = self.cluster.batch_bytes
+        count = max(most // size, 1)
+        payload = say.batch(0, size - say.BATCH_BYTES)[8:]
+        heads = (struct.pack(">q", offset + at) for at in range(count))
+        return b"".join(head + payload for head in heads), offset + count
+
+    def _share(self, data: bytes, head: say.Head) -> None:
+        records, _ = self._endless(say.read_share_fetch(data, head), 0)
+        self.send(say.share_answer(head.correlation, 0, records))
 
     # --- producers and groups ---------------------------------------------------------------
 
@@ -492,6 +501,7 @@ _HANDLERS: Final[dict[int, Any]] = {
     say.LIST_OFFSETS: _Connection._offsets,
     say.PRODUCE: _Connection._produce,
     say.FETCH: _Connection._fetch,
+    say.SHARE_FETCH: _Connection._share,
     say.INIT_PRODUCER_ID: _Connection._init,
     say.ADD_PARTITIONS: _Connection._transaction,
     say.END_TXN: _Connection._transaction,

@@ -133,16 +133,21 @@ class Conversation:
         self.say(data, Sent(correlation, key, version, len(data) - 4, 0, -1, 0, done))
 
     def produce(
-        self, size: int, acks: int, done: Callable[[Sent], None] | None, cut: int = 0
+        self,
+        size: int,
+        acks: int,
+        done: Callable[[Sent], None] | None,
+        cut: int = 0,
+        name: str | None = None,
     ) -> None:
-        """Produce ``size`` bytes; ``cut``: only the first of them for now."""
+        """Produce ``size`` bytes under a transactional id; ``cut``: only the first for now."""
         client, correlation = self.client, self.next_id()
         token = self.life.new_token()
         version = client.produce_version
         producer, epoch, sequence = client.next_sequence()
         records = say.batch(token, max(size, 0), producer, epoch, sequence)
         data = say.produce(
-            version, correlation, client.client_id, "t", client.partition, records, acks
+            version, correlation, client.client_id, "t", client.partition, records, acks, name
         )
         sent = Sent(correlation, say.PRODUCE, version, len(data) - 4, token, acks, 0, done)
         self.say(data, sent, cut)
@@ -159,6 +164,12 @@ class Conversation:
         )  # fmt: skip
         endless = int(topic == ENDLESS)
         self.say(data, Sent(correlation, say.FETCH, version, len(data) - 4, endless, -1, 0, done))
+
+    def share(self, most: int, done: Callable[[Sent], None] | None) -> None:
+        """Fetch as a member of a share group."""
+        client, correlation = self.client, self.next_id()
+        data = say.share_fetch(correlation, client.client_id, client.partition, 500, most)
+        self.say(data, Sent(correlation, say.SHARE_FETCH, 1, len(data) - 4, 0, -1, 0, done))
 
     def say(self, data: bytes, sent: Sent | None, cut: int = 0) -> None:
         """Send bytes; behind a half-sent request they wait."""
@@ -232,6 +243,8 @@ class Conversation:
             sent.told_ms, sent.error, sent.records = got.told_ms, got.error, got.records
             if got.next_offset >= 0:
                 self.client.offsets[ENDLESS if sent.token else "t"] = got.next_offset
+        elif sent.key == say.SHARE_FETCH:
+            sent.told_ms = struct.unpack_from(">i", data, 9)[0]
         elif sent.key == say.INIT_PRODUCER_ID:
             _, sent.error, producer, epoch = struct.unpack_from(">ihqh", data, 8)
             self.client.has_producer(producer, epoch)
@@ -393,6 +406,14 @@ class Client:
     def fetch(self, topic: str, count: int, wait_ms: int, most: int) -> None:
         """Fetch again and again."""
         self.load(count, 1, lambda line, done: line.fetch(topic, wait_ms, most, done))
+
+    def share(self, count: int, most: int) -> None:
+        """Fetch again and again as a member of a share group."""
+        self.load(count, 1, lambda line, done: line.share(most, done))
+
+    def say_acks_late(self, size: int, acks: int, name: int, count: int) -> None:
+        """Produce under a transactional id so long that acks come late."""
+        self.load(count, 1, lambda line, done: line.produce(size, acks, done, name="x" * name))
 
     def chat(self, count: int, depth: int) -> None:
         """Ask what costs next to nothing: metadata, coordinators, heartbeats of a group."""

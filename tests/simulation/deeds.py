@@ -80,6 +80,8 @@ CLIENTS: Final[dict[str, Deed]] = {
     "fetch": lambda client, _, *args: client.fetch(*args),
     "poll": lambda client, _, *args: client.fetch(*args),
     "tail": lambda client, _, *args: client.fetch(*args),
+    "share": lambda client, _, *args: client.share(*args),
+    "late acks": lambda client, _, *args: client.say_acks_late(*args),
     "chat": lambda client, _, *args: client.chat(*args),
     "join": lambda client, _: client.join(),
     "idempotent": lambda client, _, *args: client.become_idempotent(*args),
@@ -135,6 +137,8 @@ def _cut(life: Life, who: str, ms: int) -> None:
 
 def _clock(life: Life, ms: int) -> None:
     life.host.step(ms)
+    for law in life.laws:
+        law.clock_set(ms)
     _held_up(life, abs(ms) + 200)
 
 
@@ -175,10 +179,23 @@ def _restart(life: Life, ms: int) -> None:
     _held_up(life, ms + 8_000)
 
 
-def _reload(life: Life, _ms: int) -> None:
-    """Do as SIGHUP does; the file says what it said."""
+OTHERWISE: Final = {
+    "headgate.pacing": "smooth",
+    "headgate.fetch": "kafka",
+    "quota.window.num": "3",
+    "headgate.fetch.hold.max.ms": "1",
+    "headgate.exempt.principals": "User:nobody",
+    "headgate.upstream.connect.timeout.ms": "3000",
+    "headgate.drain.timeout.ms": "900",
+    "max.connections.per.ip": "5000",
+}
+"""What a file may say after a while: some needs a restart, and the rest concerns nobody here."""
+
+
+def _reload(life: Life, ms: int) -> None:
+    """Do as SIGHUP does; the file says what it said, or what must change no law."""
     if life.gateway.started and life.gateway.process.alive:
-        settings: Any = settings_of(life.settings)
+        settings: Any = settings_of(life.settings | (OTHERWISE if ms > 1_000 else {}))
         life.gateway.process.run(life.gateway.gateway.reload, settings)
 
 

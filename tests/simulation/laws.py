@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PRODUCED: Final = "producer_byte_rate"
 CONSUMED: Final = "consumer_byte_rate"
+FETCHES: Final = (say.FETCH, say.SHARE_FETCH)
 EARLY_NS: Final = 2 * NS_PER_MS
 """Clocks have whole milliseconds, and timers may be early by one."""
 
@@ -87,6 +88,9 @@ class Law:
     def tick(self) -> None:
         """A quarter of a second has passed."""
 
+    def clock_set(self, by_ms: int) -> None:
+        """The gateway's wall clock was set forward, or back."""
+
     def crashed(self) -> None:
         """The gateway has crashed."""
 
@@ -121,13 +125,13 @@ class ChargedOnce(Law):
         if row.quota_type == PRODUCED:
             self._charged[view.number][int(row.amount)] += 1
             self._looked[view.number] = None
-        elif row.quota_type == CONSUMED and row.api == say.FETCH:
+        elif row.quota_type == CONSUMED and row.api in FETCHES:
             by = -1 if row.kind == "unrecord" else 1
             self._fetched[view.number][int(row.amount)] += by
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
-        if asked.key == say.FETCH and size == asked.answer_bytes:
-            self._wanted[view.number][size - (5 if asked.version >= 12 else 4)] += 1
+        if asked.key in FETCHES and size == asked.answer_bytes:
+            self._wanted[view.number][_charged(asked, size)] += 1
 
     def closed(self, view: View) -> None:
         self._passed[view.number] += self._cut(view)
@@ -185,14 +189,19 @@ class ChargedOnce(Law):
             if missing:
                 self.broken(f"{self.life.whose(number)} got fetches of {_list(missing)} uncharged")
             begun = Counter(
-                asked.answer_bytes - (5 if asked.version >= 12 else 4)
+                _charged(asked, asked.answer_bytes)
                 for asked in self.life.watch.views[number].asked.values()
-                if asked.key == say.FETCH and asked.answer_begun_ns >= 0
+                if asked.key in FETCHES and asked.answer_begun_ns >= 0
             )
             more = +self._fetched[number] - begun
             if more:
                 self.broken(f"{self.life.whose(number)} was charged fetches of {_list(more)} "
                             "that no broker answered")  # fmt: skip
+
+
+def _charged(asked: Asked, size: int) -> int:
+    """Return what a broker charges for a fetch's answer: all behind its header's tags."""
+    return size - (5 if asked.version >= 12 or asked.key == say.SHARE_FETCH else 4)
 
 
 def _list(sizes: Counter[int]) -> str:
@@ -261,14 +270,14 @@ class Mutes(Law):
     def charged(self, row: Row) -> None:
         view = row.view
         if view is not None and row.told_ms > 0 and row.kind == "record":
-            view.told_ns = row.now_ns
+            view.told_ns, view.told_api = row.now_ns, row.api
             view.muted_ns = max(view.muted_ns, row.now_ns + row.told_ms * NS_PER_MS)
 
     def passing(self, view: View, asked: Asked) -> None:
         early_ns = view.muted_ns - self.life.loop.now_ns
         # One without an answer is charged as it passes, in the same callback; so is one of a client
-        # that doesn't take its answers.
-        own = asked.key == say.PRODUCE and view.told_ns == self.life.loop.now_ns
+        # that doesn't take its answers, by its bytes or its time.
+        own = asked.key == view.told_api and view.told_ns == self.life.loop.now_ns
         if early_ns > EARLY_NS and not own:
             self.broken(f"a request of {self.life.whose(view.number)} passed "
                         f"{early_ns / 1e6:.1f} ms before its mute was over")  # fmt: skip
@@ -285,7 +294,7 @@ class Answers(Law):
     name = "answers"
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
-        if asked.key not in (say.PRODUCE, say.FETCH):
+        if asked.key != say.PRODUCE and asked.key not in FETCHES:
             return
         if asked.answer_begun_ns < 0:
             self.broken(f"{self.life.whose(view.number)} was answered {asked.correlation}, which "
@@ -326,12 +335,20 @@ class NoGain(Law):
         types = {PRODUCED, CONSUMED, *(key for _, key, _ in life.story.quotas)}
         self._types = {
             api: [one for one in sorted(types) if one.startswith(beginning)]
-            for api, beginning in ((say.PRODUCE, "producer_"), (say.FETCH, "consumer_"))
+            for api, beginning in (
+                (say.PRODUCE, "producer_"),
+                (say.FETCH, CONSUMED),
+                (say.SHARE_FETCH, CONSUMED),
+            )
         }
 
     def charged(self, row: Row) -> None:
         if row.kind in ("quota", "bound"):
             self._forget(row.quota_type, row.kind)
+            if row.kind == "quota":  # who asked before may be under it now
+                for view in self.life.watch.open.values():
+                    for asked in view.last_asked.values():
+                        self.asking(view, asked)
             return
         if row.view is None or row.kind not in ("record", "unrecord") or row.bound == math.inf:
             return
@@ -400,6 +417,11 @@ class NoGain(Law):
         for kept in (self._ends, self._levels) if kind == "quota" else (self._ends,):
             for key in [key for key in kept if key[0] == quota_type]:
                 del kept[key]  # type: ignore[attr-defined]
+
+    def clock_set(self, by_ms: int) -> None:
+        # What a closed connection owes follows the wall clock.
+        for ends in self._ends.values():
+            ends[:] = [end - max(by_ms, 0) * NS_PER_MS for end in ends]
 
     def crashed(self) -> None:
         self._ends.clear()

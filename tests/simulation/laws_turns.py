@@ -9,13 +9,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
-from simulation.laws import CONSUMED, EARLY_NS, PRODUCED, Law, Row
+from simulation.laws import CONSUMED, EARLY_NS, FETCHES, PRODUCED, Law, Row
 from simulation.loop import NS_PER_MS
+from simulation.oracle import resolve
 
 if TYPE_CHECKING:
     from simulation.life import Life
     from simulation.watch import Asked, View
 
+SHARE_HOLD_NS: Final = 4_400 * NS_PER_MS
+"""After this, and a little, a ShareFetch goes on asking for next to nothing: it may bring
+acknowledgements."""
 EMPTY_BYTES: Final = 40
 """An answer up to this size names no partition: it is empty, or an error."""
 
@@ -24,8 +28,9 @@ class Gates(Law):
     """
     Where fetches over quota are delivered, none is before its quota-id's throttle is over.
 
-    The throttle is the one that the last delivery got, on whatever connection. It is over when the
-    wall clock says so, or when as much time has passed: the wall clock may be set.
+    A ShareFetch isn't passed on before, in either mode. The throttle is the one that the last
+    delivery got, on whatever connection. It is over when the wall clock says so, or when as much
+    time has passed: the wall clock may be set.
     """
 
     name = "gates"
@@ -44,10 +49,10 @@ class Gates(Law):
         view = row.view
         if (
             view is None
-            or row.api != say.FETCH
+            or row.api not in FETCHES
             or not row.quota_type.startswith(CONSUMED)
             or row.bound == math.inf
-            or not self.life.story.delivers
+            or (row.api == say.FETCH and not self.life.story.delivers)
         ):
             return
         if row.kind == "unrecord":  # it was emptied: it closes nothing
@@ -64,6 +69,21 @@ class Gates(Law):
                     max(end_ns, row.now_ns + row.throttle_ms * NS_PER_MS),
                     max(end_ms, row.t_ms + row.throttle_ms),
                 )
+
+    def passing(self, view: View, asked: Asked) -> None:
+        if asked.key != say.SHARE_FETCH:
+            return
+        life, now_ns = self.life, self.life.loop.now_ns
+        tags, _ = resolve(life.quotas, life.principals[view.number], asked.client, CONSUMED)
+        end_ns, end_ms = self._ends.get((CONSUMED, life.broker_of(view.number), tags), (0, 0))
+        since_ns = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns)
+        if (
+            now_ns < end_ns - EARLY_NS
+            and life.host.wall_ns() // NS_PER_MS < end_ms - 2
+            and now_ns - since_ns < SHARE_HOLD_NS
+        ):
+            self.broken(f"{life.whose(view.number)} had a ShareFetch passed on "
+                        f"{(end_ns - now_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
         early = self._early.pop(view.number, None)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
-from simulation.laws import CONSUMED, PRODUCED, Law, Row
+from simulation.laws import CONSUMED, FETCHES, PRODUCED, Law, Row
 from simulation.loop import NS_PER_MS
 from simulation.oracle import resolve
 
@@ -32,7 +32,7 @@ class Waits(Law):
     def __init__(self, life: Life) -> None:
         super().__init__(life)
         self._owed_ns: dict[str, int] = {}
-        self._lanes: dict[Any, list[tuple[int, float]]] = defaultdict(list)
+        self._lanes: dict[Any, list[tuple[int, int, float]]] = defaultdict(list)
         self._known: dict[int, set[tuple[str, bool]]] = {}
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
@@ -48,7 +48,7 @@ class Waits(Law):
             if row.quota_type == PRODUCED:
                 lanes = self._lanes[row.broker, row.tags, "" if row.tags[0] else row.principal]
                 lanes[:] = [lane for lane in lanes if lane[0] > row.now_ns]
-                lanes.append((until, row.bound))
+                lanes.append((until, until - row.now_ns, row.bound))
 
     def _owes_until(self, view: View, asked: Asked, since_ns: int) -> int:
         """Return until when a newcomer waits, who came at a time, at most."""
@@ -60,12 +60,20 @@ class Waits(Law):
         tags, bound = resolve(life.quotas, principal, asked.client, PRODUCED)
         latest = 0
         key = (life.broker_of(view.number), tags, "" if tags[0] else principal)
-        for end_ns, then in self._lanes.get(key, ()):
-            left_ns = end_ns - since_ns
+        for end_ns, whole_ns, then in self._lanes.get(key, ()):
+            left_ns = min(end_ns - since_ns, whole_ns)
             if left_ns > 0 and then < bound:  # a quota that was raised is repaid sooner
                 left_ns = int(left_ns * then / bound)
             latest = max(latest, since_ns + left_ns)
         return latest
+
+    def clock_set(self, by_ms: int) -> None:
+        # What a closed connection owes follows the wall clock: set back, it lasts as much longer,
+        # and for a newcomer at most as long as was told.
+        by_ns = max(-by_ms, 0) * NS_PER_MS
+        self._owed_ns = {who: end_ns + by_ns for who, end_ns in self._owed_ns.items()}
+        for lanes in self._lanes.values():
+            lanes[:] = [(end_ns + by_ns, *more) for end_ns, *more in lanes]
 
     def crashed(self) -> None:
         self._lanes.clear()
@@ -77,7 +85,7 @@ class Waits(Law):
             return life.loop.now_ns
         since = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
                     view.passed_ns, life.calm_ns)  # fmt: skip
-        fetches = asked.key == say.FETCH
+        fetches = asked.key in FETCHES
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):
             since = max(since, self._owes_until(view, asked, since))
@@ -89,9 +97,9 @@ class Waits(Law):
 
     def passing(self, view: View, asked: Asked) -> None:
         self._look(view, asked)
-        if asked.key in (say.PRODUCE, say.FETCH):
+        if asked.key == say.PRODUCE or asked.key in FETCHES:
             seen = self._known.setdefault(view.number, set())
-            seen.add((asked.client, asked.key == say.FETCH))
+            seen.add((asked.client, asked.key in FETCHES))
 
     def _look(self, view: View, asked: Asked) -> None:
         late_ns = self.life.loop.now_ns - self._since(view, asked) - SLACK_NS

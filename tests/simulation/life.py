@@ -17,7 +17,7 @@ from headgate.quota.table import QuotaTable, table_delta
 from simulation import laws as law
 from simulation import laws_turns, laws_waiting
 from simulation.brokers import Cluster
-from simulation.clients import Client, Conversation, Sent
+from simulation.clients import Client, Conversation, Sent, conversation_of
 from simulation.deeds import do
 from simulation.gateways import SimGateway
 from simulation.loop import NS_PER_MS, Host, SimLoop
@@ -244,6 +244,11 @@ class Life:
     def broker_of(self, number: int) -> int:
         """Return which broker a connection leads to."""
         return self._lines[number].client.broker
+
+    def acks_of(self, correlation: int) -> int:
+        """Return which answer a client wants to a request (acks): 0 is none."""
+        sent = self._lines[conversation_of(correlation)].sent.get(correlation)
+        return 1 if sent is None else sent.acks
 
     def whose(self, number: int) -> str:
         """Return whose connection it is, for messages."""

@@ -79,6 +79,21 @@ def long_polls_pass_a_closed_gate(patch: Patch) -> None:
     patch.setattr(fetch, "_answer_way", lambda *_: fetch_hold.PASS)
 
 
+def share_fetches_pass_a_closed_gate(patch: Patch) -> None:
+    """They are collected and passed on, whatever their quota-id owes."""
+    _handler(patch, fetch.on_share_request, lambda *_: relay.COLLECT)
+
+
+def late_acks_taken_for_all(patch: Patch) -> None:
+    """A client that wants no answer gets none charged, if its acks come late."""
+    whole = produce._late_acks
+
+    def late_acks(*args: Any) -> int | None:
+        return None if whole(*args) is None else -1
+
+    patch.setattr(produce, "_late_acks", late_acks)
+
+
 def early_requests_charged_late(patch: Patch) -> None:
     """Nobody's requests in flight are charged where another's may not fit, or a quota changes."""
     patch.setattr(headroom.Allowance, "settle", lambda self, now_ms: None)
@@ -241,6 +256,8 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (fetch_gate_stays_open, ("gates",)),
         (fetch_gate_opens_early, ("gates",)),
         (long_polls_pass_a_closed_gate, ("gates",)),
+        (share_fetches_pass_a_closed_gate, ("gates",)),
+        (late_acks_taken_for_all, ("order", "answers", "charged once", "waiting")),
         (early_requests_charged_late, ("alone", "ending never gains")),
         (headroom_waits_on_a_silent_peer, ("waiting",)),
         (half_sent_request_reserves, ("at rest",)),

@@ -1,8 +1,8 @@
 """
 Kafka's frames as simulated clients and brokers write and read them; none of the product's code.
 
-Only the versions that are spoken here: Produce 7 and 9, Fetch 11 and 12, the rest in their last
-versions without compact fields. Sources: Apache Kafka's message schemas.
+Only the versions that are spoken here: Produce 7 and 9, Fetch 11 and 12, ShareFetch 1, the rest in
+their last versions without compact fields. Sources: Apache Kafka's message schemas.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT = 0, 1, 2, 3, 8
 FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
 SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID = 17, 18, 22
-ADD_PARTITIONS, END_TXN, SASL_AUTHENTICATE = 24, 26, 36
-FLEXIBLE_SINCE: Final = {PRODUCE: 9, FETCH: 12}
+ADD_PARTITIONS, END_TXN, SASL_AUTHENTICATE, SHARE_FETCH = 24, 26, 36, 78
+FLEXIBLE_SINCE: Final = {PRODUCE: 9, FETCH: 12, SHARE_FETCH: 0}
 BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 BATCH_BYTES: Final = 61
 _HEAD: Final = struct.Struct(">ihhih")
@@ -386,3 +386,32 @@ def read_fetch_answer(data: bytes, version: int) -> Delivered:
         following = base + 1
         at += 12 + length
     return Delivered(told, error, session, len(records), following, 1)
+
+
+# --- ShareFetch -----------------------------------------------------------------------------------
+
+
+def share_fetch(
+    correlation: int, client: str | None, partition: int, wait_ms: int, most: int
+) -> bytes:
+    """Return a ShareFetch (version 1) of one partition that acknowledges nothing."""
+    limits = struct.pack(">iiiiii", 0, wait_ms, 1, most, 500, 500)
+    place = bytes(16) + b"\x02" + struct.pack(">i", partition) + b"\x01\0\0"
+    body = compact("group") + compact("member") + limits + b"\x02" + place + b"\x01\0"
+    return request(SHARE_FETCH, 1, correlation, client, body)
+
+
+def read_share_fetch(data: bytes, head: Head) -> int:
+    """Return the most bytes that a ShareFetch asks for."""
+    reader = Reader(data, head.body, True)
+    reader.text(), reader.text()
+    return struct.unpack_from(">i", data, reader.at + 12)[0]
+
+
+def share_answer(correlation: int, partition: int, records: bytes) -> bytes:
+    """Return the answer to a ShareFetch of one partition."""
+    fixed = struct.pack(">ih", partition, 0) + b"\0" + struct.pack(">h", 0) + b"\0"
+    fixed += struct.pack(">ii", -1, -1) + b"\0" + varint(len(records) + 1) + records + b"\x01\0"
+    body = struct.pack(">ih", 0, 0) + b"\0" + struct.pack(">i", 30_000)
+    body += b"\x02" + bytes(16) + b"\x02" + fixed + b"\0\x01\0"
+    return answer(SHARE_FETCH, 1, correlation, body)

@@ -157,6 +157,12 @@ def draw(number: int) -> Story:
         herd, deeds = _herd(more, people[0], quota, length)
         people += herd
         actions += deeds
+    rare = Seed(number).stream("story", "rare")
+    for what in ("share", "share", "late acks"):
+        if rare.random() < 0.15:
+            t_ms = rare.randrange(1_000, length - 5_000)
+            who = rare.choice(people).name
+            actions.append(Action(t_ms, who, what, _arguments(what, quota, rare)))
     for _ in range(chance.choice((0, 1, 2, 3, 5))):
         actions.append(_mishap(chance, length, brokers, people, principals, quota))
     quotas = _quotas(chance, principals, quota) + quotas
@@ -302,6 +308,11 @@ def _arguments(what: str, quota: float, chance: random.Random) -> tuple[Any, ...
         return (ENDLESS, chance.randint(2, 25), 500, int(quota * chance.choice((0.2, 0.5, 2.0))))
     if what == "poll":
         return ("t", chance.randint(2, 8), chance.choice((500, 5_000)), 1_048_576)
+    if what == "share":
+        return (chance.randint(2, 15), int(quota * chance.choice((0.2, 1.0, 3.0))))
+    if what == "late acks":
+        return (size, chance.choice((-1, 0, 0)), chance.choice((200, 5_000, 32_000)),
+                chance.randint(1, 5))  # fmt: skip
     if what == "tail":
         return ("t", chance.randint(5, 15), 500, 100_000)
     if what == "chat":

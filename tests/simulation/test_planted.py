@@ -22,6 +22,8 @@ FOUND_AT: dict[str, int] = {
     "fetch_gate_stays_open": 6,
     "fetch_gate_opens_early": 17,
     "long_polls_pass_a_closed_gate": 6,
+    "share_fetches_pass_a_closed_gate": 17,
+    "late_acks_taken_for_all": 2,
     "early_requests_charged_late": 44,
     "headroom_waits_on_a_silent_peer": 7,
     "half_sent_request_reserves": 1,

@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from simulation import speech as say
 from simulation.loop import Host, Process, SimLoop
 from simulation.network import End, Network
 from simulation.seed import Seed
+from wire_oracles import kio_decode
 
 MUCH = 8_000_000
 
@@ -393,3 +395,13 @@ def test_epoll_tells_a_hang_up_once_and_data_never() -> None:
     played += [len(epoll.poll(0)), len(epoll.poll(0))]
     loop.close()
     assert played == really == [0, 1, 0]
+
+
+def test_share_fetches_are_as_kafkas_schemas_say() -> None:
+    asked = say.share_fetch(5, "app", 2, 500, 9_000)
+    head = say.head_of(asked)
+    assert say.read_share_fetch(asked, head) == 9_000
+    read = kio_decode(say.SHARE_FETCH, 1, False, asked[head.body :])
+    assert (read.max_bytes, read.topics[0].partitions[0].partition_index) == (9_000, 2)
+    told = kio_decode(say.SHARE_FETCH, 1, True, say.share_answer(5, 2, b"x" * 70)[9:])
+    assert told.responses[0].partitions[0].records == b"x" * 70

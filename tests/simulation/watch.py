@@ -127,6 +127,8 @@ class View:
         self.closed_ns = -1
         self.client_closed_ns = -1
         self.told_ns = -1  # when a throttle was told last
+        self.told_api: int | None = None  # to which kind of request
+        self.last_asked: dict[int, Asked] = {}  # by kind
         self.muted_ns = 0  # until when it was told to be muted
         self.from_client = Stream(self._request, self._request_whole, 32)
         self.to_broker = Stream(self._passing, self._passed, 12)
@@ -150,13 +152,10 @@ class View:
         key, version, correlation, length = struct.unpack_from(">hhih", data, 4)
         if conversation_of(correlation) != self.number or correlation in self.asked:
             return
-        acks = 1
-        if key == say.PRODUCE:
-            at = 14 + max(length, 0) + (1 + 1 if version >= 9 else 2)
-            acks = struct.unpack_from(">h", data, at)[0]
+        acks = self.life.acks_of(correlation)
         client = data[14 : 14 + length].decode() if length > 0 else ""
         self._reading = Asked(correlation, key, version, size - 4, client, acks)
-        self.asked[correlation] = self._reading
+        self.asked[correlation] = self.last_asked[key] = self._reading
         for law in self.life.laws:
             law.asking(self, self._reading)
 

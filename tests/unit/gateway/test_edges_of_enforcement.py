@@ -319,11 +319,12 @@ def test_the_brokers_time_counts_where_it_is_asked_for_but_not_that_of_long_poll
     assert context.headroom is not None
     assert context.headroom.timeless is waits
     producing: Any = Client()
-    producing.asked_ms = T0 - 3
+    producing.spent_ns, producing.asked_ms = 7, T0 - 3
     kept.rows.clear()
     rules.produce(producing, context, plan_of(apis.PRODUCE, 7), 50, None, 0, True, T0)
     told_ns = {row[1]: row[-2] for row in kept.rows}
-    assert told_ns == dict.fromkeys((PRODUCER.name, REQUEST.name), 3_000_000 if waits else 0)
+    took_ns = 3_000_007 if waits else 7
+    assert told_ns == dict.fromkeys((PRODUCER.name, REQUEST.name), took_ns)
 
 
 def test_time_for_sending_counts_in_what_the_next_request_claims() -> None:

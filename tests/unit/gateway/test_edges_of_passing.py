@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headgate.gateway.charging.headroom import MOST_TIMED
 from headgate.gateway.charging.lanes import Lane, lane_key
 from headgate.gateway.session.commands import Close
 from headgate.gateway.session.in_flight import IN_FLIGHT_BYTES
@@ -105,9 +106,11 @@ def test_a_question_is_asked_when_it_is_whole_and_alone(gateway: Make) -> None:
     play = gateway({ALICE: {REQUEST: 1.0}}, {"headgate.request.time": "upstream"}).play
     state = play.session.state
     play >> Ready() << NOTHING
-    play >> FromClient(question()[:20]) << NOTHING
+    long = question(1, 300)
+    play >> FromClient(long[:200]) << NOTHING
+    assert state.begun is not None
     play.now_ms += 70
-    play >> FromClient(question()[20:]) << Asked(DESCRIBE_CONFIGS) << NOTHING
+    play >> FromClient(long[200:]) << Asked(DESCRIBE_CONFIGS) << NOTHING
     assert state.asked_ms == play.now_ms
     assert state.requests == 1
 
@@ -133,6 +136,17 @@ def test_a_fetch_behind_an_answer_that_is_half_here_is_still_wanted(gateway: Mak
     play >> FromBroker(fetched(1_000, 2)) << ToClient(fetched(1_000, 2)) << Closed("client-gone")
     charged = len(fetched(1_000)) - 4
     assert setup.rules.managers.fetch.peek(("alice", ""), play.now_ms) == charged / 10
+
+
+def test_a_newcomer_waits_for_what_another_owes(gateway: Make) -> None:
+    setup = gateway({ALICE: {PRODUCER: 1e6}})
+    play = setup.play
+    key = lane_key(PRODUCER.name, "alice", "", "alice")
+    setup.rules.lanes.leave(key, Lane(play.now_ms + 500, play.now_ms, 1e6), play.now_ms)
+    play >> Ready() << NOTHING
+    play >> FromClient(produce(100)) << Mute(500) << NOTHING
+    play >> After(500) << ToBroker(produce(100)) << NOTHING
+    assert len(setup.rules.lanes) == 0
 
 
 def test_a_kind_of_request_waits_once_for_what_others_owe(gateway: Make) -> None:
@@ -220,3 +234,34 @@ def test_a_session_is_at_rest_between_requests_only(gateway: Make) -> None:
         session.broker_data(memoryview(bytearray(beaten(cut)[5:])), play.now_ms)
         assert session.at_rest
     session.to_client.clear()
+
+
+def test_ids_are_not_read_beyond_their_request(gateway: Make) -> None:
+    short = idempotent(1, 7, 5)[:-1]
+    short = struct.pack(">i", len(short) - 4) + short[4:]
+    play = gateway({ALICE: {PRODUCER_IDS: 100.0}}).play
+    play >> Ready() << NOTHING
+    play >> FromClient(short + heartbeat(2)) << Closed("malformed") << NOTHING
+
+
+def test_a_request_passes_to_its_last_byte_and_the_next_begins_there(gateway: Make) -> None:
+    long = request(12, 3, 1, bytes(300))
+    for cut in (1, 5, 100):
+        play = gateway().play
+        play >> Ready() << NOTHING
+        play >> FromClient(long[:-cut]) << ToBroker(long[:-cut]) << NOTHING
+        play >> FromClient(long[-cut:] + heartbeat(2)) << ToBroker(long[-cut:] + heartbeat(2))
+        play << NOTHING
+        assert [asked[2] for asked in play.session.state.unanswered] == [
+            len(long) - 4, len(heartbeat()) - 4,
+        ]  # fmt: skip
+
+
+def test_what_may_not_fit_goes_on_when_all_before_it_are_answered(gateway: Make) -> None:
+    play = gateway({ALICE: {REQUEST: 50.0}}).play
+    many = [heartbeat(number) for number in range(1, MOST_TIMED + 2)]
+    play >> Ready() << NOTHING
+    play >> FromClient(b"".join(many)) << ToBroker(b"".join(many[:-1])) << NOTHING
+    for number in range(1, MOST_TIMED):
+        play >> FromBroker(beaten(number)) << ToClient(beaten(number)) << NOTHING
+    play >> FromBroker(beaten(MOST_TIMED)) << ToBroker(many[-1]) << ToClient() << NOTHING

@@ -116,6 +116,12 @@ def test_rules_make_what_kafka_made(case: dict) -> None:
     assert principal == case["kafka"]
 
 
+@pytest.mark.parametrize("pattern", ["a{" + "9" * 40 + "}", "(" * 999 + ")" * 999])
+def test_a_pattern_beyond_what_can_be_compiled_is_refused_at_the_start(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"mapping\.rules"):
+        PrincipalMapper(f"RULE:{pattern}/$1/")
+
+
 def test_java_classes_of_letters_are_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="bad escape"):
         PrincipalMapper("RULE:CN=(\\p{Alpha}+)/$1/")

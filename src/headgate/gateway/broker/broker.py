@@ -262,7 +262,10 @@ class Broker:
             await asyncio.sleep(GOODBYE_S)
         for link in gone:
             link.client.abort()  # one that never reads would keep its socket for good
-        await asyncio.sleep(0.001 if gone else 0)
+        leaving = list(self.clients.leaving)
+        for side in leaving:
+            side.abort()
+        await asyncio.sleep(0.001 if gone or leaving else 0)
         # Those whose TLS handshake isn't over, or whose broker is still being reached.
         opening = list(self.clients.opening)
         for task in opening:

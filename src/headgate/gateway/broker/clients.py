@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from headgate.clock import now_ms
 from headgate.errors import HeadgateError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.gateway.charging.plans import Plan
     from headgate.gateway.connection.hangup import HangupWatch
     from headgate.gateway.connection.refusals import Refusals
-    from headgate.gateway.connection.transports import ReadBuffer
+    from headgate.gateway.connection.transports import BrokerSide, ReadBuffer
     from headgate.gateway.session.commands import Ask
     from headgate.metrics.meters import Meters
     from headgate.throttle.connection import ConnectionQuotas
@@ -87,6 +88,8 @@ class Clients:
         self._numbers = 0
         self.links: dict[Link, None] = {}
         self.opening: set[asyncio.Task[None]] = set()
+        # Of ended links: over TLS a broker's side stays until the broker has said goodbye too.
+        self.leaving: WeakSet[BrokerSide] = WeakSet()
         self.ending = False
         self.closes = LogLimit("connections closed")  # which of them are logged
 
@@ -241,6 +244,8 @@ class Clients:
 
     def _closed(self, link: Link, reason: str, detail: str) -> None:
         del self.links[link]
+        if link.broker.tls:
+            self.leaving.add(link.broker)
         listener = link.listener
         listener.meters.connections -= 1
         self.count_traffic(link)

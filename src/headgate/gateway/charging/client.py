@@ -26,7 +26,7 @@ class ClientConnection(Protocol):
 
     Attributes:
         spent_ns: thread time that its next charge has to count; the charge sets it to 0.
-        asked_ms: when the request in flight of a client under a quota was complete, epoch ms.
+        asked_ms: when a broker begins with its oldest request in flight, epoch ms.
         muted_by: the name of the quota key whose throttle is in force or was last; a throttle
             sets it.
         early_in: the headroom in which it may have requests that aren't charged yet.

@@ -283,7 +283,7 @@ class ClientSide(_Side):
 class BrokerSide(_Side):
     """The side the broker is on."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Give the session what came and write what it has to say: the hot path."""

@@ -239,7 +239,7 @@ def _parse(rule: str) -> _Rule | None:
     try:
         # Differs: patterns are Python's; Java's \p{...} classes are refused at the start.
         pattern = re.compile(_NAMED_GROUP.sub("(?P<", match.group(2)), re.ASCII)
-    except re.error as exc:
+    except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
         raise ConfigError(f"ssl.principal.mapping.rules: {rule!r}: {exc}") from exc
     return _Rule(pattern, match.group(3), match.group(4))
 

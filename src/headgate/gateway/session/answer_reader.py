@@ -223,6 +223,7 @@ class AnswerReader:
                 out.append(answer)
                 run = pos + frame_bytes
             pos += frame_bytes
+            state.asked_ms = now_ms  # a broker begins with the next when this one is answered
             if (throttle or state.blocked) and pos <= end:
                 if run < pos:
                     out.append(data[run:pos])
@@ -256,7 +257,6 @@ class AnswerReader:
             run = pos
         if not self._left:
             self._masker = None
-            self._dropping = False
             state.unanswered.popleft()
             if run < pos and state.blocked:
                 out.append(data[:pos])
@@ -348,7 +348,6 @@ class AnswerReader:
                 answer = bytearray(answer)
             answer = patch_throttle(plan.key, plan.version, answer, told)
         state.answer_sent = state.rules.counts_requests
-        state.asked_ms = now_ms
         return (None if answer is frame else answer), throttle
 
     def _charged(

@@ -161,7 +161,6 @@ def answered_in_place(
     if told > upstream:
         _PACK_INT(data, at, told)
     state.answer_sent = rules.counts_requests
-    state.asked_ms = now_ms  # a broker begins with a request when the one before is answered
     return throttle
 
 

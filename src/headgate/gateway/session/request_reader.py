@@ -273,7 +273,7 @@ class RequestReader:
             self._head = b""
             owned = True
         if state.tokens and not state.blocked:
-            run = pos = self._read_token(data, pos, now_ms)
+            run = pos = self._read_token(data, now_ms)
         return run, pos, data, owned
 
     def _walk_on(self, passing: Passing, piece: memoryview) -> None:
@@ -288,17 +288,16 @@ class RequestReader:
             self._state.to_broker.append(piece)
             raise
 
-    def _read_token(self, data: memoryview, pos: int, now_ms: int) -> int:
+    def _read_token(self, data: memoryview, now_ms: int) -> int:
         """Take a bare SASL token: a length, then bytes; return where what follows begins."""
-        avail = len(data) - pos
-        if avail < 4:
-            self._head = bytes(data[pos:])
+        if len(data) < 4:
+            self._head = bytes(data)
             self._state.partial_since_ms = now_ms
             return len(data)
-        size = _INT(data, pos)[0]
+        size = _INT(data)[0]
         if not 0 <= size <= self._state.max_bytes:
             raise RemoteProtocolError(f"a SASL token of {size} bytes", reason="oversized")
-        return self._collect(RAW_TOKEN, data, pos, size + 4, now_ms)
+        return self._collect(RAW_TOKEN, data, 0, size + 4, now_ms)
 
     def _collect(
         self, plan: Plan, data: memoryview, pos: int, frame_bytes: int, now_ms: int

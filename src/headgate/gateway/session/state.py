@@ -77,7 +77,7 @@ class SessionState:
         early_in: the headroom where it may have requests in flight that aren't charged yet.
         mutation_quota: of the topic change in flight.
         spent_ns: thread time that isn't charged yet.
-        asked_ms: when the request in flight of a limited client was complete, epoch ms.
+        asked_ms: when a broker begins with the request in flight that is the oldest, epoch ms.
         answer_sent: an answer is being sent, whose time is charged as network time.
         muted_by: the name of the quota key whose throttle is in force or was last.
         origins: the journal's, of this connection.
