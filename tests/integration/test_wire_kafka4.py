@@ -1,15 +1,18 @@
 """Our bytes before a real broker: every call we can write, every answer we can read."""
 
+import asyncio
 import math
 import socket
 import struct
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.client.log_dirs import log_dirs
 from headgate.embedded import EmbeddedKafka
 from headgate.usage.format import Event, Origin
 from headgate.usage.reader import Gap, find_gaps
@@ -28,10 +31,11 @@ from headgate.wire.messages import (
     sasl,
     transactions,
 )
+from headgate.wire.messages.log_dirs import DescribableTopic, DescribeLogDirsRequest
 from headgate.wire.throttle import read_throttle
 
+from .gateway_kit import send, wait_for
 from .gateway_kit import topic as make_topic
-from .gateway_kit import wait_for
 
 pytestmark = pytest.mark.kafka4
 
@@ -90,6 +94,37 @@ def test_what_a_broker_offers_is_in_the_table(broker: Connection, version: int) 
     narrowed = api_versions.parse_response(api_versions.narrow_response(frame, version), version)
     assert narrowed.ranges[apis.DESCRIBE_QUORUM] == (0, 2)
     assert set(narrowed.ranges) == set(answer.ranges)
+
+
+def test_brokers_say_what_their_disks_hold(
+    kafka4: EmbeddedKafka, unique: Callable[[str], str]
+) -> None:
+    """The oracle: the sizes of the segments in the brokers' own folders."""
+    bootstrap = kafka4.bootstrap("PLAINTEXT")
+    name = make_topic(bootstrap, unique("disks"), partitions=3)
+    send(bootstrap, name, 20, 1_000)
+    found = [r for r in asyncio.run(log_dirs(bootstrap, {})) if r.topic == name]
+    held = {}
+    for replica in found:
+        folder = Path(replica.log_dir) / f"{name}-{replica.partition}"
+        held[replica.partition] = sum(file.stat().st_size for file in folder.glob("*.log"))
+    assert {r.partition: r.bytes for r in found} == held
+    assert len(found) == 3
+    assert sum(held.values()) > 20_000
+    assert {r.is_future for r in found} == {False}
+    assert {r.broker_id for r in found} <= {1, 2}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_of_log_dirs_is_read(broker: Connection, version: int) -> None:
+    answer = broker.call(apis.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest())
+    assert answer.error_code == 0
+    (result,) = answer.results
+    assert (result.error_code, result.usable_bytes > 0) == (0, version >= 4)
+    topic = result.topics[0]
+    asked = DescribeLogDirsRequest((DescribableTopic(topic.name, (0,)),))
+    (again,) = broker.call(apis.DESCRIBE_LOG_DIRS, version, asked).results
+    assert {t.name for t in again.topics} <= {topic.name}
 
 
 def test_a_version_the_broker_does_not_know_is_answered_in_version_0(broker: Connection) -> None:

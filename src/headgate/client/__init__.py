@@ -10,4 +10,5 @@ In the order a connection meets them:
 - ``nodes``: finds the brokers of a cluster and keeps a connection to each that was needed.
 - ``thread``: an event loop on a thread, for callers that can't wait asynchronously.
 - ``quota_messages``: quotas as the messages of calls 48, 49 and 50 spell them.
+- ``log_dirs``: what brokers' disks hold.
 """

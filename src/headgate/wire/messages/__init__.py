@@ -23,6 +23,7 @@ The draft's 48, 49 and 50 have keys of released calls, so ``draft`` has four fun
 - ``draft``: KIP-546's own quota calls.
 - ``live``: Headgate's own call: what goes on at a broker now.
 - ``denied``: refuses every entity or resource of a request, without reading it whole.
+- ``log_dirs``: DescribeLogDirs.
 - ``delegation``: CreateDelegationToken and DescribeDelegationToken.
 - ``scram``: DescribeUserScramCredentials and AlterUserScramCredentials.
 """
@@ -46,6 +47,7 @@ from headgate.wire.messages import (
     cluster,
     configs,
     delegation,
+    log_dirs,
     mutation,
     quotas,
     sasl,
@@ -59,6 +61,7 @@ _MODULES: Final = (
     cluster,
     configs,
     delegation,
+    log_dirs,
     mutation,
     quotas,
     sasl,
