@@ -21,8 +21,10 @@ from headgate.embedded.jars import (
     KAFKA_3,
     KAFKA_4,
     PINS,
-    VERSIONS,
+    S3A,
+    S3PROXY,
     explain,
+    folder_of,
     ivy_module,
     run_ivy,
     sha256,
@@ -53,9 +55,14 @@ _ROOTS = {
         for version in CLIENTS
     },
     DELTA: ("io.delta:delta-spark_4.2_2.13:4.4.0",),
+    S3A: ("org.apache.hadoop:hadoop-aws:3.5.0",),
+    S3PROXY: ("org.gaul:s3proxy:2.7.0",),
 }
-# What Delta adds to Spark's own jars.
-_OWN = {DELTA: ("io.delta", "io.unitycatalog")}
+# What is added to Spark's own jars.
+_OWN = {
+    DELTA: ("io.delta", "io.unitycatalog"),
+    S3A: ("org.apache.hadoop", "software.amazon.awssdk", "software.amazon.s3.analyticsaccelerator"),
+}
 # kafka-tools draws in the whole of Connect and its web server for one tool that we don't run.
 _LEFT_OUT = (
     ("org.apache.kafka", "connect-runtime"),
@@ -64,6 +71,9 @@ _LEFT_OUT = (
     # Old Kafkas' log binding, whose place reload4j takes.
     ("org.slf4j", "slf4j-log4j12"),
     ("log4j", "log4j"),
+    # Clouds to which the S3 server could pass requests on.
+    ("com.azure", ".*"),
+    ("com.amazonaws", ".*"),
 )
 
 
@@ -75,7 +85,7 @@ def _with_all_they_need(module: str) -> str:
     for one in dependencies:
         one.attrib |= {"transitive": "true", "conf": "default->default"}
     for org, name in _LEFT_OUT:
-        ET.SubElement(dependencies, "exclude", org=org, module=name)
+        ET.SubElement(dependencies, "exclude", org=org, module=name, matcher="exactOrRegexp")
     return ET.tostring(root, encoding="unicode")
 
 
@@ -95,7 +105,7 @@ def write_pins(version: str) -> Path:
     Resolve a Kafka's jars again and write their pins.
 
     Args:
-        version: one of `VERSIONS` or `CLIENTS`, or `DELTA`.
+        version: one of `VERSIONS` or `CLIENTS`, or `DELTA`, `S3A`, `S3PROXY`.
 
     Returns:
         The file that was written.
@@ -117,7 +127,7 @@ def write_pins(version: str) -> Path:
         extra = {jar.name for jar in lib.glob("*.jar")} - {pin.split()[2] for pin in pins}
         if extra:
             raise EmbeddedError(f"jars that no pin names: {', '.join(sorted(extra))}")
-    name = version if version == DELTA else f"kafka-{version}"
+    name = folder_of(version)
     path = PINS / f"{name}.txt"
     head = f"# Written by `make pins`: SHA-256, coordinates and file of each jar of {name}.\n"
     path.write_text(head + "".join(f"{pin}\n" for pin in sorted(pins, key=lambda p: p.split()[1])))
@@ -126,7 +136,7 @@ def write_pins(version: str) -> Path:
 
 def main() -> int:
     """Pin the versions named, or all; 1 if one couldn't be resolved."""
-    versions = sys.argv[1:] or [*VERSIONS, *CLIENTS, DELTA]
+    versions = sys.argv[1:] or list(_ROOTS)
     try:
         # Ivy mostly waits for answers, so the versions come side by side.
         with ThreadPoolExecutor() as pool:

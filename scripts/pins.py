@@ -12,7 +12,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("build", "runtime", "dev", "mutants", "site", "package", "pins")
+FILES = ("build", "runtime", "image", "dev", "mutants", "site", "package", "deploy", "pins")
+# What Headgate itself runs on is declared once, in pyproject.toml.
+DECLARED = {
+    "runtime": ["--all-extras"],
+    "image": ["--extra=gateway", "--extra=admin", "--extra=console"],
+}
 OPTIONS = [
     "--quiet",
     "--universal",
@@ -40,9 +45,12 @@ def main() -> int:
     for name in FILES:
         print(f"requirements/{name}.txt", flush=True)
         command = [sys.executable, "-m", "uv", "pip", "compile", *OPTIONS, *sys.argv[1:]]
-        # What Headgate itself runs on is declared once, in pyproject.toml.
-        declared = ["pyproject.toml", "--all-extras"]
-        command += declared if name == "runtime" else [f"requirements/{name}.in"]
+        if name in DECLARED:
+            command += ["pyproject.toml", *DECLARED[name]]
+        else:
+            command += [f"requirements/{name}.in"]
+        if name == "image":
+            command += ["--constraint=requirements/runtime.txt"]
         command += ["--output-file", f"requirements/{name}.txt"]
         subprocess.run(command, cwd=ROOT, check=True)
     return subprocess.run([sys.executable, "scripts/pin_jars.py"], cwd=ROOT, check=False).returncode

@@ -104,6 +104,30 @@ def test_the_page_calls_nobody(browser: Browser, report: str) -> None:
     page.close()
 
 
+def test_who_wants_more_is_marked_where_it_is_looked_for(page: Page, report: str) -> None:
+    page.goto(report)
+    saturated = "it takes whatever it is given"
+    expect(page.locator("#todo").get_by_text(saturated).first).to_be_visible()
+    card = page.locator("#quotas .grid .card").filter(has_text=saturated).first
+    expect(card.locator("[data-demand]")).to_have_text("saturated")
+    marked = page.locator("#all tbody tr").filter(has=page.locator("[data-demand]"))
+    assert 0 < marked.count() < page.locator("#all tbody tr").count()
+    marked.first.get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="What it wants")).to_be_visible()
+    expect(dialog.get_by_role("heading", name="How it would fare")).to_be_visible()
+    page.keyboard.press("Escape")
+    chart = page.locator("[data-chart=fares]")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    # One line for each quota-id and plan, as long as what it lies between.
+    drawn = chart.locator(".scatterlayer .js-line").evaluate_all(
+        "all => all.map(line => line.getAttribute('d').split('M').length - 1)"
+    )
+    rows = chart.locator("xpath=..").locator("tbody tr").count()
+    assert sum(drawn) == rows > 0
+
+
 def test_a_quota_ids_own_page_by_keyboard_alone(page: Page, report: str) -> None:
     page.goto(report)
     button = page.locator("#all tbody button").first

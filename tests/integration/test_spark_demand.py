@@ -84,6 +84,18 @@ def test_the_frame_says_what_the_core_says(
 
 
 @pytest.mark.slow
+def test_rows_of_a_frame_say_what_the_same_files_say(spark: SparkSession, journal: Path) -> None:
+    requests = hp.requests(spark, journal)
+    plans = [quotas(A / 2, "half")]
+    of_files, of_rows = (
+        hp.demand(frame, plans).orderBy("quota_id").collect()
+        for frame in (requests, requests.where("record_ms > 0"))
+    )
+    assert len(of_files) == 2
+    assert of_files == of_rows
+
+
+@pytest.mark.slow
 def test_the_command_writes_the_table_and_prints_intervals(
     journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_commands_object_keeps_its_schema_and_quiet_is_quiet(
     assert [place for place in told["tables"].values() if not Path(place).is_dir()] == []
 
 
+@pytest.mark.slow
 def test_the_documented_functions_give_the_commands_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

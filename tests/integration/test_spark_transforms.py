@@ -427,3 +427,10 @@ def test_who_was_told_to_wait_most_of_the_time_isnt_said_to_wait_no_longer(
     assert held["throttle_time_ms_current"] > 0
     assert "told to wait 100% of the time: what it would have sent isn't seen" in held["reason"]
     assert "isn't seen" not in once["reason"]
+
+
+def test_the_jvm_has_room_for_what_many_queries_compile(spark: SparkSession) -> None:
+    # With 48 MB, Java's own choice for its first compiler alone, a session of all tests died.
+    jvm: Any = spark._jvm
+    management = jvm.java.lang.management.ManagementFactory
+    assert "-XX:ReservedCodeCacheSize=240m" in management.getRuntimeMXBean().getInputArguments()

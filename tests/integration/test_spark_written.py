@@ -118,3 +118,44 @@ def test_requests_writes_the_plain_table_and_jobs_say_what_they_do(
     }
     assert {"headgate requests: reading", "headgate requests: writing bad_lines"} <= told
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+@pytest.mark.slow
+def test_commands_divide_by_day_append_and_merge(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = gzip.decompress((DATA / "precise.log.gz").read_bytes()).splitlines(keepends=True)
+    day = lines[0][1:11]
+    later = b"".join(lines).replace(day, b"2031-01-02")
+    logs, out = (tmp_path / "a.log", tmp_path / "b.log"), tmp_path / "out"
+    logs[0].write_bytes(b"".join(lines[:1200]))
+    logs[1].write_bytes(b"".join(lines[1200:]) + later)
+
+    def run(log: Path, *flags: str) -> int:
+        return main(["usage", "--requests", str(log), "--out", str(out), *flags])
+
+    def requests(table: str = "usage") -> dict[str, int]:
+        rows = spark.read.parquet(str(out / table)).groupBy("day").sum("requests").collect()
+        return {str(r["day"]): r[1] for r in rows}
+
+    by_day = ("--partition-by", "day")
+    assert run(logs[0], *by_day) == 0
+    first = requests()
+    today = day.decode()
+    assert list(first) == [today]
+    assert run(logs[1], *by_day, "--mode", "append") == 0
+    both = requests()
+    whole = both["2031-01-02"]
+    assert set(both) == {today, "2031-01-02"}
+    assert both[today] == whole  # the two parts of the same day
+    assert requests("usage_hour") == requests("usage_day") == both
+    assert run(logs[0], *by_day, "--mode", "merge") == 0
+    assert requests() == {today: first[today], "2031-01-02": whole}
+    assert main(["report", "--tables", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    capfd.readouterr()
+    assert run(logs[0], "--mode", "append") == 1
+    said = capfd.readouterr().err
+    assert "usage_day is divided by day; write it once with --mode overwrite" in said
+    assert requests() == {today: first[today], "2031-01-02": whole}
+    assert run(logs[0]) == 0
+    assert not list(out.glob("usage*/day=*"))

@@ -165,10 +165,10 @@ class Applied(Planned, kw_only=True):
 
 class Exported(Result):
     """
-    Quotas as a quotas file.
+    Quotas as a quotas file, or as KafkaUsers of Strimzi.
 
     Args:
-        entities: how many.
+        entities: how many were written.
         out: the file that was written; null: none.
         quotas: the file's list; null where a file was written.
     """

@@ -1,8 +1,9 @@
 """
 Kafka's jars: fetched once by the Ivy inside PySpark, checked against hashes kept in the package.
 
-``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Delta's are
-pinned beside them, for tests. Ivy gets exactly these, one by one, so nothing is resolved again.
+``pins/kafka-VERSION.txt`` names every jar: its SHA-256, its coordinates and its file. Those of
+Delta, of Hadoop's S3 client and of an S3 server are pinned beside them, for tests. Ivy gets exactly
+these, one by one, so nothing is resolved again.
 Ivy's own default (or ``HEADGATE_IVY_SETTINGS``) says where to fetch them, so none of our files
 names a host. ``python -m headgate.embedded`` fetches; ``make pins`` resolves again and rewrites the
 pins.
@@ -37,6 +38,10 @@ CLIENTS = ("3.0.2", "2.8.2", "2.1.1")
 
 DELTA = "delta-4.4.0"
 """Delta for Spark 4.2, pinned in the same way."""
+S3A = "s3a-3.5.0"
+"""What ``s3a://`` needs beside the Hadoop that PySpark brings; half a gigabyte."""
+S3PROXY = "s3proxy-2.7.0"
+"""An S3 server over a folder."""
 
 _AGAIN_S = (2.0, 10.0)  # pauses before the second and the third try
 _DISTRUST = re.compile(r"PKIX|SSLHandshake|trustAnchors|unable to find valid cert")
@@ -58,13 +63,13 @@ class Pin:
     file: str
 
 
-def _folder(version: str) -> str:
-    """Return the name of a Kafka's jars (or Delta's) in the cache and among the pins."""
-    return version if version == DELTA else f"kafka-{version}"
+def folder_of(version: str) -> str:
+    """Return the name of a Kafka's jars (or others') in the cache and among the pins."""
+    return version if version in (DELTA, S3A, S3PROXY) else f"kafka-{version}"
 
 
 def _title(version: str) -> str:
-    return _folder(version).replace("-", " ").capitalize()
+    return folder_of(version).replace("-", " ").capitalize()
 
 
 def read_pins(version: str) -> tuple[Pin, ...]:
@@ -77,7 +82,7 @@ def read_pins(version: str) -> tuple[Pin, ...]:
     Raises:
         EmbeddedError: we have no pins for this version.
     """
-    path = PINS / f"{_folder(version)}.txt"
+    path = PINS / f"{folder_of(version)}.txt"
     if not path.is_file():
         raise EmbeddedError(f"no embedded Kafka {version}; there are {', '.join(VERSIONS)}")
     lines = path.read_text().splitlines()
@@ -100,10 +105,10 @@ def ensure_jars(version: str = KAFKA_4, *, progress: Progress | None = None) -> 
     """
     say = progress or to_stderr
     pins = read_pins(version)
-    folder = cache_dir() / _folder(version)
+    folder = cache_dir() / folder_of(version)
     if _unchanged(folder, pins):
         return folder
-    with locked(_folder(version)):
+    with locked(folder_of(version)):
         if _unchanged(folder, pins):
             return folder
         if folder.is_dir() and not (wrong := _mismatches(folder, pins)):
@@ -170,7 +175,7 @@ def _stamp(folder: Path, pins: Iterable[Pin]) -> None:
 
 def _fetch(version: str, pins: tuple[Pin, ...], folder: Path, say: Progress) -> None:
     """Fetch what is missing, in three tries; what has come is kept for the next try or run."""
-    kept = cache_dir() / f"{_folder(version)}.part"
+    kept = cache_dir() / f"{folder_of(version)}.part"
     kept.mkdir(exist_ok=True)
     for name in _mismatches(kept, pins):
         (kept / name).unlink(missing_ok=True)

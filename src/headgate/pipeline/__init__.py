@@ -7,6 +7,7 @@ first asked for.
 Data goes from the bottom up; a module imports only from lines above its own.
 
 - ``table``: what a table is: a name, a grain, columns.
+- ``bill_tables``: the tables of a shared bill.
 - ``schema``: the tables that commands write.
 - ``quotas``: who shares which quota, and its limit, at a moment.
 - ``emitted``: tables of what workers hand over to Spark, and how their rows become Arrow batches.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         chargeback,
         demand,
         effective,
+        focus,
         recommend,
         replay,
         storms,
@@ -54,6 +56,7 @@ __all__ = [
     "chargeback",
     "demand",
     "effective",
+    "focus",
     "recommend",
     "replay",
     "requests",

@@ -22,8 +22,10 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from headgate.errors import ConfigError
 from headgate.pipeline import schema
 from headgate.pipeline.table import Table, sums
+from headgate.pipeline.tables.by_day import save, time_of, with_day
 from headgate.pipeline.tables.folders import Folder, HadoopFolder, LocalFolder
 from headgate.pipeline.tables.publish import Staged
 
@@ -59,6 +61,8 @@ class Run:
         out: directory (or URI) under which each table has its own.
         console: where progress goes (stderr).
         format: parquet or delta.
+        mode: what becomes of older tables, of ``by_day.MODES``.
+        by_day: whether tables that have a time are divided by day.
 
     Attributes:
         aside: the folder in which tables are being made; None: they are made under ``out``.
@@ -69,6 +73,8 @@ class Run:
     out: str
     console: Console
     format: str = "parquet"
+    mode: str = "overwrite"
+    by_day: bool = False
     figures: list[Figure] = field(default_factory=list)
     aside: str | None = None
 
@@ -94,7 +100,7 @@ class Run:
     def is_direct(self) -> bool:
         """Whether workers can write the tables' files: all of them are on this machine."""
         local = self.context.master.startswith("local")
-        return self.format == "parquet" and local and "://" not in self.out
+        return self.format == "parquet" and local and "://" not in self.out and not self.by_day
 
     @property
     def folder(self) -> Folder:
@@ -118,9 +124,10 @@ class Run:
             yield
             self.write_summary()
             return
-        staged = Staged(self.folder, self.command)
+        staged = Staged(self.folder, self.command, self.mode)
         self.aside = staged.path
         try:
+            self._refuse_unshared()
             yield
             self.write_summary()
             staged.publish()
@@ -130,11 +137,51 @@ class Run:
 
     def write(self, frame: DataFrame, table: Table, *, words: str | None = None) -> None:
         """Write a table, replacing what an earlier run left; show Spark's progress meanwhile."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        rows, count = table.select_timed(frame), Observation()
+        by_day = self.by_day and time_of(table.names) is not None
+        if by_day:
+            rows = with_day(rows)
+        if self._is_spread:
+            rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
         with self.watch(words or f"writing {table.name}"):
-            writer = table.select_timed(frame).write.format(self.format).mode("overwrite")
-            if self.format == "delta":  # a table of an older Headgate has fewer columns
-                writer = writer.option("overwriteSchema", "true")
-            writer.save(self.path(table.name))
+            save(rows, self.path(table.name), self.format, "overwrite", by_day)
+        if self._is_spread and self._rows_here(table) != count.get["rows"]:
+            raise ConfigError(self._unshared)
+
+    @property
+    def _is_spread(self) -> bool:
+        """Whether other machines write files to a folder that may be another one there."""
+        away = not self.context.master.startswith("local")
+        return away and self.format == "parquet" and "://" not in self.out
+
+    @property
+    def _unshared(self) -> str:
+        return (
+            f"--out {self.out}: not every worker sees this folder, and each would keep a part of "
+            "the tables; give one that all share (a mount, hdfs://, s3a://)"
+        )
+
+    def _refuse_unshared(self) -> None:
+        """
+        Refuse a folder that workers don't see, as far as they are there already.
+
+        Raises:
+            ConfigError: one doesn't.
+        """
+        place, tasks = self.place, self.context.defaultParallelism
+        look = self.context.parallelize(range(tasks), tasks) if self._is_spread else None
+        if look is not None and not all(look.map(lambda _: Path(place).is_dir()).collect()):
+            raise ConfigError(self._unshared)
+
+    def _rows_here(self, table: Table) -> int:
+        """Return how many rows of a table that was written this process sees."""
+        from pyarrow import parquet
+
+        files = Path(self.path(table.name)).rglob("*.parquet")
+        return sum(parquet.read_metadata(file).num_rows for file in files)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table written before."""
@@ -143,14 +190,24 @@ class Run:
             reader = reader.option("pathGlobFilter", "part-*")
         return reader.load(self.path(table.name))
 
-    def columns(self, table: Table, names: Sequence[str]) -> pa.Table:
-        """Return some columns of a table written before, in this process's memory."""
+    def counted(self, table: Table, by: str, least: Sequence[str]) -> pa.Table:
+        """Count the rows of a table written before by a column: ``count``, and others' least."""
         if not self.is_direct:
-            return self.read(table).select(*names).toArrow()
-        from pyarrow import dataset
+            from pyspark.sql import functions as F
+
+            lowest = [F.min(name).alias(name) for name in least]
+            rows = self.read(table).groupBy(by).agg(F.count(F.lit(1)).alias("count"), *lowest)
+            return rows.toArrow()
+        from pyarrow import acero, dataset
 
         files = sorted(Path(self.path(table.name)).glob("part-*"))
-        return dataset.dataset(files, table.arrow, format="parquet").to_table(list(names))
+        rows = dataset.dataset(files, table.arrow, format="parquet")
+        sums: list[Any] = [([], "hash_count_all", None, "count")]
+        sums += [(name, "hash_min", None, name) for name in least]
+        # Batch by batch: a column of many rows isn't held.
+        scan = acero.Declaration("scan", acero.ScanNodeOptions(rows, columns=[by, *least]))
+        group = acero.Declaration("aggregate", acero.AggregateNodeOptions(sums, keys=[by]))
+        return acero.Declaration.from_sequence([scan, group]).to_table(use_threads=False)
 
     def figure(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.pipeline.bill_tables import FOCUS, LOG_DIRS
 from headgate.pipeline.table import Table, make_table
 
 _QUOTA_ID = (
@@ -421,6 +422,8 @@ TABLES: Final[dict[str, Table]] = {
         DEMAND,
         RECOMMEND,
         CHARGEBACK,
+        LOG_DIRS,
+        FOCUS,
         STORMS,
         EFFECTIVE,
         BAD_LINES,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # As the workers write them; INT96, Spark's default, is deprecated and knows no zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 # A laptop's own settings. 2 GB hold the JVM side of any log: rows stay in the Python workers.
 _LOCAL: Final = {
@@ -41,8 +43,14 @@ _LOCAL: Final = {
 # A task that failed, by a read from afar perhaps, is tried again, as a cluster does.
 _TRIES: Final = 3
 # The JVM moves little and lives briefly: compiling it to the utmost costs more than it saves, and
-# so does collecting the classes' space while it's still filling.
-_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=256m")
+# so does collecting the classes' space while it's still filling. With this compiler alone Java
+# would keep 48 MB for compiled code: a session of many queries fills that, and its JVM fails.
+_JAVA: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:MetaspaceSize=256m",
+)
 
 
 def submitted() -> bool:
@@ -94,7 +102,10 @@ def open_context(
     settings |= config or {}
     conf.setAll(list(settings.items()))
     with _stderr_to(None if submitted() else log):
-        return SparkContext.getOrCreate(conf)
+        context = SparkContext.getOrCreate(conf)
+    if not local:  # workers read object stores themselves, as this process does
+        context.environment |= {n: v for n, v in os.environ.items() if n.startswith("AWS_")}
+    return context
 
 
 def open_session(app: str, **options: Any) -> SparkSession:

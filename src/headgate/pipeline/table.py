@@ -4,7 +4,7 @@ Say what a table is: a name, a grain, and columns with their types, units and me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -22,11 +22,14 @@ _TYPES: Final[dict[str, tuple[str, str]]] = {
     "double": ("DoubleType", "float64"),
     "binary": ("BinaryType", "binary"),
     "timestamp": ("TimestampType", ""),
+    "decimal": ("DecimalType", ""),
 }
+DECIMAL: Final = (38, 9)
+"""Precision and scale of decimals: a byte is 10^-9 GB, and a nanosecond that of a second."""
 # Epoch milliseconds -> the same moment as a TIMESTAMP, which written tables have beside it.
 MOMENTS: Final = {
     f"{name}_ms": f"{name}_at"
-    for name in ("record", "second", "period", "first", "last", "start", "end")
+    for name in ("record", "second", "period", "first", "last", "start", "end", "taken")
 }
 
 
@@ -70,7 +73,10 @@ class Table:
         return types.StructType(
             [
                 types.StructField(
-                    c.name, getattr(types, _TYPES[c.type][0])(), True, {"comment": c.doc}
+                    c.name,
+                    getattr(types, _TYPES[c.type][0])(*(DECIMAL if c.type == "decimal" else ())),
+                    True,
+                    {"comment": c.doc},
                 )
                 for c in self.columns
             ]
@@ -81,12 +87,9 @@ class Table:
         """Arrow schema of the same columns."""
         import pyarrow as pa
 
-        moment = pa.timestamp("us", tz="UTC")
+        own = {"timestamp": pa.timestamp("us", tz="UTC"), "decimal": pa.decimal128(*DECIMAL)}
         return pa.schema(
-            [
-                (c.name, moment if c.type == "timestamp" else getattr(pa, _TYPES[c.type][1])())
-                for c in self.columns
-            ]
+            [(c.name, own.get(c.type) or getattr(pa, _TYPES[c.type][1])()) for c in self.columns]
         )
 
     @cached_property
@@ -99,6 +102,12 @@ class Table:
                 doc = f"`{column.name}` as a TIMESTAMP: a moment in UTC, to the microsecond"
                 columns.append(Column(MOMENTS[column.name], "timestamp", doc))
         return Table(self.name, self.grain, tuple(columns))
+
+    def from_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Return rows as an Arrow table; what a row lacks is null."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(list(rows), schema=self.arrow)
 
     def batch(self, rows: int, columns: Mapping[str, Any]) -> Any:
         """Return columns (lists or Arrow arrays) as an Arrow batch; absent ones are null."""

@@ -25,6 +25,7 @@ from headgate.errors import ConfigError
 from headgate.pipeline import bundled
 from headgate.pipeline.answers.chargeback import load_prices
 from headgate.pipeline.quotas import load
+from headgate.pipeline.sources.files import find_files
 from headgate.pipeline.sources.topic import check_topic
 from headgate.store import open_store
 
@@ -371,3 +372,36 @@ def test_a_full_disk_a_broken_one_and_control_c_take_a_line(
     assert said.count("\n") == 1
     assert said.startswith("headgate usage: ")
     assert words in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--mode", "merge"], "--mode merge replaces days: add --partition-by day"),
+        (
+            ["--mode", "append", "--format", "delta"],
+            "--mode append: write Delta by headgate.pipeline.write",
+        ),
+        (["--mode", "append", "--incremental"], "make the whole tables again: leave out --mode"),
+    ],
+)
+def test_what_cant_become_of_older_tables_is_refused(
+    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_usage(["--requests", "r.log", "--out", str(tmp_path), *flags]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_state_of_a_growing_input_is_not_kept_in_an_object_store(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = "s3a://bucket/out"
+    assert main_usage(["--requests", __file__, "--incremental", "--out", out]) == 1
+    assert f"--out {out}: --incremental and --follow rename what they keep" in (
+        capsys.readouterr().err
+    )
+
+
+def test_options_in_a_uri_are_refused_as_workers_would_not_get_them() -> None:
+    with pytest.raises(ConfigError, match="variables such as AWS_REGION say it to workers too"):
+        find_files(["s3://bucket/logs?region=eu-west-1"])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.demand.forecast import forecast, infer
 from headgate.demand.rhythm import Charge
-from headgate.pipeline.answers.demand import Assign, Foretell
+from headgate.pipeline.answers.demand import Assign, EmitCharged, Foretell
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.sources.files import find_files
+from headgate.pipeline.sources.pieces import pieces_of
+from headgate.pipeline.workers.emit import EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER
 from headgate.quota.table import QuotaTable
@@ -89,3 +95,28 @@ def test_what_nothing_bounds_is_null() -> None:
 
 def test_what_was_taken_back_alone_is_no_charge() -> None:
     assert told(rows_of([Charge(START_MS, -5, 0, 0, "c")]), plan("now", A)) == []
+
+
+def test_of_files_only_charges_for_bytes_are_handed_over_and_each_brokers_end(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "request.log"
+    text = (Path(__file__).parents[2] / "data" / "pipeline" / "precise.log.gz").read_bytes()
+    log.write_bytes(gzip.decompress(text))
+    options = ReadOptions(tuple(pieces_of(find_files([str(log)]), broker_id=7)), "UTC")
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(len(options.pieces)))})
+    every = pa.Table.from_batches(list(EmitRequests(options)(iter([numbers])))).to_pylist()
+    found = pa.Table.from_batches(list(EmitCharged(options)(iter([numbers])))).to_pylist()
+    wanted = [
+        (r["seq"], r["principal"], r["amount"], r["throttle_time_ms"])
+        for r in every
+        if r["kind"] == "request" and r["is_charged"] and r["quota_type"].endswith("_byte_rate")
+    ]
+    charged = [r for r in found if r["quota_type"] is not None]
+    assert [(r["seq"], r["principal"], r["amount"], r["told"]) for r in charged] == wanted
+    assert len(wanted) > 100
+    assert all(r["decided"] == r["told"] and r["connection"] for r in charged)
+    ends = [r for r in found if r["quota_type"] is None]
+    assert {r["broker_id"] for r in ends} == {7}
+    assert max(r["record_ms"] for r in ends) == max(r["record_ms"] or 0 for r in every)
+    assert len(ends) < 10

@@ -167,7 +167,13 @@ def test_logs_of_unknown_brokers_are_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"), [("(", "isn't a regex"), ("broker", "no group"), ("([a-z]+)", "a number")]
+    ("pattern", "words"),
+    [
+        ("(", "isn't a regex"),
+        ("(a{" + "9" * 40 + "})", "isn't a regex"),
+        ("broker", "no group"),
+        ("([a-z]+)", "a number"),
+    ],
 )
 def test_bad_broker_patterns_say_why(tmp_path: Path, pattern: str, words: str) -> None:
     (tmp_path / "a.log").write_bytes(b"a\n")

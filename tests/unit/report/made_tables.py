@@ -83,13 +83,29 @@ def write(place: Path, **rows: list[dict[str, Any]]) -> Path:
     return place
 
 
+def _wish(kind: str, who: str, of: dict[str, Any], plan: str, quota: float) -> dict[str, Any]:
+    """A row of `demand`: users are saturated, and what they do under more isn't known."""
+    is_open = plan == "double" and who.startswith("user")
+    rate = None if is_open else quota
+    return _row("demand", plan=plan, quota_type=kind, quota_id=who, quota_user=of["quota_user"],
+                quota_client_id="", broker_id=of["broker_id"], quota=quota, connections=1,
+                kind="saturated" if who.startswith("user") else "rate-bound", first_ms=T0,
+                span_s=120.0, seen_per_s=of["quota"], seen_throttle_time_ms=60_000,
+                wanted_per_s=None if who.startswith("user") else 2 * of["quota"],
+                wanted_least_per_s=of["quota"], wanted_most_per_s=None, rate_per_s=rate,
+                rate_least_per_s=0.9 * of["quota"] if is_open else 0.97 * quota,
+                rate_most_per_s=None if is_open else 1.02 * quota, throttle_s=0.5 * quota / 1000,
+                throttle_least_s=0.0, throttle_most_s=900.0,
+                reason="it always waited" if is_open else None)  # fmt: skip
+
+
 def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
     """Write every table the report draws, for ``count`` quota-ids."""
     usage = tenants(count, seconds)
     by_id: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in usage:
         by_id.setdefault((row["quota_type"], row["quota_id"]), []).append(row)
-    what_if, effective, recommend, chargeback = [], [], [], []
+    what_if, effective, recommend, chargeback, demand = [], [], [], [], []
     for (kind, who), rows in by_id.items():
         total = sum(r["bytes"] for r in rows)
         requests = sum(r["requests"] for r in rows)
@@ -117,6 +133,8 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
                      least_throttle_time_ms=least,
                      most_throttle_time_ms=None if held and factor > 1 else max(least, held))
             )  # fmt: skip
+            if plan != "logged" and told:
+                demand.append(_wish(kind, who, rows[0], plan, (quota or 0) / factor))
         recommend.append(
             _row("recommend", quota_type=kind, entity=source or f"{{user={who[:-1]}}}", user=user,
                  is_default_user=False, is_default_client_id=False,
@@ -167,6 +185,6 @@ def everything(place: Path, count: int = 20, seconds: int = 120) -> Path:
         ),
     ]  # fmt: skip
     return write(
-        place, usage=usage, what_if=what_if, effective=effective, recommend=recommend,
-        chargeback=chargeback, storms=storms, bad_lines=bad, summary=summary,
+        place, usage=usage, what_if=what_if, demand=demand, effective=effective,
+        recommend=recommend, chargeback=chargeback, storms=storms, bad_lines=bad, summary=summary,
     )  # fmt: skip

@@ -87,7 +87,9 @@ def test_headings_descend_step_by_step(made: Path) -> None:
 def test_every_chart_says_what_it_shows_and_is_a_table_too(made: Path) -> None:
     report = build_report(read_tables(made))
     drawn = all_charts(report)
-    assert set(drawn) == {"overview", "utilisation", "heat", "sharing", "plans", "advice"}
+    assert set(drawn) == {
+        *("overview", "utilisation", "heat", "sharing", "plans", "fares", "advice")
+    }
     for chart in drawn.values():
         assert len(chart.says) > 40
         assert chart.rows

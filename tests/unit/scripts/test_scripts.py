@@ -204,3 +204,17 @@ def test_everything_asked_for_is_pinned(name: str) -> None:
     wanted = {re.split(r"[<=>\[;! ]", line)[0].lower() for line in lines if line[:1].isalnum()}
     pinned = set(re.findall(r"^([A-Za-z0-9._-]+)==", (folder / f"{name}.txt").read_text(), re.M))
     assert wanted <= {pin.lower() for pin in pinned}
+
+
+def test_a_program_of_make_test_all_counts_as_one_test_and_says_how_it_failed(
+    run_tests: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all((ROOT / path).is_file() for path, *_ in run_tests.PROGRAMS.values())
+    lines = {"good": "print('all well')", "bad": "print('no wheel'); raise SystemExit(3)"}
+    monkeypatch.setattr(run_tests, "PROGRAMS", {name: ("-c", line) for name, line in lines.items()})
+    good, bad = map(run_tests.run_program, ("good", "bad"))
+    assert run_tests.good(good)
+    assert (good.passed, good.failed) == (1, 0)
+    assert not run_tests.good(bad)
+    assert (bad.passed, bad.failed, bad.exit_code) == (0, 1, 3)
+    assert "no wheel" in bad.bad[0]

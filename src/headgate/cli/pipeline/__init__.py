@@ -14,6 +14,7 @@ The pipeline's commands: flags in, tables and closing tables out.
 - ``demand``: what `--closed-loop` adds to it.
 - ``recommend``: `headgate recommend`.
 - ``answers``: `headgate chargeback`, `storms` and `effective`.
+- ``bill``: what `--bill` adds to `headgate chargeback`.
 - ``splits``: `headgate splits`.
 - ``report``: `headgate report`.
 """

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headgate.cli.contract import Parser
+from headgate.cli.pipeline.bill import add_bill, read_bill, tell_bill, write_bill
 from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, share, sized, utc
 from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
@@ -36,6 +37,7 @@ def chargeback_parser() -> Parser:
     )
     made.add_argument("--prices", metavar="FILE", help="price file (see docs/reference/pipeline)")
     made.add_argument("--period", choices=("hour", "day", "month"), default="day")
+    add_bill(made)
     add_growing(made)
     return made
 
@@ -45,6 +47,7 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
     from headgate.pipeline.answers import chargeback
 
     prices = chargeback.load_prices(arguments.prices) if arguments.prices else None
+    given = read_bill(arguments)
 
     def write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
         transform = chargeback.chargeback(on.quotas, period=arguments.period, prices=prices)
@@ -53,6 +56,8 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
         )
         total = sum(r["price"] for r in on.run.read(schema.CHARGEBACK).select("price").collect())
         on.run.figure("price", total, text=prices.currency if prices else None)
+        if given:
+            write_bill(on, given)
 
     def tell(on: Opened) -> None:
         rows = on.run.read(schema.CHARGEBACK).orderBy("period_ms", "principal").collect()
@@ -84,9 +89,12 @@ def _chargeback(arguments: argparse.Namespace) -> Tables:
             ],
         )
         _say_more(rows, 100, "chargeback")
+        if given:
+            tell_bill(on, given)
         print_bad_lines(on)
 
-    return run_answer(arguments, Sums("chargeback", write, tell, ("chargeback",)))
+    tables = ("chargeback", *(given.tables if given else ()))
+    return run_answer(arguments, Sums("chargeback", write, tell, tables))
 
 
 def _larger(a: float | None, b: float | None) -> float | None:
@@ -120,6 +128,7 @@ def storms_parser() -> Parser:
         "--factor", type=float, default=5.0, metavar="F", help="times the usual pace; default: 5"
     )
     add_growing(made)
+    add_by_day(made)
     return made
 
 

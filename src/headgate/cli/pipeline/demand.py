@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.cli.pipeline.options import Opened
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import requests_of
+from headgate.cli.pipeline.reading import charged_of
 
 if TYPE_CHECKING:
     from headgate.pipeline.quotas import Quotas
@@ -19,6 +19,8 @@ _MOST_ROWS: Final = 20
 
 def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
     """Write table `demand` of the run's inputs under plans."""
+    from pyspark import StorageLevel
+
     from headgate.pipeline import schema
     from headgate.pipeline.answers.demand import demand
 
@@ -27,8 +29,9 @@ def write_demand(on: Opened, plans: Sequence[Quotas]) -> None:
         "window_ms": on.arguments.quota_window_size_seconds * 1000,
     }
     words = "inferring what clients want, and playing it in a closed loop"
-    found = requests_of(on).transform(demand(plans, **windows))
-    on.run.write(found, schema.DEMAND, words=words)
+    charged = charged_of(on).persist(StorageLevel.DISK_ONLY)  # it is read twice
+    on.run.write(charged.transform(demand(plans, **windows)), schema.DEMAND, words=words)
+    charged.unpersist()
 
 
 def tell_demand(on: Opened) -> None:

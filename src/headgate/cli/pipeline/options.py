@@ -20,6 +20,7 @@ from headgate.cli.output import printable
 from headgate.cli.pipeline.places import too_small, unwritable
 from headgate.cli.pipeline.print import progress_console
 from headgate.errors import ConfigError, HeadgateError
+from headgate.pipeline.tables.by_day import DAY, MODES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +127,7 @@ def _add_quotas(made: argparse.ArgumentParser, source: Any, *, required: bool) -
     source.add_argument(
         "--command-config",
         metavar="FILE",
-        help="properties for the connection to --store, as Kafka's tools",
+        help="properties for the connection to --store or --bootstrap-server, as Kafka's tools",
     )
 
 
@@ -138,6 +139,7 @@ def _add_output(made: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="the tables' format"
     )
+    made.set_defaults(mode="overwrite", partition_by=None)
     spark = made.add_argument_group("spark")
     spark.add_argument("--master", metavar="URL", help="Spark master (default: all local cores)")
     spark.add_argument(
@@ -146,6 +148,21 @@ def _add_output(made: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="a Spark setting; may be repeated",
+    )
+
+
+def add_by_day(made: argparse.ArgumentParser) -> None:
+    """Add what becomes of older tables, for commands whose tables have times."""
+    group = made.add_argument_group("older tables")
+    group.add_argument(
+        "--partition-by", choices=(DAY,), help="divide tables by a column `day` (UTC)"
+    )
+    group.add_argument(
+        "--mode",
+        choices=MODES,
+        default="overwrite",
+        help="overwrite them; append to them; or merge, with --partition-by day: replace the days "
+        "of which there are rows (default: overwrite)",
     )
 
 
@@ -278,6 +295,7 @@ def opened(arguments: argparse.Namespace, command: str) -> Iterator[Opened]:
     if len(notes) > MOST_NOTES:
         console.print(f"  and {len(notes) - MOST_NOTES} more", highlight=False)
     run = start(command, arguments, console, config)
+    run.mode, run.by_day = arguments.mode, bool(arguments.partition_by)
     yield Opened(run, pieces, found, arguments)
 
 

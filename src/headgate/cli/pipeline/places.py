@@ -18,17 +18,27 @@ _S3A: Final = (
 )
 
 
-def unwritable(out: str) -> list[str]:
+# Stores of objects, where a rename is a copy of each file.
+_OBJECTS: Final = ("s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
+
+
+def unwritable(out: str, *, growing: bool = False) -> list[str]:
     """
     Make the directory for tables; return a sentence for each thing that prevents it.
 
     Args:
         out: a local path, or a URI, whose file system Spark knows better.
+        growing: its state is kept there too, and renamed at each round.
     """
     if "://" in out:
         scheme = out.partition("://")[0]
         if scheme in ("s3", "s3n"):
             return [f"--out {out}: to Spark that is s3a://{out.partition('://')[2]}; {_S3A}"]
+        if growing and scheme in _OBJECTS:
+            return [
+                f"--out {out}: --incremental and --follow rename what they keep, and {scheme}:// "
+                "can't in one step; give a directory or hdfs://"
+            ]
         return []
     path = Path(out).absolute()
     there = next(p for p in (path, *path.parents) if p.exists())

@@ -53,6 +53,18 @@ def requests_of(on: Opened) -> DataFrame:
     return frame
 
 
+def charged_of(on: Opened) -> DataFrame:
+    """Return what ``demand`` looks at of the run's inputs: CHARGED."""
+    from headgate.pipeline.answers import demand
+
+    return demand.charged_of(
+        on.spark,
+        on.pieces,
+        time_zone=on.arguments.time_zone,
+        default_partitions=on.arguments.default_partitions,
+    )
+
+
 def pack(on: Opened, options: PackOptions) -> DataFrame:
     """Return PACKED rows of the run's inputs, for a replay."""
     from headgate.pipeline.replaying import replay
@@ -170,19 +182,13 @@ def _print_reasons(on: Opened, title: str) -> None:
     """Print why lines couldn't be read."""
     from headgate.pipeline import schema
 
-    bad = on.run.columns(schema.BAD_LINES, ("reason", "file", "offset"))
-    found = bad.group_by("reason").aggregate(
-        [("reason", "count"), ("file", "min"), ("offset", "min")]
-    )
-    most = [("reason_count", "descending"), ("reason", "ascending")]
+    found = on.run.counted(schema.BAD_LINES, "reason", ("file", "offset"))
+    most = [("count", "descending"), ("reason", "ascending")]
     reasons = found.sort_by(most).slice(0, 10).to_pylist()
     closing_table(
         title,
         ("lines", "reason", "for instance"),
-        [
-            (number(r["reason_count"]), r["reason"], f"{r['file_min']} byte {r['offset_min']}")
-            for r in reasons
-        ],
+        [(number(r["count"]), r["reason"], f"{r['file']} byte {r['offset']}") for r in reasons],
     )
 
 

@@ -12,7 +12,7 @@ from headgate.cli.contract import BadUsage, Parser
 from headgate.cli.pipeline.command import command
 from headgate.cli.pipeline.options import Opened, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
-from headgate.cli.pipeline.reading import pack, print_bad_lines, requests_of
+from headgate.cli.pipeline.reading import charged_of, pack, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
 from headgate.cli.results import Tables
 from headgate.pipeline.answers.advice import (
@@ -114,7 +114,7 @@ def _recommend(arguments: argparse.Namespace) -> Tables:
             on.quotas,
             lambda options: pack(on, options),
             advice,
-            requests=lambda: requests_of(on),
+            requests=lambda: charged_of(on),
             num_samples=arguments.quota_window_num,
             window_ms=arguments.quota_window_size_seconds * 1000,
         )

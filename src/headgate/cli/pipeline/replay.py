@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, add_windows, parser
+from headgate.cli.pipeline.options import Opened, add_by_day, add_windows, parser
 from headgate.cli.pipeline.print import closing_table, number, share
 from headgate.cli.pipeline.reading import exchange, finish, pack_once, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
@@ -40,6 +40,7 @@ def replay_parser() -> Parser:
     )
     add_windows(made)
     add_growing(made)
+    add_by_day(made)
     return made
 
 

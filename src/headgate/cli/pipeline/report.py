@@ -30,7 +30,7 @@ def parser() -> Parser:
         example="headgate report --tables tables --out report.html",
     )
     found.add_argument(
-        "--tables", required=True, type=Path, metavar="DIR", help="the --out of pipeline commands"
+        "--tables", required=True, type=_place, metavar="DIR", help="the --out of pipeline commands"
     )
     found.add_argument(
         "--out", type=Path, metavar="FILE", help="the page to write (default: DIR/report.html)"
@@ -56,6 +56,11 @@ def parser() -> Parser:
     return found
 
 
+def _place(text: str) -> Path | str:
+    """Return a folder, or a URI as it is."""
+    return text if "://" in text else Path(text)
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit status."""
     return command(parser(), argv, _report)
@@ -65,6 +70,8 @@ def _report(options: argparse.Namespace) -> Drawn:
     extras.require("pyarrow", "plotly", "jinja2")  # before the tables are looked for
     if options.window_seconds < 1 or options.every <= 0:
         raise BadUsage("--window-seconds must be at least 1, --every above 0")
+    if isinstance(options.tables, str) and (options.follow or not options.out):
+        raise BadUsage(f"--tables {options.tables}: give --out FILE, and no --follow")
     if not options.follow:
         return _draw(options)
     if options.json:
@@ -130,7 +137,8 @@ def _draw(options: argparse.Namespace) -> Drawn:
     from headgate.pipeline.tables.publish import finish
 
     with contextlib.suppress(OSError):  # a folder that can only be read has nobody's half run
-        finish(LocalFolder(str(options.tables)))
+        if isinstance(options.tables, Path):
+            finish(LocalFolder(str(options.tables)))
     written = write_report(
         options.tables,
         _page(options),

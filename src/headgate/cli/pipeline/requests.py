@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import print_bad_lines
 from headgate.cli.pipeline.stream import Replays, add_growing, run_answer
@@ -35,6 +35,7 @@ def requests_parser() -> Parser:
         topics=True,
     )
     add_growing(made)
+    add_by_day(made)
     return made
 
 

@@ -28,6 +28,7 @@ from headgate.cli.pipeline.reading import (
 )
 from headgate.cli.results import Figure, Tables, finite
 from headgate.errors import ConfigError
+from headgate.pipeline.tables.publish import refuse_other_layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,11 +155,14 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
     """Run a command once, or on a growing input, as its flags say."""
     if arguments.follow and arguments.json:
         raise BadUsage("--json prints one object at the end, and --follow has none")
+    _refuse_modes(arguments)
     if arguments.incremental or arguments.follow:
         return _told(_follow(arguments, answer), answer)
     if not arguments.requests:
         raise BadUsage("give --requests PATH; a --topic needs --incremental or --follow")
     with opened(arguments, answer.command) as on:
+        if arguments.mode != "overwrite":
+            refuse_other_layout(on.run.folder, answer.tables, by_day=on.run.by_day)
         with on.run.replacing():
             if answer.direct and on.run.is_direct:
                 finish_bad_lines(on, answer.direct(on))
@@ -166,6 +170,22 @@ def run_answer(arguments: argparse.Namespace, answer: Answer) -> Tables:
                 write_bad_lines(on, answer.make(on))
             refuse_nothing(on)
         return _told(on, answer)
+
+
+def _refuse_modes(arguments: argparse.Namespace) -> None:
+    """
+    Refuse what can't be done with older tables.
+
+    Raises:
+        BadUsage: says what can.
+    """
+    if arguments.mode == "merge" and not arguments.partition_by:
+        raise BadUsage("--mode merge replaces days: add --partition-by day")
+    if arguments.mode != "overwrite" and arguments.format != "parquet":
+        raise BadUsage(f"--mode {arguments.mode}: write Delta by headgate.pipeline.write")
+    kept = arguments.mode != "overwrite" or arguments.partition_by
+    if kept and (arguments.incremental or arguments.follow):
+        raise BadUsage("--incremental and --follow make the whole tables again: leave out --mode")
 
 
 def _told(on: Opened, answer: Answer) -> Tables:
@@ -199,7 +219,7 @@ def _follow(arguments: argparse.Namespace, answer: Answer) -> Opened:
         from headgate.pipeline.sources.topic import check_topic
 
         check_topic(arguments.topic, kafka_config(arguments.kafka_config))
-    in_the_way = unwritable(arguments.out)
+    in_the_way = unwritable(arguments.out, growing=True)
     if in_the_way:
         raise ConfigError("\n".join(in_the_way))
     console = progress_console(arguments)

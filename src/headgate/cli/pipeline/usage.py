@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.cli.contract import Parser
 from headgate.cli.pipeline.command import command
-from headgate.cli.pipeline.options import Opened, parser
+from headgate.cli.pipeline.options import Opened, add_by_day, parser
 from headgate.cli.pipeline.print import closing_table, number, sized
 from headgate.cli.pipeline.reading import exchange, finish, parts_of, print_bad_lines
 from headgate.cli.pipeline.stream import Sums, add_growing, run_answer
@@ -37,6 +37,7 @@ def usage_parser() -> Parser:
         topics=True,
     )
     add_growing(made)
+    add_by_day(made)
     return made
 
 

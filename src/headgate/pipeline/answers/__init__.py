@@ -9,6 +9,7 @@ Answers to operators' questions: each is a function of Spark frames.
 - ``bounds``: what a plan's throttling is at least and at most, where limits overlap.
 - ``advice``, ``proposals``, ``recommend``: how a figure is made, what to propose, and the table.
 - ``chargeback``: what each principal used in a period, and its price.
+- ``bill``, ``focus``: a bill and the owners file, and the bill shared out as FOCUS 1.2.
 - ``storms``: runs of seconds in which something came too fast.
 - ``past_logs``: what a client waited for at a time, from request logs; without Spark.
 """

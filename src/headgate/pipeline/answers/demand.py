@@ -19,12 +19,16 @@ from headgate.demand.forecast import Span, forecast, infer
 from headgate.demand.rhythm import Charge
 from headgate.pipeline import schema
 from headgate.pipeline.answers.advice import BYTES
+from headgate.pipeline.frames import spread
 from headgate.pipeline.quotas import Quotas
+from headgate.pipeline.sources.pieces import FilePiece
 from headgate.pipeline.table import make_table
+from headgate.pipeline.workers.emit import EmitRequests
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.quota.entity import quota_id
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 MOST_CHARGES: Final = 100_000
 """Charges of a quota-id that are looked at, the latest: some 60 MB, and a few seconds of work."""
@@ -35,6 +39,7 @@ _READ: Final = (
     *("is_exact", "quota", "end_ms"),
 )
 _WHOSE: Final = ("plan", "quota_type", "quota_user", "quota_client_id", "broker_id")
+_SAME: Final = ("broker_id", "record_ms", "file", "seq", "amount", "connection", "is_exact")
 _ASKED: Final = make_table(
     "asked",
     "One row per plan and charge.",
@@ -55,6 +60,46 @@ _ASKED: Final = make_table(
     ("quota", "double", "limit under this plan; null = none"),
     ("end_ms", "double", "end of the observation"),
 )
+
+
+CHARGED: Final = make_table(
+    "charged",
+    "One row per charge for bytes; and one without a type for each broker of a batch of requests.",
+    ("principal", "string", "who was charged"),
+    ("client_id", "string", "its client-id"),
+    ("quota_type", "string", "quota type; null: the row tells a broker's last request so far"),
+    *(column for column in _ASKED.columns if column.name in _SAME),
+    ("decided", "long", "throttle time, by the quota"),
+    ("told", "long", "throttle time, told to the client"),
+)
+
+
+@dataclass(frozen=True)
+class EmitCharged:
+    """Read pieces, and hand over what `demand` looks at. A ``mapInArrow`` function."""
+
+    options: ReadOptions
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield CHARGED rows; a log's other rows and columns don't enter the JVM."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for batch in EmitRequests(self.options)(batches):
+            rows = pa.Table.from_batches([batch]).filter(pc.equal(batch["kind"], "request"))
+            last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
+            ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
+            yield CHARGED.batch(len(last), ends)
+            taken = pc.equal(rows["event"], "unrecord").fill_null(False)
+            counts = pc.or_(rows["is_request"].fill_null(True), taken)
+            is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
+            rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
+            said = rows["throttle_time_ms"]
+            decided = pc.coalesce(rows["decided_throttle_time_ms"], said)
+            columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
+            columns["is_exact"] = rows["bytes_exact"].fill_null(True)
+            columns |= {"decided": decided, "told": said}
+            yield CHARGED.batch(len(rows), columns)
 
 
 @dataclass(frozen=True)
@@ -79,13 +124,11 @@ class Assign:
             rows = batch.to_pydict()
             who = [rows[name] for name in ("principal", "client_id", "quota_type", "record_ms")]
             told = {
-                "amount": rows["amount"],
                 "throttle_ms": rows["decided"],
                 "told_ms": rows["told"],
                 "client": [f"{p or ''}\0{c or ''}" for p, c in zip(*who[:2], strict=True)],
             }
-            same = ("quota_type", "broker_id", "record_ms", "file", "seq", "connection")
-            told |= {name: rows[name] for name in (*same, "is_exact", "end_ms")}
+            told |= {name: rows[name] for name in ("quota_type", *_SAME, "end_ms")}
             for number, resolve in enumerate(resolvers):
                 found = [
                     resolve(p or "", c or "", of, at) for p, c, of, at in zip(*who, strict=True)
@@ -208,7 +251,7 @@ def demand(
     only: Iterable[tuple[str, str, str]] | None = None,
 ) -> Callable[[DataFrame], DataFrame]:
     """
-    Say what clients want, and how they'd fare: requests -> DEMAND.
+    Say what clients want, and how they'd fare: REQUESTS, or CHARGED -> DEMAND.
 
     The observation ends with a broker's last request, whichever client's.
 
@@ -226,18 +269,8 @@ def demand(
         ends = requests.groupBy(F.col("broker_id").alias("of")).agg(
             F.max("record_ms").alias("end_ms")
         )
-        taken = F.col("event") == "unrecord"
-        charged = requests.where(
-            F.col("is_charged")
-            & F.col("quota_type").isin(*BYTES)
-            & (F.coalesce("is_request", F.lit(True)) | F.coalesce(taken, F.lit(False)))
-        ).select(
-            *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq"),
-            *("connection", "amount"),
-            F.coalesce("decided_throttle_time_ms", "throttle_time_ms").alias("decided"),
-            F.col("throttle_time_ms").alias("told"),
-            F.coalesce("bytes_exact", F.lit(True)).alias("is_exact"),
-        )
+        is_slim = requests.columns == list(CHARGED.names)
+        charged = requests.where("quota_type is not null") if is_slim else _charged(requests)
         timed = charged.join(F.broadcast(ends), F.col("broker_id").eqNullSafe(F.col("of"))).drop(
             "of"
         )
@@ -252,3 +285,35 @@ def demand(
         return found
 
     return transform
+
+
+def _charged(requests: DataFrame) -> DataFrame:
+    """Return the charges for bytes among requests: REQUESTS -> CHARGED."""
+    from pyspark.sql import functions as F
+
+    taken = F.col("event") == "unrecord"
+    charged: DataFrame = requests.where(
+        F.col("is_charged")
+        & F.col("quota_type").isin(*BYTES)
+        & (F.coalesce("is_request", F.lit(True)) | F.coalesce(taken, F.lit(False)))
+    ).select(
+        *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq"),
+        *("connection", "amount"),
+        F.coalesce("decided_throttle_time_ms", "throttle_time_ms").alias("decided"),
+        F.col("throttle_time_ms").alias("told"),
+        F.coalesce("bytes_exact", F.lit(True)).alias("is_exact"),
+    )
+    return charged
+
+
+def charged_of(spark: SparkSession, pieces: Sequence[FilePiece], **reading: Any) -> DataFrame:
+    """
+    Return what `demand` looks at of logs and journals: CHARGED.
+
+    Args:
+        spark: the session.
+        pieces: the pieces to read.
+        reading: ``time_zone`` and ``default_partitions``, as ``frames.emit_requests`` takes them.
+    """
+    emit = EmitCharged(ReadOptions(tuple(pieces), **reading))
+    return spread(spark, pieces).mapInArrow(emit, CHARGED.struct)

@@ -264,8 +264,8 @@ def recommend(
         quotas: in force.
         pack: gives the same charges packed for a replay (PACKED), from logs or from ``requests``.
         advice: how figures are made.
-        requests: gives the same charges as rows (REQUESTS); read only if clients were throttled,
-            to infer what they want. None: that isn't done.
+        requests: gives the same charges as rows (REQUESTS or CHARGED); read only if clients were
+            throttled, to infer what they want. None: that isn't done.
         num_samples: quota.window.num.
         window_ms: quota.window.size.seconds x 1000.
     """

@@ -18,11 +18,14 @@ from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback as bills
 from headgate.pipeline.answers import demand as wanted
 from headgate.pipeline.answers import effective as explained
+from headgate.pipeline.answers import focus as shared
 from headgate.pipeline.answers import recommend as advised
 from headgate.pipeline.answers import storms as stormy
 from headgate.pipeline.answers import usage as used
 from headgate.pipeline.answers import what_if as tried
 from headgate.pipeline.answers.advice import Advice
+from headgate.pipeline.answers.bill import Bill, Owners, load_bill, load_owners
+from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.library.reading import (
     QuotasGiven,
     activity,
@@ -109,6 +112,42 @@ def chargeback(
         prices = bills.load_prices(os.fspath(prices))
     bill = bills.chargeback(quotas_of(quotas), period=period, prices=prices)
     return schema.CHARGEBACK.select_timed(activity(requests).transform(bill))
+
+
+def focus(
+    requests: DataFrame,
+    bill: Bill | str | os.PathLike[str],
+    *,
+    period: str = "day",
+    owners: Owners | str | os.PathLike[str] | None = None,
+    log_dirs: DataFrame | None = None,
+) -> DataFrame:
+    """
+    Share a bill out over who used what: FOCUS 1.2, whose sums equal the bill.
+
+    Unlike the others it runs its jobs at once, and makes its rows in this process.
+
+    Args:
+        requests: REQUESTS; or ACTIVITY, where the bill doesn't weigh connections.
+        bill: the bill, or its path.
+        period: ``hour``, ``day`` or ``month`` (UTC): charge periods.
+        owners: who owns what, or the path of an owners file; None = nobody is named.
+        log_dirs: LOG_DIRS, where the bill weighs storage or partitions.
+
+    Raises:
+        ConfigError: as `chargeback`; a file has mistakes; what the bill weighs isn't given.
+    """
+    if not isinstance(bill, Bill):
+        bill = load_bill(os.fspath(bill))
+    if owners is not None and not isinstance(owners, Owners):
+        owners = load_owners(os.fspath(owners))
+    seen: DataFrame | None = None
+    if "connections" in bill.by("principal") and not set(ACTIVITY.names) <= set(requests.columns):
+        seen = completed(requests).transform(shared.connections(period))
+    used = chargeback(requests, period=period)
+    given = {"owners": owners, "connections": seen, "log_dirs": log_dirs}
+    rows = shared.share_bill(bill, used, period=period, **given)
+    return requests.sparkSession.createDataFrame(rows)
 
 
 def storms(requests: DataFrame, thresholds: stormy.Thresholds | None = None) -> DataFrame:
@@ -227,7 +266,15 @@ def demand(
         ConfigError: the frame holds no requests, quotas can't be read, plans share a name.
     """
     tried_all = wanted.demand(named(_plans(plans)), num_samples=num_samples, window_ms=window_ms)
-    return schema.DEMAND.select_timed(completed(requests).transform(tried_all))
+    return schema.DEMAND.select_timed(_charges(requests).transform(tried_all))
+
+
+def _charges(requests: DataFrame) -> DataFrame:
+    """Return what ``demand`` looks at: of files, no other rows and columns enter the JVM."""
+    files = files_of(requests)
+    if files is None:
+        return completed(requests)
+    return wanted.charged_of(requests.sparkSession, files.pieces, **files.reading)
 
 
 def _plans(plans: Plans) -> list[Quotas]:
@@ -265,7 +312,7 @@ def recommend(
         quotas_of(quotas),
         lambda options: pack(requests, options),
         advice,
-        requests=lambda: completed(requests),
+        requests=lambda: _charges(requests),
         num_samples=num_samples,
         window_ms=window_ms,
     )

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError
 from headgate.pipeline.library import jars
 from headgate.pipeline.table import MOMENTS
+from headgate.pipeline.tables.by_day import DAY, MODES, save, with_day
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 FORMATS: Final = ("parquet", "delta")
-MODES: Final = ("overwrite", "append", "merge")
 _NO_ICEBERG: Final = (
     "no release of Iceberg runs on Spark 4.2 (tried: 1.12.0, for Spark 4.1); on another Spark use "
     "frame.writeTo(NAME).using('iceberg')"
 )
-DAY: Final = "day"
-_DAY_MS: Final = 86_400_000
 # What Spark says where there is no such path, or no file in it.
 _NOTHING: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_TABLE_NOT_FOUND")
 
@@ -60,7 +58,7 @@ def write(
     """
     _check(frame, mode, format, key, by_day)
     where = os.fspath(table)
-    rows = frame.withColumn(DAY, _day_of(frame)) if by_day else frame
+    rows = with_day(frame) if by_day else frame
     with jars.explained(format):
         _write(rows, where, mode, format, key, by_day)
 
@@ -70,15 +68,15 @@ def _write(
 ) -> None:
     there = _is_there(rows, table, format)
     if not there:
-        _save(rows, table, format, "create", by_day)
+        save(rows, table, format, "create", by_day)
     elif mode != "merge":
-        _save(rows, table, format, mode, by_day)
+        save(rows, table, format, mode, by_day)
     elif not key:
-        _save(rows, table, format, "days", by_day)
+        save(rows, table, format, "days", by_day)
     else:
         kept = rows.persist()  # it is read three times, and files may grow meanwhile
         try:
-            _save(_merged(kept, table, format, key), table, format, "days", by_day)
+            save(_merged(kept, table, format, key), table, format, "days", by_day)
         finally:
             kept.unpersist()
 
@@ -110,24 +108,6 @@ def _times_of(frame: DataFrame) -> set[str]:
     return {name for pair in MOMENTS.items() for name in pair} & set(frame.columns)
 
 
-def _day_of(frame: DataFrame) -> Column:
-    """
-    Return the UTC day of a frame's first time, whatever the session's zone is.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    from pyspark.sql import functions as F
-
-    time = next((name for name in frame.columns if name in MOMENTS), None)
-    if time is None:
-        raise ConfigError(
-            "write: the frame has no time to divide it by (second_ms, period_ms, record_ms, …); "
-            "give by_day=False"
-        )
-    return F.date_from_unix_date(F.floor(F.col(time) / _DAY_MS).cast("int"))
-
-
 def _is_there(frame: DataFrame, table: str, format: str) -> bool:
     from pyspark.errors import AnalysisException
 
@@ -149,15 +129,3 @@ def _merged(rows: DataFrame, table: str, format: str, key: Sequence[str]) -> Dat
     same = [old[name].eqNullSafe(new[name]) for name in (DAY, *key)]
     others = old.join(new, same, "left_anti")
     return rows.unionByName(others, allowMissingColumns=True)
-
-
-def _save(rows: DataFrame, table: str, format: str, how: str, by_day: bool) -> None:
-    """Write rows: ``create``, ``append``, ``overwrite`` or replace their ``days``."""
-    files = rows.write.format(format).mode("append" if how in ("create", "append") else "overwrite")
-    if how == "days":
-        files = files.option("partitionOverwriteMode", "dynamic")
-    elif how == "overwrite" and format == "delta":
-        files = files.option("overwriteSchema", "true")
-    elif how == "overwrite":
-        files = files.option("partitionOverwriteMode", "static")
-    (files.partitionBy(DAY) if by_day else files).save(table)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate import words
+from headgate.pipeline.report import demand
 from headgate.pipeline.report.model import Report, Tenant
 
 MOST_BARS: Final = 20
@@ -314,6 +315,58 @@ def plans(report: Report) -> Chart | None:
     )  # fmt: skip
 
 
+def fares(report: Report) -> Chart | None:
+    """How throttled quota-ids would fare under each plan, if they sent later when they wait."""
+    rows = [
+        (f"{label(tenant)}, {short(row['plan'])}", tenant, row)
+        for tenant in report.tenants if tenant.demand is not None
+        for row in tenant.fares if row["rate_least_per_s"] is not None
+    ][:MOST_BARS]  # fmt: skip
+    if not rows:
+        return None
+    ends = [
+        row[n] or 0 for _, _, row in rows for n in ("rate_most_per_s", "quota", "rate_least_per_s")
+    ]
+    beyond = 1.3 * max(ends) or 1.0  # where a bar ends that nothing bounds
+
+    def bars(name: str, colour: str, saturated: bool) -> dict[str, Any]:
+        mine = [
+            (at, row)
+            for at, t, row in rows
+            if (t.demand and t.demand.kind == "saturated") is saturated
+        ]
+        ends = [(row["rate_least_per_s"], beyond if row["rate_most_per_s"] is None else row["rate_most_per_s"])
+                for _, row in mine]  # fmt: skip
+        return {"type": "scatter", "mode": "lines", "name": name, "y": [y for at, _ in mine for y in (at, at, None)],
+                "x": [x for pair in ends for x in (*pair, None)], "line": {"color": colour, "width": 9},
+                "text": [demand.rate(row) for _, row in mine for _ in range(3)],
+                "hovertemplate": "%{y}: %{text}<extra></extra>"}  # fmt: skip
+
+    def marks(key: str, name: str, colour: str, symbol: str) -> dict[str, Any]:
+        mine = [(at, row[key]) for at, _, row in rows if row[key] is not None]
+        return {"type": "scatter", "mode": "markers", "name": name, "y": [y for y, _ in mine], "x": [x for _, x in mine],
+                "marker": {"symbol": symbol, "size": 13, "color": colour, "line": {"width": 3, "color": colour}},
+                "hovertemplate": "%{y}: %{x:.3s}B/s<extra>" + name + "</extra>"}  # fmt: skip
+
+    return Chart(
+        "fares",
+        "What if, in a closed loop: rates of throttled quota-ids",
+        "A client that waits sends later. Rates under each plan: "
+        + "; ".join(f"{t.quota_id} {t.what} under {row['plan']} {demand.rate(row)}" for _, t, row in rows[:4])
+        + ". A bar that reaches the right edge has no known end.",
+        [bars("saturated: between", "--throttle", True), bars("others: between", "--usage", False),
+         marks("rate_per_s", "figure", "--ink", "circle"), marks("quota", "limit under the plan", "--quota", "line-ns")],
+        {"xaxis": {"title": {"text": "bytes per second and broker"}, "tickformat": ".2s", "range": [0, beyond]},
+         "yaxis": {"automargin": True, "autorange": "reversed", "type": "category", "categoryarray": [at for at, _, _ in rows],
+                   "tickfont": {"size": 12}},
+         "legend": {"orientation": "h", "y": 1.12, "x": 0}, "margin": {"l": 10}},
+        ("quota-id", "type", "plan", "what it is", "limit", "rate", "told to wait", "done after", "why no figure"),
+        [(t.quota_id, t.what, row["plan"], row["kind"], words.amount(row["quota"], t.unit), demand.rate(row),
+          demand.wait(row), demand.finish(row), row["reason"] or "") for _, t, row in rows],
+        120 + 26 * len(rows),
+    )  # fmt: skip
+
+
 def advice(report: Report) -> Chart | None:
     """Where limits are proposed to move."""
     moved = [
@@ -381,7 +434,7 @@ def all_charts(report: Report) -> dict[str, Chart]:
     """Every chart of the page that has something to show, by name."""
     made = (
         overview(report), utilisation(report), heat(report), sharing(report), plans(report),
-        advice(report),
+        fares(report), advice(report),
     )  # fmt: skip
     return {chart.name: chart for chart in made if chart is not None and chart.data}
 

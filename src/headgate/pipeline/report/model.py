@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.pipeline.answers.advice import entity_of
 from headgate.pipeline.report import sections
+from headgate.pipeline.report.demand import Demand, demand_of, fares
 from headgate.pipeline.report.tables import ReportTables, bin_length_ms, binned, grouped
-from headgate.quota.sanitizer import sanitize
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.sanitizer import desanitize, sanitize
 from headgate.words import unit_of, what_of
 
 MOST_TENANTS: Final = 1_000
@@ -46,6 +49,8 @@ class Tenant:
         held: share of its time, 0..1, in which it was told to wait, on the broker with most of it.
         quota: the limit per broker; None is unlimited.
         utilisation: peak / quota; None without a quota.
+        demand: what it wants; None where it never waited, or nothing was inferred.
+        fares: its rows of table ``demand``.
     """
 
     index: int
@@ -66,6 +71,14 @@ class Tenant:
     members: list[dict[str, Any]] = field(default_factory=list)
     advice: list[dict[str, Any]] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
+    demand: Demand | None = None
+    fares: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def entity(self) -> QuotaEntity:
+        """The entity whose quota would be its own."""
+        user, _, client_id = self.quota_id.partition(":")
+        return entity_of(desanitize(user), client_id)
 
     @property
     def utilisation(self) -> float | None:
@@ -360,7 +373,10 @@ def _attach(report: Report, tables: ReportTables) -> None:
         if key in by_key:
             by_key[key].plans = sorted(plans.values(), key=lambda p: p["plan"])
     _attach_advice(report)
+    found = fares(tables)
     for tenant in report.tenants:
+        tenant.fares = found.get((tenant.quota_type, tenant.quota_id), ())
+        tenant.demand = demand_of(tenant.fares, tenant.advice, str(tenant.entity))
         tenant.members.sort(key=lambda m: (-m["bytes"], -m["requests"], m["principal"] or ""))
 
 

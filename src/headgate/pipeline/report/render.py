@@ -14,7 +14,7 @@ from markupsafe import Markup
 from headgate import words
 from headgate.errors import ConfigError
 from headgate.pipeline.answers.advice import HIDING_SHARE
-from headgate.pipeline.report import charts
+from headgate.pipeline.report import charts, demand
 from headgate.pipeline.report.model import Report, build_report
 from headgate.pipeline.report.tables import read_tables
 from headgate.pipeline.report.what_to_do import what_to_do
@@ -32,7 +32,7 @@ class Written:
 
 
 def write_report(
-    tables: Path,
+    tables: Path | str,
     out: Path,
     *,
     generated_ms: int,
@@ -43,7 +43,7 @@ def write_report(
     Draw a pipeline run's tables as one HTML file.
 
     Args:
-        tables: the folder given to pipeline commands as ``--out``.
+        tables: the folder given to pipeline commands as ``--out``, or its URI.
         out: the file to write; replaced in one step.
         generated_ms: the time printed on it, epoch ms.
         title: its title.
@@ -96,6 +96,8 @@ def render(report: Report, *, generated_ms: int, title: str) -> str:
         dash=words.NONE,
         WORDS=words.what_of,
         UNIT=words.unit_of,
+        RATE=demand.rate,
+        WAIT=demand.wait,
     )
 
 

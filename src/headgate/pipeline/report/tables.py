@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import fs
 
 from headgate.errors import ConfigError
 from headgate.pipeline.report.delta import is_delta, live_files
 from headgate.pipeline.schema import TABLES
+from headgate.pipeline.sources.files import filesystem
 
 REPORTED = (
     "usage",
     "what_if",
+    "demand",
     "recommend",
     "chargeback",
     "storms",
@@ -62,16 +66,25 @@ class ReportTables:
         return found
 
 
-def read_tables(place: Path) -> ReportTables:
+def read_tables(place: Path | str) -> ReportTables:
     """
     Read what is there.
 
     Args:
-        place: the folder given to pipeline commands as ``--out``.
+        place: the folder given to pipeline commands as ``--out``, or its URI.
 
     Raises:
         ConfigError: the folder doesn't exist, holds none of the tables, or one can't be read.
     """
+    if isinstance(place, Path):
+        return _read_folder(place)
+    with tempfile.TemporaryDirectory(prefix="headgate-report-") as folder:
+        _fetch(place, Path(folder))
+        return replace(_read_folder(Path(folder)), place=place)
+
+
+def _read_folder(place: Path) -> ReportTables:
+    """Read what a folder here holds."""
     if not place.is_dir():
         raise ConfigError(f"{place}: no such folder; --tables is the --out of a pipeline command")
     found: dict[str, pa.Table] = {}
@@ -96,6 +109,28 @@ def read_tables(place: Path) -> ReportTables:
             f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
         )
     return ReportTables(found, str(place), grain_ms)
+
+
+def _fetch(place: str, folder: Path) -> None:
+    """
+    Copy the tables of a URI to a folder here.
+
+    Raises:
+        ConfigError: they can't be reached, or there is no usage table.
+    """
+    try:
+        system, inner = filesystem(place)
+        there = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        names = {info.base_name for info in there} & set(REPORTED)
+        for name in names:
+            (folder / name).mkdir()
+            fs.copy_files(f"{inner}/{name}", str(folder / name), source_filesystem=system)
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"--tables {place}: {exc}") from exc
+    if "usage" not in names:
+        raise ConfigError(
+            f"{place}: holds no usage table; run headgate usage --requests … --out {place} first"
+        )
 
 
 def bin_length_ms(start_ms: int, end_ms: int) -> int:

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from headgate import words
 from headgate.errors import InvalidQuota
-from headgate.pipeline.answers.advice import HIDING_SHARE, entity_of
+from headgate.pipeline.answers.advice import HIDING_SHARE
 from headgate.pipeline.report.model import Report, Tenant
 from headgate.quota.entity import DEFAULT, QuotaEntity, parse_entity
 from headgate.quota.key import KEYS, QuotaKey, format_value
-from headgate.quota.sanitizer import desanitize
 
 MOST_STEPS: Final = 5
 """Steps of a group that are shown; the rest are counted."""
@@ -114,7 +113,9 @@ def _relieve(tenant: Tenant, report: Report) -> Step | None:
         f"{words.share(tenant.utilisation)} of {words.amount(tenant.quota, tenant.unit)}."
     )
     is_hidden = tenant.held > HIDING_SHARE
-    if is_hidden:
+    if tenant.demand is not None:
+        why += f" {tenant.demand.sentence}"
+    elif is_hidden:
         why += " What it would have sent isn't seen: look again after the change."
     split = _advised(tenant, "split")
     if split is not None:
@@ -122,7 +123,7 @@ def _relieve(tenant: Tenant, report: Report) -> Step | None:
         what = f"Give {entity} a {tenant.what} quota of its own: {_of(split)}"
         return _step(what, f"{why} {_sentence(split['reason'])}", entity, tenant,
                      split["recommended"])  # fmt: skip
-    own, now = _own(tenant), words.amount(tenant.quota, tenant.unit)
+    own, now = tenant.entity, words.amount(tenant.quota, tenant.unit)
     raised = _advised(tenant, "set")
     if raised is not None and raised["recommended"] > tenant.quota:
         what = f"Raise the {tenant.what} quota of {own} from {now} to {_of(raised)}"
@@ -150,7 +151,7 @@ def _lower(tenant: Tenant, report: Report) -> Step | None:
         f"Lower the {tenant.what} quota of {advice['entity']} from {now} to {_of(advice)}",
         f"Its busiest {report.window_s} s used {words.amount(tenant.peak, tenant.unit)}, "
         f"{words.share(tenant.utilisation)} of it.",
-        _own(tenant),
+        tenant.entity,
         tenant,
         advice["recommended"],
     )
@@ -191,18 +192,13 @@ def _value(dead: dict[str, Any]) -> str:
 
 def _advised(tenant: Tenant, action: str) -> dict[str, Any] | None:
     """Return the advice of a kind for this quota-id's own entity, or for one of its clients."""
-    own = str(_own(tenant))
+    own = str(tenant.entity)
     found: Iterable[dict[str, Any]] = (
         a for a in tenant.advice
         if a["action"] == action and a["recommended"]
         and (action == "split" or a["entity"] == own)
     )  # fmt: skip
     return next(iter(found), None)
-
-
-def _own(tenant: Tenant) -> QuotaEntity:
-    user, _, client_id = tenant.quota_id.partition(":")
-    return entity_of(desanitize(user), client_id)
 
 
 def _of(advice: dict[str, Any]) -> str:

@@ -44,6 +44,10 @@ def find_files(paths: Iterable[str]) -> list[tuple[str, int]]:
             relative = given[len(anchor) :] if Path(given).anchor else given
             expanded = sorted(str(p) for p in Path(anchor).glob(relative)) or [given]
         for path in expanded:
+            if "://" in path and "?" in path:
+                said = "leave out what follows ?; variables such as AWS_REGION say it to workers"
+                wrong.append(f"--requests {path}: {said} too")
+                continue
             try:
                 system, inner = filesystem(path)
                 info = system.get_file_info(inner)

@@ -204,7 +204,7 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         return None
     try:
         pattern = re.compile(text)
-    except re.error as exc:
+    except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
         raise ConfigError(f"--broker-id-pattern {text!r} isn't a regex: {exc}") from exc
     if pattern.groups < 1:
         msg = f"--broker-id-pattern {text!r} has no group; write e.g. 'broker-(\\d+)/'"

@@ -1,0 +1,155 @@
+"""An S3 server on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from pyarrow import fs
+
+from headgate.embedded import find_java, free_ports
+from headgate.embedded.jars import S3PROXY, ensure_jars
+
+_START_S: Final = 300.0
+
+
+class Machine:
+    """
+    A process, with a folder of its own for all that it writes.
+
+    Args:
+        home: its folder.
+        argv: what it runs.
+        environment: what it adds to this process's.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.home = home
+        (home / "tmp").mkdir(parents=True)
+        own = {"TMPDIR": str(home / "tmp"), "HEADGATE_CACHE": str(home / "cache")}
+        with (home / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                argv, env=os.environ | own | environment, stdout=log, stderr=log, cwd=home
+            )
+
+    @property
+    def said(self) -> str:
+        """What it wrote."""
+        return (self.home / "log").read_text(errors="replace")
+
+    def stop(self) -> None:
+        """End it, and wait till it has."""
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Bucket:
+    """
+    A bucket of an S3 server on loopback.
+
+    Args:
+        name: its name.
+        environment: the variables by which clients reach it.
+    """
+
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.name = name
+        self.environment = environment
+        os.environ |= {n: v for n, v in environment.items() if "CHECKSUM" in n}
+        self._system = fs.S3FileSystem(
+            access_key=environment["AWS_ACCESS_KEY_ID"],
+            secret_key=environment["AWS_SECRET_ACCESS_KEY"],
+            endpoint_override=environment["AWS_ENDPOINT_URL"],
+            region=environment["AWS_REGION"],
+            allow_bucket_creation=True,
+        )
+        self._system.create_dir(name)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Make an object."""
+        with self._system.open_output_stream(f"{self.name}/{key}") as stream:
+            stream.write(data)
+
+    def objects(self) -> list[str]:
+        """Return the objects' keys."""
+        found = self._system.get_file_info(fs.FileSelector(self.name, recursive=True))
+        return [info.path.partition("/")[2] for info in found if info.is_file]
+
+    def fetch(self, key: str, folder: Path) -> Path:
+        """Copy what is below a key into a new folder."""
+        fs.copy_files(f"{self.name}/{key}", str(folder), source_filesystem=self._system)
+        return folder
+
+
+_QUIET: Final = '<configuration><root level="WARN"/></configuration>'
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path, bucket: str) -> Iterator[Bucket]:
+    """
+    Serve a bucket of S3, which is in the server's memory.
+
+    Args:
+        folder: for the server's own files.
+        bucket: the bucket.
+    """
+    [port] = free_ports(1)
+    folder.mkdir(parents=True)
+    address = f"http://127.0.0.1:{port}"
+    lines = {
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": "headgate",
+        "s3proxy.credential": "headgate-secret",
+        "s3proxy.endpoint": address,
+        "s3proxy.ignore-unknown-headers": "true",  # checksums, of bulk deletes too
+        "jclouds.provider": "transient",  # over a folder, it takes prefixes for objects
+        "jclouds.identity": "local",
+        "jclouds.credential": "local",
+    }
+    (folder / "s3proxy.conf").write_text("".join(f"{n}={v}\n" for n, v in lines.items()))
+    java = [str(find_java().executable), "-Xmx1g", "-cp", f"{ensure_jars(S3PROXY)}/*"]
+    (folder / "logback.xml").write_text(_QUIET)
+    java.insert(1, f"-Dlogback.configurationFile={folder / 'logback.xml'}")
+    argv = [*java, "org.gaul.s3proxy.Main", "--properties", str(folder / "s3proxy.conf")]
+    server = Machine(folder / "server", argv, {})
+    try:
+        until = time.monotonic() + _START_S
+        while True:
+            assert server.process.poll() is None, server.said
+            assert time.monotonic() < until, server.said
+            try:
+                with urlopen(address, timeout=10):
+                    break
+            except HTTPError as refused:  # it is up: it wants a signature
+                refused.close()
+                break
+            except OSError:
+                time.sleep(0.2)
+        environment = {
+            "AWS_ACCESS_KEY_ID": lines["s3proxy.identity"],
+            "AWS_SECRET_ACCESS_KEY": lines["s3proxy.credential"],
+            "AWS_ENDPOINT_URL": address,
+            "AWS_REGION": "us-east-1",
+            # The server doesn't know the checksums that newer clients ask for.
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+            "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+        }
+        yield Bucket(bucket, environment)
+    finally:
+        server.stop()
