@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	&& { echo $$p; break; }; done)
 VENV := .venv/bin
 
-.PHONY: help setup demo test test-all bench fuzz simulate mutants package release bounds site lint pins browser prometheus clean
+.PHONY: help setup demo test test-all bench fuzz simulate mutants package release bounds site notebook lint pins browser prometheus chart clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -55,6 +55,9 @@ bounds: setup  ## unit tests with both ends of the declared versions, and on oth
 site: setup  ## build the documentation site in build/site; warnings and dead links are errors
 	@$(VENV)/python scripts/doc_site.py
 
+notebook: setup  ## run the notebook of examples/; its pictures go to build/notebooks/
+	@$(VENV)/python scripts/notebook.py
+
 lint: setup  ## style, format, strict types, import rules, spelling, plain words
 	@$(VENV)/python scripts/lint.py
 
@@ -63,6 +66,9 @@ browser: setup  ## a Chromium for tests in a browser, installed when there is no
 
 prometheus: setup  ## Prometheus and promtool for the tests of alerts, unpacked when there are none
 	@$(VENV)/python scripts/prometheus.py
+
+chart: setup  ## render the Helm chart: deploy/install.yaml and the goldens (needs Go)
+	@$(VENV)/python scripts/deploy_tools.py
 
 pins: setup  ## resolve all requirements and jars anew and pin them with hashes
 	@$(VENV)/python scripts/pins.py

@@ -32,6 +32,11 @@ REPORTS = ROOT / ".cache" / "test"
 SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
 GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
 LANES = 2
+# What `make test-all` runs after the tests: programs that test what people install.
+PROGRAMS = {
+    "package": ("scripts/package.py", "--all"),
+    "bounds": ("scripts/bounds.py",),
+}
 # Where tests with servers live (tests/conftest.py holds them to it): the rest needn't be read.
 PLACES = {
     "alone": "tests/integration",
@@ -77,6 +82,36 @@ def expression(group: str, *, slow: bool) -> str:
     return marks if slow else f"{marks} and not slow"
 
 
+def follow(
+    name: str, command: list[str], most_s: float, env: dict[str, str] | None = None
+) -> tuple[int, float, float, list[str]]:
+    """Run a command, its lines under a name; its exit code, seconds, CPU seconds, last lines."""
+    started = time.monotonic()
+    last: list[str] = []
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        limit = threading.Timer(most_s, process.kill)
+        limit.daemon = True
+        limit.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(f"{name:<7} | {line}", end="", flush=True)
+            last = [*last, line.rstrip()][-LINES_OF_A_FAILURE:]
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        limit.cancel()
+    cpu = used.ru_utime + used.ru_stime
+    return process.returncode, time.monotonic() - started, cpu, last
+
+
 def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     """Run a group, its lines under its name, and read its counts from pytest's report."""
     report = REPORTS / f"{group}.xml"
@@ -90,28 +125,7 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     # Where this is set, hundreds of processes compile the same modules, each for itself.
     env = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     print(f"{group:<7} | begins: {expression(group, slow=slow)}", flush=True)
-    started = time.monotonic()
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as tests:
-        limit = threading.Timer(LONGEST_SLOW_S if slow else LONGEST_S, tests.kill)
-        limit.daemon = True
-        limit.start()
-        assert tests.stdout is not None
-        for line in tests.stdout:
-            print(f"{group:<7} | {line}", end="", flush=True)
-        _, status, used = os.wait4(tests.pid, 0)
-        tests.returncode = os.waitstatus_to_exitcode(status)
-        limit.cancel()
-    took, cpu = time.monotonic() - started, used.ru_utime + used.ru_stime
-    code = tests.returncode
+    code, took, cpu, _ = follow(group, command, LONGEST_SLOW_S if slow else LONGEST_S, env)
     if code == NO_TESTS and more:
         return Result(group, 0, 0, 0, 0, took, cpu, 0)  # the rest of the line chose others
     if not report.is_file():
@@ -125,6 +139,14 @@ def run(group: str, *, slow: bool, order: list[str], more: list[str]) -> Result:
     passed = total - failed - errors - skipped
     bad = tuple(said for case in suite.iter("testcase") for said in _said(group, case))
     return Result(group, passed, failed, errors, skipped, took, cpu, code, bad)
+
+
+def run_program(name: str) -> Result:
+    """Run a program that passes or fails as a whole."""
+    command = [sys.executable, *PROGRAMS[name]]
+    code, took, cpu, last = follow(name, command, LONGEST_SLOW_S)
+    bad = ("\n    ".join((f"FAILURE {name}", *(line[:200] for line in last))),) if code else ()
+    return Result(name, int(not code), int(bool(code)), 0, 0, took, cpu, code, bad)
 
 
 def _said(group: str, case: ET.Element) -> Iterator[str]:
@@ -206,7 +228,7 @@ def record(results: list[Result], seed: int) -> None:
 def main() -> int:
     """Run the groups that were named, or all; 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS], metavar="GROUP")
+    parser.add_argument("groups", nargs="*", choices=[[], *GROUPS, *PROGRAMS], metavar="GROUP")
     parser.add_argument("--all", action="store_true", help="slow tests too, and keep the result")
     parser.add_argument("--seed", type=int, help="random order; with --all one is drawn")
     options, more = parser.parse_known_args()
@@ -228,6 +250,8 @@ def main() -> int:
         print(f"order: random; again by --seed {seed}", flush=True)
     started = time.monotonic()
     results = run_all(groups, slow=options.all, order=order, more=more)
+    if options.all:
+        results += [run_program(name) for name in options.groups or PROGRAMS if name in PROGRAMS]
     took = time.monotonic() - started
     if options.all and not options.groups:
         record(results, seed)

@@ -28,7 +28,7 @@ settings.register_profile(
 )
 settings.register_profile(
     "ci",
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     suppress_health_check=_SLOW_MACHINE,
     derandomize=True,

@@ -18,6 +18,7 @@ from headgate.config.listeners import SecurityProtocol
 from headgate.console.access.roles import read_roles
 from headgate.console.access.tenants import read_tenants
 from headgate.gateway.identity.lending import Lending
+from headgate.pipeline.answers.bill import load_bill, load_owners
 from headgate.quota.file import parse_quotas
 from headgate.usage.format import Event, Origin
 from headgate.usage.writer import JournalWriter
@@ -74,6 +75,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "tenants": read_tenants,
     "oidc": read_roles,
     "proxy": read_roles,
+    "amount": lambda path: load_bill(str(path)),
+    "owners": lambda path: load_owners(str(path)),
     # Prometheus' own and log4j's: their form only.
     "scrape_configs": lambda path: yaml.safe_load(path.read_text()),
     "Loggers": lambda path: yaml.safe_load(path.read_text()),

@@ -36,6 +36,8 @@ from headgate.usage.format import Event, Origin
 from headgate.usage.splits import Heartbeat
 from headgate.usage.topic import TopicWriter
 
+from .gateway_kit import wait_for
+
 pytestmark = [pytest.mark.kafka4, pytest.mark.slow]
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "acls.md"
 USERS = {"headgate": "gate", "ops": "o", "splitter": "s", "accounting": "a"}
@@ -88,6 +90,11 @@ class Guarded:
             done.result(30)
         for done in self.admin.create_acls(wanted).values():
             done.result(30)
+        # The controller has them now; the broker enforces what it can describe.
+        wait_for(
+            lambda: set(self.admin.describe_acls(everything).result(30)) == set(wanted),
+            "the broker to know the permissions",
+        )
 
     def config(self, user: str) -> dict[str, Any]:
         return self.kafka.sasl_config(user)

@@ -314,10 +314,13 @@ def test_quotas_as_code_against_a_cluster(
 
 @pytest.fixture
 def kafka_store(kafka4: EmbeddedKafka, empty: AdminClient) -> Iterator[str]:
-    """The URL of the shared cluster's own store, which is gone again afterwards."""
+    """The URL of the shared cluster's own store, without what other tests left in it."""
     servers = kafka4.bootstrap("PLAINTEXT")
-    yield f"kafka://{servers}"
     topics = Topics({"bootstrap.servers": servers})
+    if TOPIC in topics.list_topics(timeout=60).topics:
+        topics.delete_topics([TOPIC])[TOPIC].result(60)
+        until(lambda: TOPIC not in topics.list_topics(timeout=60).topics)
+    yield f"kafka://{servers}"
     topics.delete_topics([TOPIC])[TOPIC].result(60)
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 
-import httpx
+import httpx2
 import pytest
 from confluent_kafka import Producer
 
@@ -78,7 +78,7 @@ def test_the_console_says_who_a_real_gateway_holds_and_why(
         contextlib.closing(admin),
         contextlib.closing(home),
         served(ConsoleParts(home, None, NO_TENANTS, now_ms)) as url,
-        httpx.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
+        httpx2.Client(base_url=url, headers={"x-test-viewer": "viewer"}, timeout=60) as viewer,
         producing(bootstrap, name, **etl),
         producing(bootstrap, name, **bob),
     ):

