@@ -77,7 +77,7 @@ class KafkaPython(Client):
 
 
 def _consumer(bootstrap: str, topic: str, group: str) -> Any:
-    return KafkaConsumer(
+    consumer = KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
@@ -85,3 +85,7 @@ def _consumer(bootstrap: str, topic: str, group: str) -> Any:
         isolation_level="read_committed",
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
+    # 3.0.12 loses its group where it joins before it knows the topic: it joins again when it does,
+    # and a poll that ends in between leaves that second join unfinished, without heartbeats.
+    assert consumer.partitions_for_topic(topic)
+    return consumer
