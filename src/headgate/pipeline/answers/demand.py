@@ -74,6 +74,28 @@ CHARGED: Final = make_table(
 )
 
 
+def take_charged(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield CHARGED rows of REQUESTS batches: a ``mapInArrow`` function."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
+        ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
+        yield CHARGED.batch(len(last), ends)
+        taken = pc.equal(rows["event"], "unrecord").fill_null(False)
+        counts = pc.or_(rows["is_request"].fill_null(True), taken)
+        is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
+        rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
+        said = rows["throttle_time_ms"]
+        decided = pc.coalesce(rows["decided_throttle_time_ms"], said)
+        columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
+        columns["is_exact"] = rows["bytes_exact"].fill_null(True)
+        columns |= {"decided": decided, "told": said}
+        yield CHARGED.batch(len(rows), columns)
+
+
 @dataclass(frozen=True)
 class EmitCharged:
     """Read pieces, and hand over what `demand` looks at. A ``mapInArrow`` function."""
@@ -82,24 +104,10 @@ class EmitCharged:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield CHARGED rows; a log's other rows and columns don't enter the JVM."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        for batch in EmitRequests(self.options)(batches):
-            rows = pa.Table.from_batches([batch]).filter(pc.equal(batch["kind"], "request"))
-            last = rows.group_by("broker_id").aggregate([("record_ms", "max")])
-            ends = {"broker_id": last["broker_id"], "record_ms": last["record_ms_max"]}
-            yield CHARGED.batch(len(last), ends)
-            taken = pc.equal(rows["event"], "unrecord").fill_null(False)
-            counts = pc.or_(rows["is_request"].fill_null(True), taken)
-            is_bytes = pc.is_in(rows["quota_type"], pa.array(BYTES))
-            rows = rows.filter(pc.and_(pc.and_(rows["is_charged"], is_bytes), counts))
-            said = rows["throttle_time_ms"]
-            decided = pc.coalesce(rows["decided_throttle_time_ms"], said)
-            columns = {name: rows[name] for name in CHARGED.names if name in rows.column_names}
-            columns["is_exact"] = rows["bytes_exact"].fill_null(True)
-            columns |= {"decided": decided, "told": said}
-            yield CHARGED.batch(len(rows), columns)
+        read = EmitRequests(self.options)(batches)
+        yield from take_charged(b.filter(pc.equal(b["kind"], "request")) for b in read)
 
 
 @dataclass(frozen=True)
@@ -266,14 +274,11 @@ def demand(
     assign = Assign(tuple(plans), None if only is None else frozenset(only))
 
     def transform(requests: DataFrame) -> DataFrame:
-        ends = requests.groupBy(F.col("broker_id").alias("of")).agg(
-            F.max("record_ms").alias("end_ms")
-        )
         is_slim = requests.columns == list(CHARGED.names)
-        charged = requests.where("quota_type is not null") if is_slim else _charged(requests)
-        timed = charged.join(F.broadcast(ends), F.col("broker_id").eqNullSafe(F.col("of"))).drop(
-            "of"
-        )
+        slim = requests if is_slim else requests.mapInArrow(take_charged, CHARGED.struct)
+        ends = slim.groupBy(F.col("broker_id").alias("of")).agg(F.max("record_ms").alias("end_ms"))
+        of_broker = F.col("broker_id").eqNullSafe(F.col("of"))
+        timed = slim.where("quota_type is not null").join(F.broadcast(ends), of_broker).drop("of")
         asked = timed.mapInArrow(assign, _ASKED.struct)
         ordered = asked.repartition(*_WHOSE).sortWithinPartitions(
             *_WHOSE, "record_ms", "file", "seq"
@@ -285,25 +290,6 @@ def demand(
         return found
 
     return transform
-
-
-def _charged(requests: DataFrame) -> DataFrame:
-    """Return the charges for bytes among requests: REQUESTS -> CHARGED."""
-    from pyspark.sql import functions as F
-
-    taken = F.col("event") == "unrecord"
-    charged: DataFrame = requests.where(
-        F.col("is_charged")
-        & F.col("quota_type").isin(*BYTES)
-        & (F.coalesce("is_request", F.lit(True)) | F.coalesce(taken, F.lit(False)))
-    ).select(
-        *("principal", "client_id", "quota_type", "broker_id", "record_ms", "file", "seq"),
-        *("connection", "amount"),
-        F.coalesce("decided_throttle_time_ms", "throttle_time_ms").alias("decided"),
-        F.col("throttle_time_ms").alias("told"),
-        F.coalesce("bytes_exact", F.lit(True)).alias("is_exact"),
-    )
-    return charged
 
 
 def charged_of(spark: SparkSession, pieces: Sequence[FilePiece], **reading: Any) -> DataFrame:
