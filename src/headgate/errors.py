@@ -19,6 +19,7 @@ The errors of Headgate, by where the fault lies.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,6 +36,8 @@ What taking apart JSON or YAML of another form raises.
 
 A number may be infinite (``int`` of it is an OverflowError), brackets deeper than the stack.
 """
+BAD_PATTERN: Final = (re.error, OverflowError, RecursionError)
+"""What compiling somebody's regular expression raises: bad syntax, a number or depth too great."""
 
 
 class KafkaError(enum.IntEnum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.config.listeners import Endpoint, HostPort, SecurityProtocol
+from headgate.errors import BAD_PATTERN
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -268,7 +269,7 @@ def _mapping_rules(text: str) -> tuple[str, ...]:
             raise ValueError(f"{rule!r} isn't DEFAULT or RULE:pattern/replacement/[LU]")
         try:
             re.compile(match[1])
-        except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
+        except BAD_PATTERN as exc:
             raise ValueError(f"{rule!r}: the pattern can't be read: {exc}") from None
     return rules
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from headgate.errors import ConfigError, RemoteProtocolError
+from headgate.errors import BAD_PATTERN, ConfigError, RemoteProtocolError
 from headgate.wire.fields import java_text
 
 # The attribute types that RFC 2253 names; Java prints every other by number and in hexadecimal.
@@ -239,7 +239,7 @@ def _parse(rule: str) -> _Rule | None:
     try:
         # Differs: patterns are Python's; Java's \p{...} classes are refused at the start.
         pattern = re.compile(_NAMED_GROUP.sub("(?P<", match.group(2)), re.ASCII)
-    except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
+    except BAD_PATTERN as exc:
         raise ConfigError(f"ssl.principal.mapping.rules: {rule!r}: {exc}") from exc
     return _Rule(pattern, match.group(3), match.group(4))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import ConfigError
+from headgate.errors import BAD_PATTERN, ConfigError
 from headgate.pipeline.logs.time_stamps import sniff_nanos
 from headgate.pipeline.sources.compressed import ReadError, reading
 from headgate.pipeline.sources.copies import Beginning, unread_copies
@@ -204,7 +204,7 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         return None
     try:
         pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as exc:  # beyond its numbers or its depth
+    except BAD_PATTERN as exc:
         raise ConfigError(f"--broker-id-pattern {text!r} isn't a regex: {exc}") from exc
     if pattern.groups < 1:
         msg = f"--broker-id-pattern {text!r} has no group; write e.g. 'broker-(\\d+)/'"
