@@ -326,6 +326,22 @@ def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
     assert gateway.call(lambda: closed["no-upstream-credentials"]) == 1
 
 
+def over_tls(upstream: Upstream, folder: Path, **truststore: str) -> Settings:
+    """Settings of a gateway that speaks TLS to an upstream, which it knows by a truststore."""
+    return Settings.from_properties(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "headgate.upstream": f"127.0.0.1:{upstream.port}",
+            "headgate.upstream.security.protocol": "SSL",
+            **{f"headgate.upstream.ssl.truststore.{name}": v for name, v in truststore.items()},
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+            "headgate.data.dir": str(folder),
+            "headgate.usage": "none",
+        }
+    )
+
+
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
 def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
     tmp_path: Path, authority: trustme.CA, kind: str
@@ -346,24 +362,8 @@ def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
             )
         )
     with Upstream(broker) as upstream:
-        settings = Settings.from_properties(
-            {
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "headgate.upstream": f"127.0.0.1:{upstream.port}",
-                "headgate.upstream.security.protocol": "SSL",
-                "headgate.upstream.ssl.truststore.type": kind,
-                "headgate.upstream.ssl.truststore.location": where,
-                **(
-                    {"headgate.upstream.ssl.truststore.password": "changeit"}
-                    if kind == "PKCS12"
-                    else {}
-                ),
-                "headgate.broker.id.min": "1",
-                "headgate.broker.id.max": "1",
-                "headgate.data.dir": str(tmp_path),
-                "headgate.usage": "none",
-            }
-        )
+        password = {"password": "changeit"} if kind == "PKCS12" else {}
+        settings = over_tls(upstream, tmp_path, type=kind, location=where, **password)
         with (
             GatewayThread(lambda: Gateway(settings)) as gateway,
             connect(gateway) as client,
@@ -381,19 +381,7 @@ def test_a_broker_that_answers_no_goodbye_over_tls_does_not_hold_up_the_end(
     authority.issue_cert("127.0.0.1").configure_cert(broker)
     hangs = threading.Event()
     with Upstream(broker) as upstream:
-        settings = Settings.from_properties(
-            {
-                "listeners": "PLAINTEXT://127.0.0.1:0",
-                "headgate.upstream": f"127.0.0.1:{upstream.port}",
-                "headgate.upstream.security.protocol": "SSL",
-                "headgate.upstream.ssl.truststore.type": "PEM",
-                "headgate.upstream.ssl.truststore.location": str(tmp_path / "ca.pem"),
-                "headgate.broker.id.min": "1",
-                "headgate.broker.id.max": "1",
-                "headgate.data.dir": str(tmp_path),
-                "headgate.usage": "none",
-            }
-        )
+        settings = over_tls(upstream, tmp_path, type="PEM", location=str(tmp_path / "ca.pem"))
         try:
             # An error of the gateway's thread fails the test.
             with GatewayThread(lambda: Gateway(settings)) as gateway:

@@ -16,8 +16,6 @@ _S3A: Final = (
     "it needs jars of Spark's Hadoop, such as by --spark-conf "
     "spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION"
 )
-
-
 # Stores of objects, where a rename is a copy of each file.
 _OBJECTS: Final = ("s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs")
 
