@@ -8,6 +8,7 @@ From the bottom up; a package imports only from those named before it:
 - ``clock``: the time in milliseconds.
 - ``words``: numbers in words, and names shown without harm.
 - ``steps``: work that may be left for a while.
+- ``yaml_reading``: YAML and JSON within bounds.
 - ``config``: the settings file, read into frozen settings.
 - ``quota``: what a quota is, and which one applies.
 - ``wire``: Kafka's protocol, bytes to messages and back.

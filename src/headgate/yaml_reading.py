@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from headgate.errors import MALFORMED
+from headgate.errors import MALFORMED, ConfigError
 
 _MOST_DEPTH: Final = 50
 """Quotas are 5 deep; a note, which Headgate keeps for others, may be deeper."""
@@ -78,6 +80,34 @@ def typed_yaml(text: str) -> Any:
         return yaml.load(as_yaml(text), Loader=_Loader)
     except MALFORMED as exc:
         raise yaml.YAMLError(f"a value can't be read: {exc}") from exc
+
+
+def read_yaml_file(
+    path: str | Path, *, flag: str = "", parse: Callable[[str], Any] = plain_yaml
+) -> Any:
+    """
+    Read a file that a flag or setting names.
+
+    Args:
+        path: the file.
+        flag: what named it, for the error.
+        parse: `plain_yaml` or `typed_yaml`.
+
+    Raises:
+        ConfigError: it can't be read, or isn't UTF-8, or isn't YAML: at which line, and why.
+    """
+    place = f"{flag} {path}".lstrip()
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"{place}: can't be read: {exc.strerror or exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{place}: isn't UTF-8 text") from exc
+    except yaml.YAMLError as exc:
+        mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        why = problem or " ".join(str(exc).split())
+        raise ConfigError(f"{place}{line}: not YAML: {why}") from exc
 
 
 _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

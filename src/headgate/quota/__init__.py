@@ -10,7 +10,6 @@ What a quota is, and which one applies. Pure: no sockets, clocks or logging.
 - ``filter``: which entities a question is about.
 - ``precedence``: which quota applies to a request, and what it overrides (KIP-55).
 - ``plan``: what leads from one table to another.
-- ``yaml_reading``: YAML and JSON within bounds.
 - ``kafka_user``: quotas in KafkaUser resources of Strimzi.
 - ``file``: the quotas file, read and written.
 """

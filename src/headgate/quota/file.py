@@ -33,8 +33,8 @@ from headgate.quota.human import has_unit, read_value
 from headgate.quota.kafka_user import are_resources, as_quotas_file
 from headgate.quota.key import KEYS, QuotaKey, format_value
 from headgate.quota.table import QuotaTable
-from headgate.quota.yaml_reading import compose_all
 from headgate.steps import finish, sorting
+from headgate.yaml_reading import compose_all
 
 _SIMPLE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,999}").fullmatch
 _WORDS: Final = frozenset({"yes", "no", "true", "false", "on", "off", "null"})

@@ -249,7 +249,7 @@ def test_a_mistake_in_a_bill_is_named(said: str, instead: str, words: str, tmp_p
     path = made(tmp_path, BILL.replace(said, instead))
     with pytest.raises(ConfigError, match=re.escape(words)) as refused:
         load_bill(path)
-    assert all(problem.startswith(f"--bill {path}: ") for problem in refused.value.problems)
+    assert all(problem.startswith(f"--bill {path}:") for problem in refused.value.problems)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from headgate.quota.key import (
 from headgate.quota.precedence import PRECEDENCE, flags_of
 from headgate.quota.sanitizer import desanitize
 from headgate.quota.table import QuotaTable
-from headgate.quota.yaml_reading import as_yaml
+from headgate.yaml_reading import as_yaml
 
 ROW = '{"entity": {"user": NAME}, "producer_byte_rate": 1}'
 

@@ -164,7 +164,7 @@ def split_list(text: str) -> list[str]:
 def _rows(file: Path) -> object:
     import yaml
 
-    from headgate.quota.yaml_reading import plain_yaml
+    from headgate.yaml_reading import plain_yaml
 
     try:
         return plain_yaml(file.read_text(encoding="utf-8"))

@@ -19,11 +19,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import yaml
-
 from headgate.console.access.viewer import Role
 from headgate.errors import ConfigError
-from headgate.quota.yaml_reading import plain_yaml
+from headgate.yaml_reading import read_yaml_file
 
 _PERSON: Final = {"oidc": "subject", "proxy": "user"}
 
@@ -70,10 +68,7 @@ def read_roles(path: Path) -> Roles:
     Raises:
         ConfigError: it can't be read, or says something else; names each place.
     """
-    try:
-        found = plain_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    found = read_yaml_file(path)
     if not isinstance(found, dict) or not set(found) <= set(_PERSON):
         raise ConfigError(f"{path}: expected lists named oidc and proxy")
     problems: list[str] = []

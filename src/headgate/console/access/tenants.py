@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import yaml
-
 from headgate.errors import ConfigError
-from headgate.quota.yaml_reading import plain_yaml
+from headgate.yaml_reading import read_yaml_file
 
 Tenants = Mapping[str, frozenset[str]]
 """A tenant's name to its principals, raw. What isn't in it has none."""
@@ -31,11 +29,7 @@ def read_tenants(path: Path) -> Tenants:
     Raises:
         ConfigError: it can't be read, or says something else; names the place.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        found = plain_yaml(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    found = read_yaml_file(path)
     rows = found.get("tenants") if isinstance(found, dict) and len(found) == 1 else None
     if not isinstance(rows, dict):
         raise ConfigError(f"{path}: expected `tenants: {{NAME: {{principals: [alice, bob]}}}}`")

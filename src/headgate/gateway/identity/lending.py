@@ -32,7 +32,7 @@ from headgate.config.kinds import Password
 from headgate.config.listeners import SecurityProtocol
 from headgate.errors import ConfigError
 from headgate.gateway.log import get_logger
-from headgate.quota.yaml_reading import plain_yaml
+from headgate.yaml_reading import plain_yaml
 
 if TYPE_CHECKING:
     from headgate.config.security import ClientSecurity

@@ -30,11 +30,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headgate.errors import ConfigError
-from headgate.quota.yaml_reading import plain_yaml
+from headgate.yaml_reading import read_yaml_file
 
 
 class Weight(NamedTuple):
@@ -148,18 +147,8 @@ def load_owners(path: str) -> Owners:
 
 
 def _load(path: str, flag: str, read: Callable[[Any, list[str]], Any]) -> Any:
-    import yaml
-
-    try:
-        data = plain_yaml(Path(path).read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(f"{flag} {path}: can't be read: {exc.strerror or exc}") from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"{flag} {path}: isn't UTF-8 text") from exc
-    except yaml.YAMLError as exc:
-        raise ConfigError(f"{flag} {path}: not YAML: {' '.join(str(exc).split())}") from exc
     wrong: list[str] = []
-    found = read(data, wrong)
+    found = read(read_yaml_file(path, flag=flag), wrong)
     if wrong:
         raise ConfigError([f"{flag} {path}: {each}" for each in wrong])
     return found

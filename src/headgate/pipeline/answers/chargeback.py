@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import ConfigError
@@ -25,7 +24,7 @@ from headgate.pipeline import schema
 from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, resolve
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import largest, sums
-from headgate.quota.yaml_reading import typed_yaml
+from headgate.yaml_reading import read_yaml_file, typed_yaml
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,28 +52,12 @@ def load_prices(path: str) -> Prices:
     Raises:
         ConfigError: with every mistake at once.
     """
-    import yaml
-
-    try:
-        data = typed_yaml(Path(path).read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise ConfigError(f"--prices {path}: can't be read: {exc.strerror or exc}") from exc
-    except UnicodeDecodeError as exc:
-        raise ConfigError(f"--prices {path}: isn't UTF-8 text") from exc
-    except yaml.YAMLError as exc:
-        raise ConfigError(f"--prices {_why(path, exc)}") from exc
+    data = read_yaml_file(path, flag="--prices", parse=typed_yaml)
     wrong: list[str] = []
     prices = _prices(data, path, wrong, Prices())
     if wrong:
         raise ConfigError("\n".join(wrong))
     return prices
-
-
-def _why(path: str, exc: Any) -> str:
-    """Return where a file stops being YAML, and why, in a line."""
-    mark, problem = getattr(exc, "problem_mark", None), getattr(exc, "problem", None)
-    at = f":{mark.line + 1}" if mark is not None else ""
-    return f"{path}{at}: not YAML: {problem or ' '.join(str(exc).split())}"
 
 
 def _prices(data: Any, where: str, wrong: list[str], base: Prices) -> Prices:
