@@ -1,4 +1,4 @@
-"""A wall clock that is set back makes no throttled client wait longer."""
+"""A wall clock that is set makes no throttled client wait longer, or less."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from headgate.gateway.charging.fetch_gate import SET_BACK_MS
 from headgate.gateway.charging.journal import Journal
 from headgate.gateway.charging.plans import build_plans
-from headgate.gateway.connection.link import SET_BACK_MS, Link
+from headgate.gateway.connection.link import Link
 from headgate.gateway.connection.transports import ReadBuffer
 from headgate.gateway.session.commands import WakeAt
 from headgate.gateway.session.session import Session
@@ -38,7 +39,9 @@ def test_a_mute_ends_when_its_time_is_over_by_the_loops_clock(gateway: Callable[
     until_ms = session.state.throttled_until_ms
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms - 1)
-    assert session.commands == [WakeAt(until_ms)]
+    assert session.commands == []  # its own time was asked for, and will come
+    session.wake(until_ms - 1, until_ms)
+    assert session.commands == [WakeAt(until_ms)]  # a timer that was early
     session.commands.clear()
     session.wake(START_MS - HOUR_MS, until_ms)
     assert session.state.throttled_until_ms == 0
@@ -50,6 +53,19 @@ def test_a_time_that_was_asked_for_before_ends_no_later_mute(gateway: Callable[.
     until_ms = session.state.throttled_until_ms
     session.wake(until_ms - 1_000, START_MS)
     assert session.state.throttled_until_ms == until_ms
+
+
+def test_a_mute_lasts_though_the_clock_is_set_forward(gateway: Callable[..., Any]) -> None:
+    """Found by the simulator: seed 36631193109, where a fetch was woken for another reason."""
+    session = throttled(gateway, START_MS)
+    until_ms = session.state.throttled_until_ms
+    session.commands.clear()
+    session.wake(until_ms + HOUR_MS, until_ms - 1)
+    session.nudged(until_ms + HOUR_MS)
+    assert session.state.throttled_until_ms == until_ms
+    assert session.commands == []
+    session.wake(until_ms + HOUR_MS, until_ms)
+    assert session.state.throttled_until_ms == 0
 
 
 class Dates(Journal):

@@ -174,3 +174,31 @@ async def test_quotas_that_could_not_be_kept_are_kept_later(
     await asyncio.gather(*tasks._tasks)
     assert len(tried) == 3
     threads.close()
+
+
+async def test_a_store_that_was_accepted_is_kept_on_disk_though_its_quotas_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulator: control seed 10151, where an empty one took an empty one's place."""
+    monkeypatch.setattr(kept_store, "_AGAIN_S", 0.0)
+    settings = Settings.from_properties(
+        {"headgate.upstream": "embedded", "headgate.data.dir": str(tmp_path)}
+    )
+    store: Any = SomeStore()
+    in_force = Current(settings, QuotaTable(), None)
+    in_force.store = store
+    tasks, threads = Tasks(Watcher()), Threads(1, "test")
+    kept = KeptStore(in_force, tasks, threads, lambda: "another store has taken its place")
+    kept.guard.save(store)
+    store.here = other = StoreIdentity("c" * 16, 0)
+    store.tables[other.id] = QuotaTable()
+    accept_store(settings, other)
+    asked = asyncio.Event()
+    monkeypatch.setattr(kept, "save_soon", asked.set)
+    looks = asyncio.create_task(kept._look_after())
+    async with asyncio.timeout(60):
+        await asked.wait()
+    looks.cancel()
+    await threads.run(kept._save)
+    assert kept.guard.last().identity == other
+    threads.close()

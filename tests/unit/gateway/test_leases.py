@@ -317,6 +317,61 @@ async def test_an_answer_that_a_standby_waits_counts_though_it_comes_late() -> N
     assert not one._others
 
 
+async def test_who_waits_is_found_out_before_leases_are_renewed() -> None:
+    """Found by the simulator: control seed 1000, where the store was gone just after a renewal."""
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, two = worker(store, "one", lost), worker(store, "two", [])
+    assert await one.take(1)
+    await one.renew()
+    await two._stand_by()
+
+    class Gone(FakeLease):
+        def renew(self) -> bool:
+            kept = super().renew()
+            self.store.down = True
+            return kept
+
+    held: Any = one._held[1]
+    one._held[1] = Gone(store, held.name, held.owner, held.epoch, held.ttl_ms)  # type: ignore[assignment]
+    store.clock.now_s += 3
+    for _ in range(3):
+        await one.renew()
+        store.clock.now_s += 3
+    assert lost == [1]
+
+
+async def test_word_that_a_lease_is_lost_counts_though_it_comes_late() -> None:
+    """Found by the simulator: control seed 10106, where a process stood still in a renewal."""
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    late, gone = asyncio.Event(), asyncio.Event()
+
+    def lose(broker: int) -> None:
+        lost.append(broker)
+        gone.set()
+
+    async def slowly(function: Callable[[], Any]) -> Any:
+        if lost == [] and one.epochs:
+            await late.wait()
+        return function()
+
+    instance = Instance(None, "one")
+    one = Leases(store, "gateway/c", instance, 100, slowly, lose, store.clock)  # type: ignore[arg-type]
+    two = worker(store, "two", [])
+    assert await one.take(1)  # nobody waits: it goes on without its store
+    assert not await two.take(1)
+    store.clock.now_s += 0.2
+    await one.renew()
+    assert one.trouble is not None
+    assert await two.take(1)
+    assert set(one.epochs) == {1}
+    late.set()
+    async with asyncio.timeout(60):
+        await gone.wait()
+    assert (lost, one.epochs) == ([1], {})
+
+
 async def test_a_lease_isnt_kept_beyond_its_end_while_another_ones_renewal_hangs() -> None:
     store = FakeStore(Clock())
     lost: list[int] = []

@@ -44,8 +44,6 @@ log = get_logger("headgate.gateway")
 LATE_ANSWER_S: Final = 10.0
 """How long the answer to a fetch is waited for whose client has gone, to be charged; clients let
 brokers wait half a second for records. Until then the connection counts as open."""
-SET_BACK_MS: Final = 10
-"""A wall clock further behind than the loop's timers are early was set back meanwhile."""
 _NOWHERE: Final[Any] = None
 
 
@@ -310,7 +308,12 @@ class Link:
 
     def _nudged(self) -> None:
         """Wake the session, whose turn has come, soon: the caller may be in the middle of work."""
-        asyncio.get_running_loop().call_soon(self._wake, 0)
+        asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        if self.closed is None:
+            self.session.nudged(now_ms())
+            self.settle()
 
     def stalled(self, on: bool) -> None:
         """The client's side is full, or was: no answers are read meanwhile."""
@@ -327,9 +330,8 @@ class Link:
 
     def _wake(self, t_ms: int) -> None:
         if self.closed is None:
-            now = now_ms()
             # The loop's own clock is never set and has counted the whole delay.
-            self.session.wake(now, t_ms if t_ms - now > SET_BACK_MS else 0)
+            self.session.wake(now_ms(), t_ms)
             self.settle()
 
     def lost(self, side: object, exc: Exception | None) -> None:

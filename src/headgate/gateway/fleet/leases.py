@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.errors import StoreError
@@ -184,17 +185,19 @@ class Leases:
                 self._fell(error)  # nothing may end the renewals: others would serve as well
 
     async def renew(self) -> None:
-        """Renew every lease once."""
+        """Renew every lease once, and find out before who waits: the store may be gone after it."""
+        for broker_id in list(self._held):
+            self._lose_if_hung(broker_id)
+        looked = bool(self._held) and self._reachable and await self._look_for_others()
         for broker_id, lease in list(self._held.items()):
             if self._held.get(broker_id) is not lease:
                 continue  # given up while another was renewed
-            asked_at = self._monotonic()
-            if self._others and (asked_at - self._renewed_at[broker_id]) * 1000 >= self._ttl_ms:
-                # This worker hung: somebody else may serve by now, so don't even ask first.
-                self._lose(broker_id, "it ran out meanwhile, and a standby waits")
+            if self._lose_if_hung(broker_id):
                 continue
+            asked_at = self._monotonic()
             try:
-                kept = await self._soon(lease.renew, self._renewed_at[broker_id])
+                late = partial(self._answered_late, broker_id, lease)
+                kept = await self._soon(lease.renew, self._renewed_at[broker_id], late)
                 self._say_reachable(True)
             except StoreError as error:
                 self._say_reachable(False, error)
@@ -211,8 +214,16 @@ class Leases:
                 self._renewed_at[broker_id] = asked_at
             else:
                 self._lose(broker_id, "another worker has it")
-        if self._held and self._reachable:
+        if self._held and self._reachable and not looked:
             await self._look_for_others()
+
+    def _lose_if_hung(self, broker_id: int) -> bool:
+        """Stop fronting without asking if this worker hung: somebody else may serve by now."""
+        passed_s = self._monotonic() - self._renewed_at[broker_id]
+        if not self._others or passed_s * 1000 < self._ttl_ms:
+            return False
+        self._lose(broker_id, "it ran out meanwhile, and a standby waits")
+        return True
 
     def _not_renewed(self, broker_id: int, lease: Lease, asked_at: float) -> None:
         """Stop fronting in time if somebody waits; else the next renewal may work."""
@@ -226,29 +237,52 @@ class Leases:
         ):
             self._lose(broker_id, "the store can't be asked and a standby waits")
 
-    async def _soon(self, function: Callable[[], T], renewed_at: float) -> T:
+    def _answered_late(self, broker_id: int, lease: Lease, kept: bool) -> None:
+        """Hear that a lease is lost though the answer isn't waited for: a worker may have hung."""
+        if not kept and self._held.get(broker_id) is lease:
+            self._lose(broker_id, "another worker has it")
+
+    async def _soon(
+        self,
+        function: Callable[[], T],
+        renewed_at: float,
+        late: Callable[[T], None] | None = None,
+    ) -> T:
         """
         Ask the store, no longer than a lease lasts that was renewed at a time.
+
+        Args:
+            function: asks it.
+            renewed_at: when the lease was renewed.
+            late: called with an answer that comes after that.
 
         Raises:
             StoreError: it can't be asked, or doesn't answer.
         """
         left_s = renewed_at + self._ttl_ms / 1000 * _STOP_AT - self._monotonic()
-        try:
-            async with asyncio.timeout(max(left_s, self._ttl_ms / 1000 / 100)):
-                answer: T = await self._on_thread(function)
-                return answer
-        except TimeoutError:
-            raise StoreError("the store doesn't answer", retriable=True) from None
+        asked: asyncio.Future[T] = asyncio.ensure_future(self._on_thread(function))
+        await asyncio.wait({asked}, timeout=max(left_s, self._ttl_ms / 1000 / 100))
+        if asked.done():
+            return asked.result()
 
-    async def _look_for_others(self) -> None:
-        """Find out in time whether a standby waits."""
+        def answered(asked: asyncio.Future[T]) -> None:
+            if not asked.cancelled() and asked.exception() is None and late is not None:
+                late(asked.result())
+
+        asked.add_done_callback(answered)
+        raise StoreError("the store doesn't answer", retriable=True)
+
+    async def _look_for_others(self) -> bool:
+        """Find out in time whether a standby waits; return whether the store told."""
         try:
             await self._soon(self._look, min(self._renewed_at.values()))
         except StoreError as error:
             self._say_reachable(False, error)
         except Exception as error:
             self._fell(error)
+        else:
+            return True
+        return False
 
     def _look(self) -> None:
         """

@@ -169,7 +169,8 @@ class KeptStore:
                 told = why
             if why is not None:
                 with contextlib.suppress(StoreError):
-                    await self._threads.run(partial(self.guard.reconsider, store))
+                    if await self._threads.run(partial(self.guard.reconsider, store)):
+                        self.save_soon()  # also where quotas are the same: the store's name isn't
 
     # --- the snapshot
 

@@ -41,7 +41,7 @@ class ResumeBroker:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTurn:
-    """Set ``hold.nudge`` to a function that calls ``Session.wake`` soon, in a separate callback."""
+    """Set ``hold.nudge`` to a function that calls ``Session.nudged`` soon, in its own callback."""
 
     hold: FetchHold
 

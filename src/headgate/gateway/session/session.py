@@ -24,6 +24,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import RemoteProtocolError
+from headgate.gateway.charging.fetch_gate import SET_BACK_MS
 from headgate.gateway.charging.plans import Kind, Plan
 from headgate.gateway.session import authentication, questions
 from headgate.gateway.session.answer_reader import AnswerReader
@@ -168,27 +169,37 @@ class Session:
         """
         The time of a ``WakeAt`` has come; harmless when it hasn't.
 
+        A wall clock that is set makes nobody wait longer or shorter, as nobody does at a broker.
+
         Args:
             now_ms: milliseconds of the epoch.
-            due_ms: the time asked for, if it has come although ``now_ms`` is before it: a wall
-                clock that is set back makes nobody wait longer, as nobody does at a broker. What
-                was asked for before that, and isn't waited for any more, says nothing of now.
+            due_ms: the time asked for, which has come by a clock that is never set. What isn't
+                waited for any more says nothing of now. 0: ``now_ms`` is such a clock.
         """
         state = self.state
         if state.closed is not None:
             return
+        early_ms = due_ms - now_ms
         if state.hold is not None and state.hold.waiting:
-            if due_ms > now_ms:
+            if early_ms > SET_BACK_MS:
                 state.hold.woken(due_ms, now_ms)
             self._look_again(now_ms)
-        if state.throttled_until_ms and state.closed is None:
-            if now_ms < state.throttled_until_ms and due_ms != state.throttled_until_ms:
-                state.commands.append(WakeAt(state.throttled_until_ms))
+        until_ms = state.throttled_until_ms
+        if until_ms and state.closed is None and due_ms in (0, until_ms):
+            if until_ms - now_ms > 0 and early_ms <= SET_BACK_MS:  # timers may be early by one
+                state.commands.append(WakeAt(until_ms))
             else:
                 state.throttled_until_ms = 0
                 state.mute.apply(THROTTLE_ENDED)
                 self.requests.go_on(now_ms)
         self._charge_if_closed(now_ms)
+
+    def nudged(self, now_ms: int) -> None:
+        """The turn of a fetch that is held has come, as another one's is over."""
+        if self.state.closed is None:
+            if self.state.hold is not None and self.state.hold.waiting:
+                self._look_again(now_ms)
+            self._charge_if_closed(now_ms)
 
     def _look_again(self, now_ms: int) -> None:
         """Go on with a fetch that was held, or with its answer, if its turn has come."""
