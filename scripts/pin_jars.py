@@ -89,7 +89,7 @@ def _with_all_they_need(module: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _resolve(name: str, roots: Iterable[str], work: Path, say: Callable[[str], None]) -> Path:
+def resolve(name: str, roots: Iterable[str], work: Path, say: Callable[[str], None]) -> Path:
     """Let Ivy find out all that some jars need; return the folder that it puts them into."""
     lib = work / "lib"
     into = f"{lib}/[artifact]-[revision](-[classifier]).[ext]"
@@ -111,7 +111,7 @@ def write_pins(version: str) -> Path:
         The file that was written.
     """
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="pin-") as name:
-        lib = _resolve(version, _ROOTS[version], Path(name), to_stderr)
+        lib = resolve(version, _ROOTS[version], Path(name), to_stderr)
         report = ET.parse(Path(name) / "ivy" / "cache" / "headgate-kafka-default.xml")
         pins = []
         for resolved in report.iterfind("./dependencies/module"):

@@ -127,13 +127,15 @@ def kroxylicious_jars() -> Path:
         Missing: they can't be fetched.
     """
     from headgate.embedded.cache import cache_dir
-    from headgate.embedded.jars import _resolve
+
+    sys.path.insert(0, str(HERE.parents[1] / "scripts"))
+    from pin_jars import resolve
 
     folder = cache_dir() / "kroxylicious-0.12.0"
     if not folder.is_dir():
         try:
             with tempfile.TemporaryDirectory(dir=cache_dir()) as name:
-                shutil.move(_resolve("kroxylicious", [KROXYLICIOUS], Path(name), print), folder)
+                shutil.move(resolve("kroxylicious", [KROXYLICIOUS], Path(name), print), folder)
         except Exception as error:
             raise Missing(f"its jars can't be fetched: {error}") from error
     return folder

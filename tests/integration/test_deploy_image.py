@@ -48,7 +48,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
     for name in NEEDED:
         (context / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, context / name)
-    made = Containers(tmp_path_factory.mktemp("containers"))
+    made = Containers()
     try:
         made.take(base, "localhost/base")
         file = ROOT / "deploy" / "image" / "Containerfile"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,11 @@ PIP = ("/etc/pip.conf", "/etc/ssl/certs")
 
 
 class Containers:
-    """
-    Containers of one test module.
+    """Containers of one test module; ``close`` removes all that they wrote."""
 
-    Args:
-        folder: an empty one for images and containers; ``close`` removes it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        # Podman takes no path of over 50 characters here, and pytest's are longer.
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="containers-"))
         places = ("--root", folder / "images", "--runroot", folder / "run")
         self._store = [*map(str, places), "--storage-driver", DRIVER]
         self._names: list[str] = []
