@@ -7,7 +7,7 @@ starts for itself: one node with id 0, an authorizer, four partitions for new to
 a SASL and a TLS listener; 4.3 in KRaft mode, 3.9 with ZooKeeper. The gateway is a ``headgate
 serve`` of its own process with its default settings. A test that doesn't pass is tried again, on
 both sides alike: the suite has second-sharp deadlines, and a loaded machine misses one now and
-then.
+then. It is tried with a fresh Kafka, for some tests find there what they left behind.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tarfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -291,15 +292,19 @@ def _served(config: Path, log: Path) -> Iterator[None]:
 
 
 def run(
-    suite: Path, place: Place, folder: Path, version: str, tests: Sequence[str] = ()
+    suite: Path,
+    place: Callable[[Path, str], AbstractContextManager[Place]],
+    folder: Path,
+    version: str,
+    tests: Sequence[str] = (),
 ) -> Outcomes:
     """
     Run the suite once, and what didn't pass again.
 
     Args:
         suite: its folder.
-        place: where it is pointed at.
-        folder: for reports and output.
+        place: starts what it is pointed at.
+        folder: for everything that comes up.
         version: of Kafka.
         tests: ids of those wanted; all by default.
 
@@ -309,8 +314,11 @@ def run(
     found: Outcomes = {}
     wanted = list(tests) or ["test/integration"]
     for attempt in range(1, TRIES + 1):
-        report = folder / f"run-{attempt}"
-        for name, outcome in _run_once(suite, place, report, version, wanted).items():
+        own = folder / f"run-{attempt}"
+        own.mkdir()
+        with place(own, version) as where:
+            outcomes = _run_once(suite, where, own / "report", version, wanted)
+        for name, outcome in outcomes.items():
             found[name] = Outcome(outcome.result, attempt, outcome.text)
         wanted = [name for name, o in found.items() if o.bad]
         if not wanted:
@@ -407,8 +415,7 @@ def both(
     sides = []
     for name, place in (("broker", at_broker), ("gateway", at_gateway)):
         (folder / name).mkdir()
-        with place(folder / name, version) as where:
-            started = time.monotonic()
-            sides.append(run(suite, where, folder / name, version, tests))
-            progress(f"{name}: {len(sides[-1])} tests in {time.monotonic() - started:.0f} s")
+        started = time.monotonic()
+        sides.append(run(suite, place, folder / name, version, tests))
+        progress(f"{name}: {len(sides[-1])} tests in {time.monotonic() - started:.0f} s")
     return sides[0], sides[1]

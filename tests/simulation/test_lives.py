@@ -17,7 +17,7 @@ from simulation.run import live_all, replay_command, shortest
 from simulation.story import LEAST_MS, Action, draw
 
 ROOT = Path(__file__).parents[2]
-FIRST = 60
+FIRST = 48
 PARTS = 6
 FAILED = Path(__file__).with_name("failed_seeds.txt")
 
