@@ -24,10 +24,16 @@ SPECIAL = "CN=a b,O=*"
 
 @pytest.fixture
 def store(kafka3: EmbeddedKafka) -> Iterator[QuotaStore]:
-    store = open_store(f"zookeeper://{kafka3.zookeeper.address}")
+    url = f"zookeeper://{kafka3.zookeeper.address}"
+    clean(url)  # others use this Kafka too, in any order
+    store = open_store(url)
     yield store
     store.close()
-    with open_store(store.url) as cleaner:  # type: ignore[attr-defined]
+    clean(url)
+
+
+def clean(url: str) -> None:
+    with open_store(url) as cleaner:  # type: ignore[attr-defined]
         left = cleaner.snapshot().entities.items()
         cleaner.alter([alteration(e, **{k.name: None for k in keys}) for e, keys in left])
         assert len(cleaner.snapshot()) == 0

@@ -66,7 +66,7 @@ def renewed_after_expiry() -> Iterator[None]:
         yield
 
 
-@plant("a lease is kept beyond its end while a renewal hangs", 9, "two active gateways")
+@plant("a lease is kept beyond its end while a renewal hangs", 218, "two active gateways")
 def kept_beyond_its_end() -> Iterator[None]:
     with _instead(Leases, "_stop_in_time", lambda self, broker_id, lease: None):
         yield
@@ -138,7 +138,7 @@ def snapshot_without_fsync() -> Iterator[None]:
         yield
 
 
-@plant("the snapshot of a gateway that ends is older than the store", 63, "snapshot: gw")
+@plant("the snapshot of a gateway that ends is older than the store", 80, "snapshot: gw")
 def older_at_the_end() -> Iterator[None]:
     with _instead(KeptStore, "_save_last", lambda self, store: None):
         yield
@@ -150,7 +150,7 @@ def renewed_though_somebody_waits() -> Iterator[None]:
         yield
 
 
-@plant("a supervisor keeps nothing back for a worker that doesn't answer", 37, "splits of")
+@plant("a supervisor keeps nothing back for a worker that doesn't answer", 61, "splits of")
 def nothing_kept_back() -> Iterator[None]:
     with _instead(FleetSplitter, "_budget", lambda self, kind, tags, quota, *more: quota):
         yield
