@@ -260,7 +260,7 @@ def fetch_itself(env: Environment, folder: Path) -> None:
     config.write_text(
         f"listeners=PLAINTEXT://127.0.0.1:{port}\nheadgate.upstream=embedded\n"
         f"headgate.store=sqlite:{folder / 'embedded.db'}\nheadgate.data.dir={folder / 'data'}\n"
-        f"headgate.embedded.dir={folder / 'own kafka'}\n"
+        f"headgate.embedded.dir={folder / 'own kafka'}\nsuper.users=User:ANONYMOUS\n"
     )
     case = Case("serve --config {config}", waits=" ready logger=headgate.serve")
     places = {"out": str(folder), "config": str(config)}
