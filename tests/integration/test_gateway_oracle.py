@@ -200,6 +200,7 @@ KINDS = {"producer": SaturatingProducer, "consumer": SaturatingConsumer, "free":
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_clients_fare_alike_at_a_broker_and_at_the_gateway(
     make_gateway: Callable[..., GatewayThread],
     kafka: EmbeddedKafka,
