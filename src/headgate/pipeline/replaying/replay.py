@@ -293,10 +293,15 @@ def agreement(replayed: DataFrame) -> list[dict[str, Any]]:
         quota_type, replayable requests, equal_decisions (both throttled, or both not),
         both_throttled, exact and within_1_ms (of those), logged_ms, replayed_ms (throttled).
     """
-    rows = replayed.select("replayable", *_COMPARED).mapInArrow(_compare, _AGREEMENT)
+    rows = replayed.select("replayable", *_COMPARED).mapInArrow(agreement_of_task, _AGREEMENT)
     return added_up(row.asDict() for row in rows.collect())
 
 
-def _compare(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        yield from compared(batch).to_batches()
+def agreement_of_task(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield what ``compared`` gives of all rows of a task: a row per quota type for the driver."""
+    import pyarrow as pa
+
+    found = added_up(row for batch in batches for row in compared(batch).to_pylist())
+    kinds = (column.split(" ") for column in _AGREEMENT.split(", "))
+    arrow = pa.schema([(n, pa.string() if k == "string" else pa.int64()) for n, k in kinds])
+    yield pa.RecordBatch.from_pylist(found, schema=arrow)
