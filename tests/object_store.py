@@ -4,59 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import duckdb
 from pyarrow import fs
 
 from headgate.embedded import find_java, free_ports
 from headgate.embedded.jars import S3PROXY, ensure_jars
+from machines import Machine
 
 _START_S: Final = 300.0
-
-
-class Machine:
-    """
-    A process, with a folder of its own for all that it writes.
-
-    Args:
-        home: its folder.
-        argv: what it runs.
-        environment: what it adds to this process's.
-    """
-
-    def __init__(
-        self,
-        home: Path,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-    ) -> None:
-        self.home = home
-        (home / "tmp").mkdir(parents=True)
-        own = {"TMPDIR": str(home / "tmp"), "HEADGATE_CACHE": str(home / "cache")}
-        with (home / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                argv, env=os.environ | own | environment, stdout=log, stderr=log, cwd=home
-            )
-
-    @property
-    def said(self) -> str:
-        """What it wrote."""
-        return (self.home / "log").read_text(errors="replace")
-
-    def stop(self) -> None:
-        """End it, and wait till it has."""
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 class Bucket:
@@ -83,7 +45,7 @@ class Bucket:
 
     def put(self, key: str, data: bytes) -> None:
         """Make an object."""
-        with self._system.open_output_stream(f"{self.name}/{key}") as stream:
+        with self._system.open_output_stream(f"{self.name}/{key}", compression=None) as stream:
             stream.write(data)
 
     def objects(self) -> list[str]:
@@ -95,6 +57,18 @@ class Bucket:
         """Copy what is below a key into a new folder."""
         fs.copy_files(f"{self.name}/{key}", str(folder), source_filesystem=self._system)
         return folder
+
+
+def rows(place: Path) -> list[tuple[Any, ...]]:
+    """Return a table's rows: figures to nine digits, files by name, without the column `day`."""
+    table = duckdb.sql(f"from read_parquet('{place}/**/*.parquet', hive_partitioning = false)")
+    if "file" in table.columns:
+        table = table.project("* replace (parse_filename(file) as file)")
+    found = [
+        tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row)
+        for row in table.fetchall()
+    ]
+    return sorted(found, key=str)
 
 
 _QUIET: Final = '<configuration><root level="WARN"/></configuration>'

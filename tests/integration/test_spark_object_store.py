@@ -8,15 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 
 from headgate.cli.main import main
 from headgate.embedded import spark_env
 from headgate.embedded.jars import S3A, ensure_jars
-from object_store import Bucket, s3_server
+from object_store import Bucket, rows, s3_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
@@ -27,16 +25,6 @@ TABLES = ("usage", "usage_hour", "usage_day", "bad_lines")
 def bucket(tmp_path: Path) -> Iterator[Bucket]:
     with s3_server(tmp_path / "s3", "kafka") as made:
         yield made
-
-
-def rows(place: Path) -> list[tuple[Any, ...]]:
-    """Return a table's rows, figures to nine digits, without the column `day`."""
-    table = duckdb.sql(f"from read_parquet('{place}/**/*.parquet', hive_partitioning = false)")
-    found = [
-        tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row)
-        for row in table.fetchall()
-    ]
-    return sorted(found, key=str)
 
 
 def test_tables_in_object_storage_are_those_of_a_folder(
