@@ -59,33 +59,49 @@ class Took(NamedTuple):
 
     cpu_s: float
     wall_s: float
+    peak_mb: dict[str, float]  # the largest peak among its processes, by kind
 
 
-def run_whole(argv: list[str]) -> Took:
+class _Process(NamedTuple):
+    cpu_s: float  # its own, without its children
+    kind: str
+    peak_mb: float
+
+
+def run_whole(argv: list[str], env: dict[str, str] | None = None) -> Took:
     """
     Run a command, and all its children, to their end; count them all.
 
     Spark's Python daemon lets its workers end uncounted by the system, so each process's own count
-    is looked up while it lives.
+    is looked up while it lives. What else this process has started is counted from now on.
+
+    Args:
+        argv: the command.
+        env: its environment; None: this one's.
     """
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    there = _below()
     before, began = _of_children(), time.perf_counter()
-    seen: dict[int, float] = {}
+    seen: dict[int, _Process] = {}
     with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen(argv, stdout=said, stderr=said)
+        running = subprocess.Popen(argv, stdout=said, stderr=said, env=env)
         while running.poll() is None:
-            seen |= _own_cpu()
+            seen |= _below(running.pid)
             time.sleep(_LOOK_S)
         wall = time.perf_counter() - began
         if running.returncode:
             said.seek(0)
             sys.exit(f"{' '.join(argv)} failed:\n{said.read()}")
-    while True:
+    while not there:
         try:
             os.wait()
         except ChildProcessError:
             break
-    return Took(max(sum(seen.values()), _of_children() - before), wall)
+    cpu = sum(p.cpu_s - (there[n].cpu_s if n in there else 0.0) for n, p in seen.items())
+    peaks: dict[str, float] = {}
+    for process in seen.values():
+        peaks[process.kind] = max(peaks.get(process.kind, 0.0), process.peak_mb)
+    return Took(max(cpu, 0.0 if there else _of_children() - before), wall, peaks)
 
 
 def _of_children() -> float:
@@ -93,21 +109,38 @@ def _of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _own_cpu() -> dict[int, float]:
-    """Return what each process below this one has used, without its children."""
+def _below(root: int = 0) -> dict[int, _Process]:
+    """Return each process below this one, by pid; ``root`` is the driver's."""
     stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            head, _, rest = path.read_text().rpartition(")")
         except OSError:
             continue
-        stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:13])) / _TICKS
-    found: dict[int, float] = {}
+        fields = rest.split()
+        cpu = sum(map(int, fields[11:13])) / _TICKS
+        stats[int(path.parent.name)] = int(fields[1]), cpu, head.partition("(")[2]
+    found: dict[int, _Process] = {}
     wave = {os.getpid()}
     while wave:
-        wave = {pid for pid, (parent, _) in stats.items() if parent in wave}
-        found |= {pid: stats[pid][1] for pid in wave}
+        wave = {pid for pid, (parent, _, _) in stats.items() if parent in wave}
+        for pid in wave:
+            kind = "driver" if pid == root else _kind(pid, stats[pid][2])
+            found[pid] = _Process(stats[pid][1], kind, _peak_mb(pid))
     return found
+
+
+def _kind(pid: int, name: str) -> str:
+    """Return what a process is of: a JVM, an executor's, a cluster's daemon, a Python worker."""
+    if name != "java":
+        return "workers"
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return "jvm"
+    if b"CoarseGrainedExecutorBackend" in line:
+        return "executors"
+    return "daemons" if b"org.apache.spark.deploy." in line and b".Spark" not in line else "jvm"
 
 
 def _peak_mb(pid: int) -> float:

@@ -1,0 +1,124 @@
+"""
+What grows with the data: `headgate usage` of 1, 4 and 16 times the log, CPU per byte and memory.
+
+    python bench/pipeline/growth.py [--mb 64] [--times 3] [--of usage replay] [--only here|cluster]
+
+Each run is a whole command, from its start to its last table. The start that every run has is
+measured with a log of a few lines, and taken off. Sizes take turns. It is done on one machine, and
+on a standalone cluster of two workers on loopback, where the driver's JVM holds nothing but the
+driver. Memory is the largest resident set that a process had: the driver's Python, its JVM, the
+executors' JVMs (on one machine, in the driver's), the Python workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parent))
+from bench_usage import make_log
+from bench_whole import QUOTAS_FILE, cut_to
+from cpu import Took, run_whole
+
+from spark_machines import standalone
+
+FACTORS = (1, 4, 16)
+KINDS = {
+    "driver": "driver's Python",
+    "jvm": "driver's JVM",
+    "executors": "executor's JVM",
+    "workers": "Python worker",
+}
+FEW_BYTES = 20_000
+"""A log of so few lines takes nothing but the start."""
+
+
+@contextlib.contextmanager
+def masters(only: str | None, folder: Path) -> Iterator[dict[str, list[str]]]:
+    """Give the flags for each way to run it: on this machine, and on two workers."""
+    with contextlib.ExitStack() as stack:
+        ways: dict[str, list[str]] = {}
+        if only != "cluster":
+            ways["one machine"] = []
+        if only != "here":
+            path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+            cluster = stack.enter_context(standalone(folder / "machines", path, memory="2g"))
+            settings = {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.ui.enabled": "false",
+                "spark.executor.memory": "1g",
+            }
+            flags = [f"--spark-conf={name}={value}" for name, value in settings.items()]
+            ways["two workers"] = ["--master", cluster.master, *flags]
+        yield ways
+
+
+def run(command: str, log: Path, flags: list[str]) -> Took:
+    """Run a command over a log."""
+    argv = [sys.executable, "-m", "headgate.cli.main", command, "--requests", str(log)]
+    quotas = log.parent / "quotas.yaml"
+    quotas.write_text(QUOTAS_FILE)
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as out:
+        argv += ["--quotas", str(quotas), "--out", f"{out}/tables", *flags]
+        return run_whole(argv, os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"})
+
+
+def tell(command: str, way: str, logs: list[Path], took: dict[Path, list[Took]]) -> None:
+    """Print CPU-seconds per GB, as ratios too, and memory."""
+    cpu = {log: statistics.median(t.cpu_s for t in took[log]) for log in logs}
+    start, first = cpu[logs[0]], 0.0
+    for log in logs:
+        size = log.stat().st_size
+        per_gb = (cpu[log] - start) / (size / 1e9)
+        first = first or (per_gb if log != logs[0] else 0.0)
+        words = "start" if log == logs[0] else f"{per_gb:6.2f} a GB, x {per_gb / first:4.2f}"
+        peaks = "  ".join(
+            f"{name} {statistics.median(t.peak_mb[kind] for t in took[log]):5.0f} MB"
+            for kind, name in KINDS.items()
+            if all(kind in t.peak_mb for t in took[log])
+        )
+        wall = statistics.median(t.wall_s for t in took[log])
+        print(
+            f"{command:7} {way:12} {size / 1e6:8,.1f} MB  {cpu[log]:6.2f} CPU-s {wall:6.1f} s  "
+            f"{words:26}  {peaks}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mb", type=float, default=64, help="the smallest log")
+    parser.add_argument("--times", type=int, default=3, help="how often, in turn")
+    parser.add_argument("--of", nargs="+", default=["usage"], help="commands")
+    parser.add_argument("--only", choices=("here", "cluster"), help="leave the other out")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as made_in:
+        folder = Path(made_in)
+        sizes = [FEW_BYTES, *(int(arguments.mb * 1e6 * factor) for factor in FACTORS)]
+        logs = [folder / f"{size}.log" for size in sizes]
+        for log, size in zip(logs, sizes, strict=True):
+            make_log(log, size / 1e9)
+            cut_to(log, size)
+        with masters(arguments.only, folder) as ways:
+            for command in arguments.of:
+                took: dict[str, dict[Path, list[Took]]]
+                took = {way: {log: [] for log in logs} for way in ways}
+                for _ in range(arguments.times):
+                    for way, flags in ways.items():
+                        for log in logs:
+                            took[way][log].append(run(command, log, flags))
+                for way in ways:
+                    tell(command, way, logs, took[way])
+        print("load of the last minute:", *(f"{one:.1f}" for one in os.getloadavg()[:1]))
+
+
+if __name__ == "__main__":
+    main()
