@@ -7,6 +7,7 @@ One seed decides all that happens. In the order in which things are built:
 - ``loop``: an asyncio loop whose time is simulated; hosts with clocks, processes that can crash.
 - ``network``: sockets between hosts, with everything that can go wrong on the way.
 - ``transports``: asyncio's transports and epoll over such sockets, as the gateway uses them.
+- ``certificates``, ``tls``: TLS over them, the same bytes in every life of a seed.
 - ``doors``: the places where the product asks for time, chance, sockets or threads.
 - ``gateways``: the product's own gateway in a process of a simulated host.
 - ``peers``, ``speech``: what simulated brokers and clients are made of.
@@ -15,7 +16,7 @@ One seed decides all that happens. In the order in which things are built:
 - ``story``: a life as data, drawn from its seed.
 - ``watch``: what passes a gateway, read off its wires.
 - ``oracle``: Kafka's own decisions, transcribed once more.
-- ``laws``, ``laws_turns``, ``laws_waiting``: what must hold in every life.
+- ``laws``, ``laws_turns``, ``laws_waiting``, ``laws_tls``: what must hold in every life.
 - ``life``: a story lived through under the laws.
 - ``shrink``: makes a failing story short.
 - ``trace``: what the laws saw of one connection.

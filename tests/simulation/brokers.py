@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simulation import speech as say
+from simulation.certificates import broker_context
 from simulation.loop import Host, Process, SimLoop
 from simulation.network import End
-from simulation.peers import Frames, Peer
+from simulation.peers import Frames, Peer, TlsPeer
 
 NOT_LEADER, OUT_OF_ORDER, STALE_EPOCH, UNSUPPORTED, BAD_LOGIN = 6, 45, 47, 35, 58
 ENDLESS: Final = "endless"
@@ -82,6 +83,7 @@ class Cluster:
     Args:
         loop: the loop.
         count: of brokers.
+        tls: they speak TLS.
         partitions: of each topic.
         batch_bytes: of a batch of the endless topic.
 
@@ -91,8 +93,15 @@ class Cluster:
     """
 
     def __init__(
-        self, loop: SimLoop, count: int = 2, partitions: int = 4, batch_bytes: int = 5_000
+        self,
+        loop: SimLoop,
+        count: int = 2,
+        partitions: int = 4,
+        batch_bytes: int = 5_000,
+        *,
+        tls: bool = False,
     ) -> None:
+        self.tls = tls
         self.loop = loop
         self.batch_bytes = batch_bytes
         self.stored: list[Stored] = []
@@ -189,7 +198,10 @@ class _Connection:
         self.principal = ""
         self.raw = False  # bare tokens come next
         self.session: tuple[int, say.Fetched] | None = None
-        self.peer = Peer(end, self._data, self._gone)
+        if self.cluster.tls:
+            self.peer: Peer = TlsPeer(end, self._data, self._gone, broker_context())
+        else:
+            self.peer = Peer(end, self._data, self._gone)
         broker.connections[self] = None
         self.peer.look()
 

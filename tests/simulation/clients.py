@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
 from simulation.brokers import ENDLESS
+from simulation.certificates import GATE, client_context
 from simulation.loop import Host
 from simulation.network import End
-from simulation.peers import Frames, Peer
+from simulation.peers import Frames, Peer, TlsPeer
 
 if TYPE_CHECKING:
     from simulation.life import Life
@@ -30,6 +31,11 @@ _LOGIN: Final = {say.SASL_HANDSHAKE, say.SASL_AUTHENTICATE, say.API_VERSIONS}
 def conversation_of(correlation: int) -> int:
     """Return the number of the connection that a correlation id belongs to; 0: nobody's here."""
     return correlation // IDS if 0 <= correlation < 2**31 else 0
+
+
+def address_of(number: int) -> str:
+    """Return the address from which a connection comes."""
+    return f"10.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
 
 
 @dataclass(slots=True)
@@ -70,9 +76,11 @@ class Conversation:
         sent: requests by correlation id.
         ready: it is logged in.
         gone: why it ended; "" while it hasn't.
+        came_ns: when the client asked for it.
+        certificate: the serial number of the gateway's, over TLS.
     """
 
-    def __init__(self, client: Client, number: int, end: End) -> None:
+    def __init__(self, client: Client, number: int, end: End, came_ns: int = 0) -> None:
         self.client = client
         self.life = client.life
         self.loop = client.life.loop
@@ -88,9 +96,16 @@ class Conversation:
         self._count = 0
         self._waiting: list[Callable[[], None]] = []
         self._half = b""
-        self.peer = Peer(end, self._data, self._gone)
+        self.came_ns = came_ns
+        self.certificate = 0
+        self.peer = client.peer(end, self._data, self._gone, self._shaken)
         self.ask(say.API_VERSIONS, 1, b"", lambda _: self._log_in())
         self.peer.look()
+
+    def _shaken(self, error: str) -> None:
+        if not error and isinstance(self.peer, TlsPeer):
+            self.certificate = self.peer.certificate
+        self.life.shaken(self, error)
 
     def _log_in(self) -> None:
         self.ask(say.SASL_HANDSHAKE, 1, say.text("PLAIN"), lambda _: self._authenticate())
@@ -288,6 +303,8 @@ class Client:
         broker: which broker it talks to.
         versions: of Produce and Fetch.
         obeys: it pauses as long as it is told, as clients since KIP-219 do.
+        secured: it comes by TLS: letters of the authorities that it trusts, and whether it speaks
+            TLS 1.2.
     """
 
     def __init__(
@@ -299,6 +316,7 @@ class Client:
         broker: int,
         versions: tuple[int, int],
         obeys: bool,
+        secured: tuple[str, bool] | None = None,
     ) -> None:
         self.life = life
         self.name = name
@@ -308,6 +326,7 @@ class Client:
         self.broker = broker
         self.produce_version, self.fetch_version = versions
         self.obeys = obeys
+        self.secured = secured
         self.partition = life.partition_of(broker)
         self.offsets: dict[str, int] = {}
         self.host = Host(life.loop, name, "10.9.0.1")
@@ -328,6 +347,31 @@ class Client:
 
     # --- connections ------------------------------------------------------------------------
 
+    @property
+    def trusted(self) -> str:
+        """Letters of the authorities that it trusts."""
+        return "" if self.secured is None else self.secured[0]
+
+    @property
+    def where(self) -> tuple[str, int] | None:
+        """Where it reaches its broker."""
+        listener = "SASL_PLAINTEXT" if self.secured is None else "SASL_SSL"
+        return self.life.address(self.broker, listener)
+
+    def peer(
+        self,
+        end: End,
+        on_data: Callable[[bytes], None],
+        on_gone: Callable[[str], None],
+        on_shaken: Callable[[str], None],
+    ) -> Peer:
+        """Make its side of a connection."""
+        if self.secured is None:
+            return Peer(end, on_data, on_gone)
+        trusted, old = self.secured
+        context = client_context(trusted, old=old)
+        return TlsPeer(end, on_data, on_gone, context, GATE, on_shaken)
+
     def with_line(self, what: Callable[[Conversation], None]) -> None:
         """Do something on a connection that is logged in; open one if there is none."""
         line = self.line
@@ -341,13 +385,13 @@ class Client:
         """Open a connection, if there is none."""
         if self.line is not None or self._opening:
             return
-        where = self.life.address(self.broker)
+        where = self.where
         if where is None:
             self._waiting.clear()
             return
         self._opening = True
+        came_ns = self.life.loop.now_ns
         number = self.life.new_conversation()
-        source = f"10.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
 
         def done(found: End | OSError) -> None:
             self._opening = False
@@ -357,7 +401,7 @@ class Client:
                 return
             waiting, self._waiting = self._waiting, []
             early, self._early = self._early, []
-            line = self.line = Conversation(self, number, found)
+            line = self.line = Conversation(self, number, found, came_ns)
             self.life.opened(line)
             for what in early:
                 what(line)
@@ -367,7 +411,7 @@ class Client:
             for what in waiting:
                 line.when_ready(lambda what=what, line=line: what(line))  # type: ignore[misc]
 
-        self.life.net.connect(self.host, where, done, source)
+        self.life.net.connect(self.host, where, done, address_of(number))
 
     def ended(self, line: Conversation) -> None:
         """A connection has ended."""

@@ -8,13 +8,18 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation import speech as say
 from simulation.brokers import ENDLESS
+from simulation.certificates import GATE, ISSUED, client_context, keystore
+from simulation.clients import address_of
 from simulation.gateways import settings_of
 from simulation.loop import NS_PER_MS
+from simulation.peers import Peer, TlsPeer
 
 if TYPE_CHECKING:
     from simulation.clients import Client
     from simulation.life import Life
+    from simulation.network import End
     from simulation.story import Action
 
 Deed = Callable[..., None]
@@ -73,6 +78,32 @@ def _garbage(client: Client, chance: random.Random, what: str) -> None:
     client.say_garbage(what, chance.randbytes(200))
 
 
+def _shake(client: Client, chance: random.Random, what: str, ms: float) -> None:
+    """Come by TLS, and not get through its handshake."""
+    life, where = client.life, client.where
+    if client.secured is None or where is None:
+        return
+    context = client_context("a", old=client.secured[1])
+
+    def done(found: End | OSError) -> None:
+        if isinstance(found, OSError):
+            return
+        peer = Peer(found, lambda _: None, lambda _: None)
+        if what == "plain text":
+            peer.send(say.request(say.API_VERSIONS, 1, 1, client.client_id, b""))
+        elif what != "silent":
+            peer = TlsPeer(found, lambda _: None, lambda _: None, context, GATE)
+            peer.reads = False  # it says hello, and never hears the answer
+        if what == "reset":
+            life.loop.after(ms, peer.reset)
+        elif what == "leave":
+            life.loop.after(ms, peer.close)
+        else:
+            life.loop.after(12_000, peer.close)
+
+    life.net.connect(client.host, where, done, address_of(life.new_conversation()))
+
+
 CLIENTS: Final[dict[str, Deed]] = {
     "produce": lambda client, _, *args: client.produce(*args),
     "silent": lambda client, _, *args: client.produce(*args),
@@ -95,6 +126,7 @@ CLIENTS: Final[dict[str, Deed]] = {
     "wrong login": _wrong_login,
     "rename": _rename,
     "hang up": _hang_up,
+    "shake": _shake,
 }
 
 
@@ -199,6 +231,17 @@ def _reload(life: Life, ms: int) -> None:
         life.gateway.process.run(life.gateway.gateway.reload, settings)
 
 
+def _certificate(life: Life, name: str) -> None:
+    """Put another certificate, or what can't be one, in the key store, and do as SIGHUP does."""
+    if not life.gateway.started or not life.gateway.process.alive or not life.orderly:
+        return
+    file = {key: value for key, value in life.settings.items() if not key.startswith("ssl.")}
+    if name in ISSUED:
+        life.certify(name)
+    # Else it is only half written, and whole again before anybody reads it once more.
+    life.gateway.process.run(life.gateway.gateway.reload, file | keystore(name))
+
+
 def _move(life: Life, topic: str, partition: int, leader: int) -> None:
     life.cluster.move(topic, partition, leader)
 
@@ -210,6 +253,7 @@ WORLD: Final[dict[str, Deed]] = {
     "crash": _crash,
     "restart": _restart,
     "reload": _reload,
+    "certificate": _certificate,
     "move": _move,
     "quota": lambda life, level, key, value: life.change_quota(level, key, value),
 }

@@ -25,11 +25,15 @@ import time
 import types
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from headgate.client.tls import client_context
+from headgate.config import Settings
 from headgate.gateway.charging.plans import build_plans
-from simulation.gateways import HeldName
+from simulation.certificates import server_context
+from simulation.gateways import HeldName, settings_of
 from simulation.loop import PROCESS
 from simulation.transports import SimEpoll
 
@@ -177,6 +181,19 @@ def _listen(host: str, port: int, backlog: int) -> Any:
     return process.loop.network.listen(process, host, port, backlog)
 
 
+def _load(given: Any) -> Settings:
+    """Read a file again: it stands for its settings, or for what makes them."""
+    return given if isinstance(given, Settings) else settings_of(given)
+
+
+class _WeakOnes(weakref.WeakKeyDictionary[Any, None]):
+    """A ``WeakSet`` that keeps the order of what came."""
+
+    def add(self, one: Any) -> None:
+        """Take one more."""
+        self[one] = None
+
+
 CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.connection.acceptor", "accept"): lambda sock: sock.accept(),
     ("headgate.gateway.connection.acceptor", "pending"): lambda sock: sock,
@@ -184,11 +201,16 @@ CALLS: Final[dict[tuple[str, str], Any]] = {
     ("headgate.gateway.broker.broker", "size_buffers"): lambda sock, settings: None,
     ("headgate.gateway.server", "Instance"): HeldName,
     ("headgate.gateway.server", "build_plans"): functools.cache(build_plans),
-    ("headgate.gateway.server", "load_settings"): lambda settings: settings,
+    ("headgate.gateway.server", "load_settings"): _load,
+    ("headgate.gateway.cluster.ways", "server_context"): server_context,
+    ("headgate.gateway.cluster.ways", "client_context"): functools.cache(client_context),
+    ("headgate.client.tls", "client_context"): functools.cache(client_context),
+    ("headgate.gateway.broker.clients", "WeakSet"): _WeakOnes,
 }
 """
 Calls into the kernel, by module and name: a port opened, a connection taken, a file locked or read.
-Plans are the same in all lives and never changed, so they are made once.
+Plans and TLS contexts are the same in all lives and never changed, so they are made once. What is
+held weakly stands in the order in which it came.
 """
 
 

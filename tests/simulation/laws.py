@@ -85,6 +85,15 @@ class Law:
     def closed(self, view: View) -> None:
         """The gateway has closed both sides of a conversation."""
 
+    def left(self, view: View) -> None:
+        """The gateway ends its connection with a client."""
+
+    def shaken(self, line: Conversation, error: str) -> None:
+        """A client's TLS handshake is over; with what failed, "": nothing."""
+
+    def certified(self, name: str) -> None:
+        """The gateway's certificate was changed."""
+
     def tick(self) -> None:
         """A quarter of a second has passed."""
 
@@ -331,7 +340,7 @@ class NoGain(Law):
         self._ends: dict[Any, list[int]] = defaultdict(list)
         self._users: dict[Any, dict[int, View]] = defaultdict(dict)
         self._most: dict[Any, int] = defaultdict(int)
-        self._levels: dict[Any, tuple[float, int, float]] = {}
+        self._levels: dict[Any, tuple[float, int, int, float]] = {}
         types = {PRODUCED, CONSUMED, *(key for _, key, _ in life.story.quotas)}
         self._types = {
             api: [one for one in sorted(types) if one.startswith(beginning)]
@@ -400,14 +409,16 @@ class NoGain(Law):
             key = (quota_type, tags)
         users = sum(n for one, n in self._most.items() if (one[0], one[2]) == (quota_type, tags))
         amount = -row.amount if row.kind == "unrecord" else row.amount
-        level, then_ms, largest = self._levels.get(key, (0.0, row.t_ms, 0.0))
+        level, then_ms, then_ns, largest = self._levels.get(key, (0.0, row.t_ms, row.now_ns, 0.0))
         largest = max(largest, amount)
         # Kafka's windows forget an answer as a whole. If it is worth more than one of their samples
         # (a second), they let pass more than the quota: up to 1.9 of it, for a window's worth.
         pace = bound if largest <= bound else 2 * bound
         # Quotas follow the wall clock: where that is set forward, more time has passed for them.
-        level = max(level - pace * max(row.t_ms - then_ms, 0) / 1e3, 0.0) + amount
-        self._levels[key] = (level, row.t_ms, largest)
+        # Where it is set back, as much has passed as before.
+        passed_ms = max(row.t_ms - then_ms, (row.now_ns - then_ns) / NS_PER_MS)
+        level = max(level - pace * passed_ms / 1e3, 0.0) + amount
+        self._levels[key] = (level, row.t_ms, row.now_ns, largest)
         most = bound * self.life.story.window_s + largest * (users + 1)
         if level > most:
             self.broken(f"{row.principal}/{row.client} got {level:.0f} bytes more than its "

@@ -119,7 +119,7 @@ class Waits(Law):
     def _look_at_answers(self, view: View) -> None:
         asked = next(iter(view.unwritten.values()))
         end = view.client_end
-        if end.ended or end.error is not None or view.client_side.get_write_buffer_size():
+        if end.ended or end.error is not None or view.client_side.unsent:
             return
         since = max(asked.answer_ns, self.life.calm_ns)
         if asked.key == say.FETCH:
@@ -177,6 +177,7 @@ class AtRest(Law):
         return {
             "connections": sum(len(broker.links) for broker in brokers),
             "connections that open": sum(len(broker.clients.opening) for broker in brokers),
+            "slots": sum(broker.quotas.total for broker in brokers),
             "sockets": sum(end.host is life.gateway.host for end in life.net.ends),
             "bytes of the pool": product._buffer.pool.used,
             "kept bytes": sum(broker.rules.gates.kept_bytes for broker in brokers),

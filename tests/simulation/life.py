@@ -15,8 +15,9 @@ from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
 from simulation import laws as law
-from simulation import laws_turns, laws_waiting
+from simulation import laws_tls, laws_turns, laws_waiting
 from simulation.brokers import Cluster
+from simulation.certificates import authority, keystore
 from simulation.clients import Client, Conversation, Sent, conversation_of
 from simulation.deeds import do
 from simulation.gateways import SimGateway
@@ -36,6 +37,13 @@ ALWAYS: Final = {
     "headgate.upstream.connect.timeout.ms": "4000",
     "headgate.drain.timeout.ms": "1000",
 }
+FIRST: Final = "a1"
+"""The gateway's certificate when a life begins."""
+OVER_TLS: Final = {
+    "listeners": "SASL_PLAINTEXT://10.0.2.1:9092,SASL_SSL://10.0.2.1:9292",
+    "headgate.handshake.timeout.ms": "5000",
+    **keystore(FIRST),
+}
 LAWS: Final[tuple[type[law.Law], ...]] = (
     law.ChargedOnce,
     law.Decisions,
@@ -44,6 +52,8 @@ LAWS: Final[tuple[type[law.Law], ...]] = (
     law.NoGain,
     laws_turns.Gates,
     laws_turns.Alone,
+    laws_tls.Certificates,
+    laws_tls.Kept,
     laws_waiting.Waits,
     laws_waiting.Memory,
     laws_waiting.AtRest,
@@ -85,6 +95,8 @@ class Life:
         calm_ns: before this time the gateway itself was held up: it waits for no client's sake.
         orderly: the gateway didn't crash and isn't ending.
         requoted_ns: a change of quotas is in force for sure from then on.
+        certificate: the gateway's, in force.
+        scarce: the gateway has little memory.
     """
 
     def __init__(self, story: Story, keep_trace: int = 0) -> None:
@@ -110,7 +122,10 @@ class Life:
             chance, (low, high), bandwidth, cut
         )
         self.net.capacity = lambda chance: self._room
-        self.cluster = Cluster(loop, story.brokers, batch_bytes=story.batch_bytes)
+        self.certificate = FIRST
+        self.cluster = Cluster(
+            loop, story.brokers, batch_bytes=story.batch_bytes, tls=story.brokers_tls
+        )
         self.quotas: dict[tuple[Level, str], float] = {
             (level, key): value for level, key, value in story.quotas
         }
@@ -122,12 +137,15 @@ class Life:
             **ALWAYS,
             "headgate.upstream": ",".join(f"broker{n}:9092" for n in self.cluster.brokers),
             **dict(story.settings),
+            **_tls(story),
         }
+        self.scarce = "queued.max.request.bytes" in self.settings
         self.gateway: SimGateway
         self.clients = {
             person.name: Client(
                 self, person.name, person.principal, person.client_id,
                 min(person.broker, story.brokers), person.versions, person.obeys,
+                dict(story.secured).get(person.name),
             )
             for person in story.people
         }  # fmt: skip
@@ -215,11 +233,28 @@ class Life:
         """Return a partition that a broker leads."""
         return next(at for at, one in enumerate(self.cluster.topics["t"]) if one.leader == broker)
 
-    def address(self, broker: int) -> tuple[str, int] | None:
+    def address(self, broker: int, listener: str) -> tuple[str, int] | None:
         """Return where clients reach a broker."""
         if not self.gateway.started:
             return None
-        return self.gateway.gateway.addresses("SASL_PLAINTEXT").get(broker)
+        return self.gateway.gateway.addresses(listener).get(broker)
+
+    def shaken(self, line: Conversation, error: str) -> None:
+        """A client's TLS handshake is over."""
+        self.digest("shaken", line.number, self.loop.now_ns, line.certificate, error)
+        for one in self.laws:
+            one.shaken(line, error)
+
+    def certify(self, name: str) -> None:
+        """Put another certificate in the gateway's key store."""
+        self.certificate = name
+        self.settings.update(keystore(name))
+        for one in self.laws:
+            one.certified(name)
+
+    def line_of(self, number: int) -> Conversation | None:
+        """Return a connection from its client's side."""
+        return self._lines.get(number)
 
     def opened(self, line: Conversation) -> None:
         """A client is connected."""
@@ -274,7 +309,7 @@ class Life:
     def _tick(self) -> None:
         for one in self.laws:
             one.tick()
-        for failure in self.gateway.process.failures:
+        for failure in (*self.gateway.process.failures, *self.loop.world.failures):
             self.broken("failures", f"{failure.get('message')}: {failure.get('exception')!r}")
         if not self.over:
             self.loop.after(TICK_MS, self._tick)
@@ -284,7 +319,7 @@ class Life:
     def live(self) -> Outcome:
         """Live the story through."""
         loop, story = self.loop, self.story
-        loop.run(900)
+        loop.run(2_500 if story.secured else 900)  # over TLS a gateway takes longer to start
         if not self.gateway.started:
             self.broken("start", repr(self.gateway.failed))
         self.own_tasks = sum(not task.done() for task in self.gateway.process.tasks)
@@ -324,8 +359,21 @@ class Life:
         left = [task for task in process.tasks if not task.done()]
         if not self.gateway.stopped or left:
             self.broken("at rest", f"the gateway doesn't end: {left[:3]}")
-        for failure in process.failures:
+        for failure in (*process.failures, *self.loop.world.failures):
             self.broken("failures", f"{failure.get('message')}: {failure.get('exception')!r}")
+
+
+def _tls(story: Story) -> dict[str, str]:
+    """Return the settings of a gateway that speaks TLS, if a story has one."""
+    if not story.secured:
+        return {}
+    protocol = {"headgate.upstream.security.protocol": "SASL_PLAINTEXT"}
+    if story.brokers_tls:
+        protocol = {
+            "headgate.upstream.security.protocol": "SASL_SSL",
+            "headgate.upstream.ssl.truststore.certificates": authority("a"),
+        }
+    return OVER_TLS | protocol
 
 
 def _entity(level: Level) -> QuotaEntity:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from simulation.loop import NS_PER_MS, Host, Process, SimLoop
+from simulation.tls import TlsTransport, over_tls
 from simulation.transports import SimTransport
 
 FIN: Final = object()
@@ -389,7 +390,7 @@ class Network:
         self._cuts: dict[frozenset[str], int] = {}
         self.make_way: Callable[[int, Host, Host, random.Random], Way] = lambda *args: Way(args[3])
         self.capacity: Callable[[random.Random], int] = lambda chance: 131_072
-        self.on_transport: Callable[[SimTransport, Process], None] | None = None
+        self.on_transport: Callable[[SimTransport | TlsTransport, Process], None] | None = None
 
     def new_fd(self, thing: Any) -> int:
         """Return a descriptor for something."""
@@ -503,10 +504,9 @@ class Network:
     """Addresses that answer nothing at all, not even a refusal."""
 
     async def create_connection(
-        self, factory: Any, host: str, port: int, *, ssl: Any = None, **_: Any
+        self, factory: Any, host: str, port: int, *, ssl: Any = None, **more: Any
     ) -> Any:
-        """Do as the loop's ``create_connection``, without TLS."""
-        assert ssl is None, "TLS isn't simulated"
+        """Do as the loop's ``create_connection``."""
         process = self.loop.process()
         waiter = self.loop.create_future()
         given_up = []
@@ -527,7 +527,7 @@ class Network:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 waiter.result().close()
             raise
-        return await self._adopt(factory, end, process)
+        return await self._adopt(factory, end, process, ssl, more)
 
     def _settle(self, waiter: asyncio.Future[End], found: End | OSError) -> None:
         if waiter.done():
@@ -538,15 +538,23 @@ class Network:
         else:
             waiter.set_exception(found)
 
-    async def connect_accepted(self, factory: Any, sock: End, *, ssl: Any = None, **_: Any) -> Any:
-        """Do as the loop's ``connect_accepted_socket``, without TLS."""
-        assert ssl is None, "TLS isn't simulated"
-        return await self._adopt(factory, sock, self.loop.process())
+    async def connect_accepted(
+        self, factory: Any, sock: End, *, ssl: Any = None, **more: Any
+    ) -> Any:
+        """Do as the loop's ``connect_accepted_socket``."""
+        more["server_side"] = True
+        return await self._adopt(factory, sock, self.loop.process(), ssl, more)
 
-    async def _adopt(self, factory: Any, end: End, process: Process) -> Any:
+    async def _adopt(
+        self, factory: Any, end: End, process: Process, context: Any, more: dict[str, Any]
+    ) -> Any:
         protocol = factory()
         waiter = self.loop.create_future()
-        transport = SimTransport(self.loop, process, end, protocol, waiter)
+        transport: SimTransport | TlsTransport
+        if context is None:
+            transport = SimTransport(self.loop, process, end, protocol, waiter)
+        else:
+            transport = over_tls(self.loop, process, end, protocol, waiter, context, **more)
         if self.on_transport is not None:
             self.on_transport(transport, process)
         try:

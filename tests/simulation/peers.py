@@ -2,19 +2,24 @@
 The far side of a connection that isn't the product's: brokers and clients are made of it.
 
 A peer writes without bound and reads frames. It can stop reading, stop sending in the middle of a
-frame, hang up, reset, or vanish.
+frame, hang up, reset, or vanish. One that speaks TLS encrypts at its edge, with OpenSSL in memory.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ssl
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from simulation.network import End
 
 _SIZE: Final = struct.Struct(">i").unpack_from
+AGAIN: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+AT_ONCE: Final = 262_144
+LEFT: Final = "left: "
 LARGEST_FRAME: Final = 16 << 20
 
 
@@ -133,3 +138,117 @@ class Peer:
         self.gone = True
         self._waiting.clear()
         self.end.reset()
+
+
+class TlsPeer(Peer):
+    """
+    A peer that speaks TLS, as a client or as a server; what it is given and gives is plain.
+
+    Args:
+        end: its socket.
+        on_data: called with what comes.
+        on_gone: called once when the other side has ended the connection, with how.
+        context: of TLS.
+        name: that a client wants the server's certificate to bear; None: this is the server.
+        on_shaken: called when the handshake is over, with what failed; "": nothing. It begins with
+            ``LEFT`` where the other side has ended the connection.
+    """
+
+    def __init__(
+        self,
+        end: End,
+        on_data: Callable[[bytes], None],
+        on_gone: Callable[[str], None],
+        context: ssl.SSLContext,
+        name: str | None = None,
+        on_shaken: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(end, self._came, on_gone)
+        self._on_plain = on_data
+        self._on_shaken = on_shaken
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=name is None, server_hostname=name
+        )
+        self._early: list[bytes] = []
+        self.shaken = self._failed = False
+        if name is not None:
+            self._shake()
+
+    @property
+    def certificate(self) -> int:
+        """The serial number of the other side's certificate."""
+        told: Any = self._tls.getpeercert()
+        return int(told["serialNumber"], 16)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, as soon as the handshake is over and there is room."""
+        if not self.shaken:
+            self._early.append(data)
+        elif not self.gone:
+            self._write(data)
+            self._flush()
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while len(left):
+            left = left[self._tls.write(left) :]
+
+    def _flush(self) -> None:
+        told = self._out.read()
+        if told:
+            super().send(told)
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except AGAIN:
+            self._flush()
+        except ssl.SSLError as error:
+            self._flush()  # an alert
+            self._failed = True
+            self._on_shaken(error.reason)
+            self._end(f"TLS: {error.reason}")
+        else:
+            self.shaken = True
+            self._flush()
+            self._on_shaken("")
+            early, self._early = self._early, []
+            for data in early:
+                self.send(data)
+
+    def _came(self, data: bytes) -> None:
+        self._in.write(data)
+        if not self.shaken:
+            self._shake()
+        while self.shaken and not self.gone:
+            try:
+                plain = self._tls.read(AT_ONCE)
+            except AGAIN:
+                self._flush()
+                return
+            except ssl.SSLError as error:
+                self._flush()
+                self._end(f"TLS: {error.reason}")
+                return
+            if not plain:  # the other side has said goodbye
+                self._say_goodbye()
+                self._end("closed")
+                return
+            self._on_plain(plain)
+
+    def _end(self, how: str) -> None:
+        if not (self.gone or self.shaken or self._failed):
+            self._on_shaken(f"{LEFT}{how}")
+        super()._end(how)
+
+    def _say_goodbye(self) -> None:
+        with contextlib.suppress(ssl.SSLError):  # of the other side's, for which nobody waits here
+            self._tls.unwrap()
+        self._flush()
+
+    def close(self) -> None:
+        """Hang up, with TLS's goodbye in front."""
+        if self.shaken and not self.gone:
+            self._say_goodbye()
+        super().close()

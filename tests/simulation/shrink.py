@@ -78,6 +78,10 @@ def _simpler(story: Story) -> Iterator[Story]:
     """Yield stories with one thing less each, besides actions."""
     calm = (0.05, 0.3, 0.0, 0.0, 131_072)
     yield replace(story, network=calm)
+    yield replace(story, secured=(), brokers_tls=False)
+    yield replace(story, brokers_tls=False)
+    for at in range(len(story.secured)):
+        yield replace(story, secured=story.secured[:at] + story.secured[at + 1 :])
     yield replace(story, length_ms=max(LEAST_MS, *(a.t_ms + 15_000 for a in story.actions), 0))
     yield replace(story, brokers=1)
     for at in range(len(story.settings)):

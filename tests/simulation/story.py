@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simulation.brokers import ENDLESS
+from simulation.certificates import BROKEN, ISSUED
 from simulation.oracle import DEFAULT, Level
 from simulation.seed import Seed, weighted
 
@@ -23,6 +24,8 @@ BEYOND: Final = (
 )  # fmt: skip
 """Quotas that no Kafka broker enforces."""
 GATE: Final = "gate1"
+SHAKES: Final = ("silent", "plain text", "hello", "leave", "reset")
+"""Ways not to get through a TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,9 @@ class Story:
         batch_bytes: of a batch that consumers read.
         people: the clients.
         actions: what happens, in order.
+        secured: clients that come by TLS: the authorities that each trusts, and whether it speaks
+            TLS 1.2.
+        brokers_tls: the way from the gateway to brokers is TLS too.
     """
 
     seed: int
@@ -77,6 +83,8 @@ class Story:
     batch_bytes: int
     people: tuple[Person, ...]
     actions: tuple[Action, ...]
+    secured: tuple[tuple[str, tuple[str, bool]], ...] = ()
+    brokers_tls: bool = False
 
     @property
     def delivers(self) -> bool:
@@ -108,6 +116,11 @@ class Story:
             f"{'' if p.obeys else ', does not pause when told to'}"
             for p in self.people
         ]
+        said += [
+            f"  {name} comes by TLS{' 1.2' if old else ''} and trusts {' and '.join(trusted)}"
+            for name, (trusted, old) in self.secured
+        ]
+        said += ["  brokers speak TLS"] if self.brokers_tls else []
         return said + [f"  {action}" for action in self.actions]
 
 
@@ -168,6 +181,8 @@ def draw(number: int) -> Story:
     quotas = _quotas(chance, principals, quota) + quotas
     if more.random() < 0.08:
         actions += _raise(more, people, quotas, quota, length)
+    secured, brokers_tls, deeds = _tls(Seed(number).stream("story", "tls"), people, length)
+    actions += deeds
     actions.sort(key=lambda action: (action.t_ms, action.who))
     return Story(
         number,
@@ -179,7 +194,38 @@ def draw(number: int) -> Story:
         chance.choice((2_000, 10_000, 60_000)),
         people,
         tuple(actions),
+        secured,
+        brokers_tls,
     )
+
+
+def _tls(
+    chance: random.Random, people: tuple[Person, ...], length: int
+) -> tuple[tuple[tuple[str, tuple[str, bool]], ...], bool, list[Action]]:
+    """Draw who comes by TLS, in one life of four, and what happens to certificates."""
+    if chance.random() >= 0.25:
+        return (), False, []
+    trusts = ("a", "ab", "ab", "ab", "b")
+    secured = tuple(
+        (person.name, (chance.choice(trusts), chance.random() < 0.25))
+        for person in people
+        if chance.random() < 0.6
+    ) or ((people[0].name, ("ab", False)),)
+    names = [name for name, _ in secured]
+    actions: list[Action] = []
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        t_ms = chance.randrange(2_000, length - 8_000)
+        kind = chance.choice((*ISSUED, *ISSUED, chance.choice(BROKEN)))
+        actions.append(Action(t_ms, GATE, "certificate", (kind,)))
+        for name in chance.sample(names, min(2, len(names))):  # somebody comes soon after
+            at_ms = t_ms + chance.randrange(0, 2_000)
+            actions.append(Action(at_ms, name, "hang up", ("close",)))
+            actions.append(Action(at_ms + 500, name, "chat", (3, 1)))
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        t_ms = chance.randrange(1_000, length - 15_000)
+        how = (chance.choice(SHAKES), chance.choice((0.0, 1.0, 30.0)))
+        actions.append(Action(t_ms, chance.choice(names), "shake", how))
+    return secured, chance.random() < 0.4, actions
 
 
 def _network(chance: random.Random) -> tuple[float, float, float, float, int]:

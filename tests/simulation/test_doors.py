@@ -17,8 +17,12 @@ from simulation.gateways import SimGateway
 from simulation.hashes import told_with_two_hash_seeds
 from simulation.loop import Host, SimLoop
 from simulation.network import Network
+from simulation.run import live
 from simulation.seed import Seed
+from simulation.story import draw
 
+OVER_TLS = 7
+"""A seed whose clients come by TLS, and whose brokers speak it."""
 PROPERTIES = {
     "headgate.upstream": "broker1:9092",
     "listeners": "SASL_PLAINTEXT://10.0.2.1:9092",
@@ -73,6 +77,10 @@ def test_no_place_leads_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with doors.opened():
         small_life(3)  # what is loaded late is loaded now
+        over_tls = draw(OVER_TLS)
+        assert over_tls.secured
+        assert over_tls.brokers_tls
+        live(over_tls)
         with monkeypatch.context() as patched:
             for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter_ns",
                          "thread_time_ns", "sleep"):  # fmt: skip
@@ -83,6 +91,7 @@ def test_no_place_leads_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             for name in ("random", "uniform", "shuffle", "getrandbits"):
                 patched.setattr(random, name, no(f"random.{name}"))
             small_life(3)
+            assert live(over_tls).broken == ("", "")
 
 
 def test_hash_order_has_no_part_in_it() -> None:

@@ -54,6 +54,8 @@ class SimTransport(asyncio.Transport):
         self._held_back = False  # the protocol was told to pause
         self._read_due = self._write_due = self._flush_due = False
         self.on_write: Any = None  # a tap: what the protocol wrote
+        self.on_leave: Any = None  # a tap: the protocol ends the connection
+        self.ready_ns = loop.now_ns
         loop.network.ends[end] = None
         process.run(loop.call_soon, self._begin, waiter)
 
@@ -178,6 +180,20 @@ class SimTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self._size
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._size
+
+    @property
+    def on_read(self) -> Any:
+        """A tap: what is read."""
+        return self.end.on_read
+
+    @on_read.setter
+    def on_read(self, tap: Any) -> None:
+        self.end.on_read = tap
+
     def write(self, data: Any) -> None:
         self.writelines([data])
 
@@ -275,6 +291,7 @@ class SimTransport(asyncio.Transport):
     def close(self) -> None:
         if self._closing:
             return
+        self._leave()
         self._closing = True
         self._reading = False
         if not self._writes:
@@ -283,7 +300,17 @@ class SimTransport(asyncio.Transport):
             self._flush_soon()
 
     def abort(self) -> None:
+        if not self._closing:
+            self._leave()
         self._force(None)
+
+    def _leave(self) -> None:
+        if self.on_leave is not None:
+            self.on_leave()
+
+    def _force_close(self, error: BaseException | None) -> None:
+        """End as ``SSLProtocol`` asks a transport of asyncio's to."""
+        self._force(error)
 
     def _fail(self, error: BaseException, what: str | None) -> None:
         if what is not None:

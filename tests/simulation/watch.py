@@ -17,6 +17,7 @@ from simulation.clients import conversation_of
 if TYPE_CHECKING:
     from simulation.life import Life
     from simulation.loop import Process
+    from simulation.tls import TlsTransport
     from simulation.transports import SimTransport
 
 _SIZE: Final = struct.Struct(">i").unpack_from
@@ -225,6 +226,11 @@ class View:
 
     # --- the end ----------------------------------------------------------------------------
 
+    def left(self) -> None:
+        """The gateway ends the connection."""
+        for law in self.life.laws:
+            law.left(self)
+
     def side_closed(self, *, client: bool) -> None:
         """One side's socket was closed by the gateway."""
         now = self.life.loop.now_ns
@@ -247,7 +253,7 @@ class Watch:
         self.open: dict[int, View] = {}
         life.net.on_transport = self._transport
 
-    def _transport(self, transport: SimTransport, process: Process) -> None:
+    def _transport(self, transport: SimTransport | TlsTransport, process: Process) -> None:
         if not process.name.startswith("gateway"):
             return
         end = transport.end
@@ -256,8 +262,9 @@ class Watch:
             number = (int(address[1]) - CLIENTS << 16) + (int(address[2]) << 8) + int(address[3])
             view = self.views[number] = self.open[number] = View(self, number)
             view.client_end, view.client_side = end, transport
-            end.on_read = view.from_client.feed
+            transport.on_read = view.from_client.feed
             transport.on_write = view.to_client.feed
+            transport.on_leave = view.left
             end.on_closed = lambda: self._closed(view, client=True)
         else:
             _Upstream(self, transport)
@@ -278,11 +285,10 @@ class Watch:
 class _Upstream:
     """A connection of the gateway to a broker, whose client isn't known before its first frame."""
 
-    def __init__(self, watch: Watch, transport: SimTransport) -> None:
+    def __init__(self, watch: Watch, transport: SimTransport | TlsTransport) -> None:
         self.watch = watch
         self.transport = transport
         self._first = b""
-        self.ready_ns = watch.life.loop.now_ns
         transport.on_write = self._written
 
     def _written(self, data: bytes) -> None:
@@ -299,8 +305,8 @@ class _Upstream:
         view.broker_open = True
         view.closed_ns = -1  # its client may have left before the broker was reached
         self.watch.open[number] = view
-        view.broker_ready_ns = self.ready_ns
-        end.on_read = view.from_broker.feed
+        view.broker_ready_ns = self.transport.ready_ns
+        self.transport.on_read = view.from_broker.feed
         end.on_closed = lambda: self.watch._closed(view, client=False)
         self.transport.on_write = view.to_broker.feed
         view.to_broker.feed(self._first)
