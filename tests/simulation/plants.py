@@ -7,11 +7,16 @@ find every one of them.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from headgate.errors import ConfigError
+from headgate.gateway.broker import broker, listener
+from headgate.gateway.broker import clients as broker_clients
 from headgate.gateway.charging import fetch_gate, headroom, lanes
-from headgate.gateway.connection import transports
+from headgate.gateway.cluster import ways
+from headgate.gateway.connection import link, transports
 from headgate.gateway.session import (
     answer_reader,
     fetch,
@@ -237,6 +242,66 @@ def mute_begins_when_the_answer_has_come(patch: Patch) -> None:
     patch.setattr(answer_reader.AnswerReader, "_continue", go_on)
 
 
+def reload_closes_connections_over_tls(patch: Patch) -> None:
+    """They are made to come again, and see the certificate that is in force now."""
+    whole = broker.Broker.reload
+
+    def reload(self: Any, *args: Any) -> None:
+        whole(self, *args)
+        for one in list(self.links):
+            if one.client.tls:
+                one.close("reloaded")
+
+    patch.setattr(broker.Broker, "reload", reload)
+
+
+def reload_keeps_the_certificate(patch: Patch) -> None:
+    whole = listener.BrokerListener.take
+
+    def take(self: Any, parts: Any) -> None:
+        whole(self, parts._replace(server_tls=getattr(self, "server_tls", parts.server_tls)))
+
+    patch.setattr(listener.BrokerListener, "take", take)
+
+
+def broken_key_store_put_in_force(patch: Patch) -> None:
+    """The settings that can be used are in force, and TLS without a certificate isn't TLS."""
+    whole = ways.Ways.parts
+    before: dict[str, Any] = {}
+
+    def parts(self: Any, name: str) -> Any:
+        try:
+            found = before[name] = whole(self, name)
+        except ConfigError:
+            bare = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            found = before[name]._replace(server_tls=bare)
+        return found
+
+    patch.setattr(ways.Ways, "parts", parts)
+
+
+def failed_handshake_keeps_its_slot(patch: Patch) -> None:
+    whole = broker_clients.Clients._not_taken
+
+    def not_taken(self: Any, listener: Any, sock: Any, address: str, *more: Any) -> None:
+        self._quotas.admit(listener.name, address, 0)
+        whole(self, listener, sock, address, *more)
+
+    patch.setattr(broker_clients.Clients, "_not_taken", not_taken)
+
+
+def charge_lost_at_a_hang_up_over_tls(patch: Patch) -> None:
+    """What is in flight isn't charged when TLS's goodbye comes."""
+    whole = link.Link.lost
+
+    def lost(self: Any, side: Any, exc: Any) -> None:
+        if side is self.client and side.tls:
+            self.session.state.unanswered.clear()
+        whole(self, side, exc)
+
+    patch.setattr(link.Link, "lost", lost)
+
+
 def _handler(patch: Patch, before: Any, after: Any) -> None:
     """Have the request reader call another handler."""
     from headgate.gateway.session import request_reader
@@ -272,6 +337,11 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (buffer_without_bound, ("memory",)),
         (throttle_a_millisecond_off, ("Kafka's decisions",)),
         (mute_begins_when_the_answer_has_come, ("waiting",)),
+        (reload_closes_connections_over_tls, ("kept",)),
+        (reload_keeps_the_certificate, ("certificates",)),
+        (broken_key_store_put_in_force, ("certificates",)),
+        (failed_handshake_keeps_its_slot, ("at rest",)),
+        (charge_lost_at_a_hang_up_over_tls, ("charged once",)),
     )
 )
 """Each fault, and the laws that may find it."""

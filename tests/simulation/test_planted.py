@@ -36,6 +36,11 @@ FOUND_AT: dict[str, int] = {
     "answers_out_of_order": 4,
     "buffer_without_bound": 2,
     "mute_begins_when_the_answer_has_come": 19,
+    "reload_closes_connections_over_tls": 7,
+    "reload_keeps_the_certificate": 7,
+    "broken_key_store_put_in_force": 18,
+    "failed_handshake_keeps_its_slot": 18,
+    "charge_lost_at_a_hang_up_over_tls": 7,
 }
 """A seed that finds each fault; 0 for the rest."""
 IDS = [plant.__name__ for plant, _ in PLANTS]
