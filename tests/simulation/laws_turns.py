@@ -126,7 +126,7 @@ class Alone(Law):
 
     def charged(self, row: Row) -> None:
         view = row.view
-        if view is None or row.quota_type != PRODUCED or row.kind != "record":
+        if view is None or row.quota_type != PRODUCED or row.kind not in ("record", "norecord"):
             return
         uncharged = self._uncharged[view.number]
         asked = next((one for one in uncharged if one.size == row.amount), None)

@@ -83,8 +83,10 @@ class Waits(Law):
         life = self.life
         if view.broker_ready_ns < 0 or asked.read_ns < 0 or view.flying or view.unwritten:
             return life.loop.now_ns
+        if view.client_side.unsent:
+            return life.loop.now_ns  # as at a broker: the next one when an answer is sent
         since = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
-                    view.passed_ns, life.calm_ns)  # fmt: skip
+                    view.passed_ns, view.client_side.drained_ns, life.calm_ns)  # fmt: skip
         fetches = asked.key in FETCHES
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):

@@ -27,7 +27,7 @@ FOUND_AT: dict[str, int] = {
     "early_requests_charged_late": 44,
     "headroom_waits_on_a_silent_peer": 7,
     "half_sent_request_reserves": 1,
-    "answer_swallowed_at_a_hang_up": 37,
+    "answer_swallowed_at_a_hang_up": 77,
     "acknowledgement_invented": 130,
     "held_answer_charged_by_its_deadline": 297,
     "charge_made_twice": 3,

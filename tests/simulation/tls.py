@@ -61,6 +61,11 @@ class TlsTransport(_SSLProtocolTransport):  # type: ignore[misc]
         return self.below.end
 
     @property
+    def drained_ns(self) -> int:
+        """When all was sent last."""
+        return self.below.drained_ns
+
+    @property
     def said_goodbye(self) -> bool:
         """Whether it said that nothing more comes."""
         return bool(self._closed)

@@ -55,7 +55,7 @@ class SimTransport(asyncio.Transport):
         self._read_due = self._write_due = self._flush_due = False
         self.on_write: Any = None  # a tap: what the protocol wrote
         self.on_leave: Any = None  # a tap: the protocol ends the connection
-        self.ready_ns = loop.now_ns
+        self.ready_ns = self.drained_ns = loop.now_ns
         loop.network.ends[end] = None
         process.run(loop.call_soon, self._begin, waiter)
 
@@ -250,6 +250,7 @@ class SimTransport(asyncio.Transport):
             self._held_back = False
             self._protocol.resume_writing()
         if not self._writes:
+            self.drained_ns = self._loop.now_ns
             if self._closing:
                 self._lose(None)
             elif self._eof:
