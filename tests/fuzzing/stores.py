@@ -300,6 +300,7 @@ def _splits() -> list[bytes]:
     made = [
         splits.encode(split),
         splits.encode(split._replace(split=math.inf, user="")),
+        splits.encode(split._replace(quota=22.0)),
         splits.encode_heartbeat(splits.Heartbeat(7, 1000, 15000)),
     ]
     return [joined([pair]) for pair in made]

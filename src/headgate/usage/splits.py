@@ -7,11 +7,13 @@ Topic ``__headgate_splits`` (compacted). Key: who and where, as JSON::
 
 ``entity`` holds the tags of the quota-id, raw; a tag that isn't part of it is left out. Value::
 
-    {"computed_ms":1795261549304,"epoch":7,"split":262144.0,"valid_ms":15000}
+    {"computed_ms":1795261549304,"epoch":7,"quota":1048576.0,"split":262144.0,"valid_ms":15000}
 
-``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``. After that
-the limit is the quota divided by the number of brokers. For ``shares`` it is the rate that a weight
-gives while capacity is contested; null means that it isn't contested and no client is limited.
+``split`` is units per second for that broker, from ``computed_ms`` on for ``valid_ms``, as a part
+of ``quota``; a gateway that knows of another quota meanwhile takes the same part of that. After
+that the limit is the quota divided by the number of brokers. For ``shares`` it is the rate that a
+weight gives while capacity is contested; null means that it isn't contested and no client is
+limited.
 
 Each round ends with a heartbeat, key ``{"heartbeat":"splits"}``, value as above without ``split``:
 it says that splits are computed even while there is nothing to split. One writer at a time: each
@@ -46,6 +48,7 @@ class Split(NamedTuple):
         epoch: of the writer.
         computed_ms: when it was computed, epoch ms.
         valid_ms: for how long it holds from then on.
+        quota: that it is a part of, units per second; None: not known, or a weight.
     """
 
     user: str
@@ -56,6 +59,7 @@ class Split(NamedTuple):
     epoch: int
     computed_ms: int
     valid_ms: int
+    quota: float | None = None
 
     @property
     def valid_until_ms(self) -> int:
@@ -93,6 +97,7 @@ def encode(split: Split) -> tuple[bytes, bytes]:
         "epoch": split.epoch,
         "split": None if split.split == inf else split.split,
         "valid_ms": split.valid_ms,
+        **({} if split.quota is None else {"quota": split.quota}),
     }
     return _dump(key), _dump(value)
 
@@ -114,7 +119,7 @@ def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
         who, what = json.loads(key), json.loads(value)
         if who.get("heartbeat") == "splits":
             return Heartbeat(int(what["epoch"]), int(what["computed_ms"]), int(what["valid_ms"]))
-        entity = who["entity"]
+        entity, quota = who["entity"], what.get("quota")
         split = Split(
             str(entity.get("user", "")),
             str(entity.get("client-id", "")),
@@ -124,8 +129,11 @@ def decode(key: bytes | None, value: bytes | None) -> Split | Heartbeat | None:
             int(what["epoch"]),
             int(what["computed_ms"]),
             int(what["valid_ms"]),
+            None if quota is None else float(quota),
         )
     except MALFORMED:
+        return None
+    if split.quota is not None and not 0 < split.quota < inf:
         return None
     return split if split.split >= 0 else None  # NaN would limit nobody, and poison every sum
 

@@ -10,9 +10,9 @@ import pytest
 from headgate.gateway.splits.local import share_out
 from headgate.gateway.splits.streamed import StreamedSplits, put_in_force
 from headgate.quota.entity import QuotaEntity
-from headgate.quota.key import PRODUCER_SHARES
+from headgate.quota.key import PRODUCER_BPS, PRODUCER_SHARES
 from headgate.steps import finish
-from headgate.usage.splits import Heartbeat, Split, encode, encode_heartbeat
+from headgate.usage.splits import Heartbeat, Split, decode, encode, encode_heartbeat
 from kit.playbook import START_MS
 
 from .conftest import Setup
@@ -44,6 +44,36 @@ def test_a_lower_epoch_and_what_has_expired_are_passed_over() -> None:
     # A heartbeat fences as well.
     reader.splits.read([encode_heartbeat(Heartbeat(9, START_MS, 15_000)), encode(later)])
     assert reader.taken == [SPLIT, later]
+
+
+def test_a_split_of_another_quota_becomes_the_same_part_of_the_one_in_force(
+    gateway: Callable[..., Setup],
+) -> None:
+    """A quota was lowered, and a split of what it was comes after that."""
+    alice = QuotaEntity.of(user="alice")
+    managers = gateway({alice: {PRODUCER_BPS: 100.0}}).rules.managers
+    manager = managers.produce_bps
+
+    def take(split: Split) -> float:
+        assert finish(put_in_force([split], {split.broker: managers}, lambda: START_MS)) == 1
+        return manager.split(("alice", ""), START_MS)
+
+    assert take(SPLIT._replace(split=750.0, quota=1_000.0)) == 75.0
+    assert take(SPLIT._replace(split=30.0, quota=100.0)) == 30.0
+    assert take(SPLIT._replace(split=30.0, quota=50.0)) == 60.0  # it was raised
+    assert take(SPLIT._replace(split=30.0)) == 30.0  # of a stream that doesn't tell
+    assert take(SPLIT._replace(split=750.0)) == 100.0
+    manager.update_quota(alice, None, START_MS)
+    assert take(SPLIT._replace(split=750.0, quota=1_000.0)) > 1e18  # none is in force any more
+
+
+def test_a_split_tells_of_which_quota_it_is_a_part() -> None:
+    whole = SPLIT._replace(quota=1_000.0)
+    assert decode(*encode(whole)) == whole
+    assert decode(*encode(SPLIT)) == SPLIT
+    key, value = encode(whole)
+    for wrong in (b"0", b"-5.0", b"NaN", b"Infinity", b'"much"'):
+        assert decode(key, value.replace(b"1000.0", wrong)) is None
 
 
 def test_that_splits_expired_is_said_once_and_noted_until_they_are_back(

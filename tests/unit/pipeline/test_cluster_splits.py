@@ -151,6 +151,7 @@ def test_splits_never_exceed_the_quota_and_follow_the_demand() -> None:
             ("alice", "", BPS, b) for b in (1, 2, 3)
         }
         assert sum(s.split for s in splits) <= 9000.0 * (1 + 1e-9)
+        assert {s.quota for s in splits} == {9000.0}
         assert {(s.epoch, s.computed_ms, s.valid_ms) for s in splits} == {(5, now, 6000)}
         busy.append(next(s.split for s in splits if s.broker == 1))
     assert busy[-1] > 6000.0

@@ -10,7 +10,7 @@ show it until splits come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -214,6 +214,9 @@ def put_in_force(
     """
     Assign splits to brokers' managers, in steps.
 
+    A split of another quota than the one in force here, for the quota has changed or the stream
+    doesn't know of it, becomes the same part of that.
+
     Args:
         splits: in the order in which they came.
         managers: by broker.
@@ -224,21 +227,36 @@ def put_in_force(
     """
     now_ms = clock()
     last = {(s.broker, s.key, s.user, s.client_id): s for s in splits}
-    alike: dict[tuple[int, str, int], dict[Tags, float]] = {}
+    alike: dict[tuple[int, str, int], dict[Tags, Split]] = {}
     for split in last.values():
         if split.valid_until_ms > now_ms and split.broker in managers:
-            bounds = alike.setdefault((split.broker, split.key, split.valid_until_ms), {})
-            bounds[split.user, split.client_id] = min(split.split, UNLIMITED)
+            its = alike.setdefault((split.broker, split.key, split.valid_until_ms), {})
+            its[split.user, split.client_id] = split
     count = 0
-    for (broker, key, valid_until_ms), bounds in alike.items():
+    for (broker, key, valid_until_ms), its in alike.items():
         manager = _manager(managers[broker], key)
         if manager is None:
             continue
         if isinstance(manager, SharesQuotaManager):
             manager.divided_until_ms = max(manager.divided_until_ms, valid_until_ms)
-        yield from manager.assigning(bounds.items(), clock, valid_until_ms)
-        count += len(bounds)
+            bounds: Iterable[tuple[Tags, float]] = [
+                (tags, min(split.split, UNLIMITED)) for tags, split in its.items()
+            ]
+        else:
+            bounds = _parts(its, manager)
+        yield from manager.assigning(bounds, clock, valid_until_ms)
+        count += len(its)
     return count
+
+
+def _parts(splits: Mapping[Tags, Split], manager: BpsQuotaManager) -> Iterator[tuple[Tags, float]]:
+    """Yield splits as parts of the quotas that are in force when they are asked for."""
+    for tags, split in splits.items():
+        quota = manager.quota(tags)
+        if quota >= UNLIMITED:
+            continue  # none is in force here, not yet or no more
+        part = split.split if split.quota is None else split.split * (quota / split.quota)
+        yield tags, min(part, quota)
 
 
 def _manager(managers: Managers, key: str) -> BpsQuotaManager | SharesQuotaManager | None:

@@ -266,10 +266,11 @@ class Rounds:
         splits = splitter.round(quotas, self.brokers, observed)
         valid = PERIODS_VALID * self.period_ms
         return [
-            Split(user, client, name, broker, split, epoch, now_ms, valid)
+            Split(user, client, name, broker, split, epoch, now_ms, valid,
+                  quotas[user, client] or None)
             for (user, client), of_broker in splits.items()
             for broker, split in of_broker.items()
-        ]
+        ]  # fmt: skip
 
     def _share(
         self,
