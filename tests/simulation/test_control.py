@@ -40,6 +40,13 @@ def test_a_life_is_the_same_each_time() -> None:
     assert first.touched == second.touched
 
 
+def test_splits_of_a_stream_are_looked_at() -> None:
+    verdict = live(0)
+    assert verdict.broken is None, told(verdict)
+    assert verdict.touched["streamed splits"] > 1_000
+    assert verdict.touched["streamed rounds"] > 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1_000, 1_200, 20))
 def test_no_law_is_broken_in_many_lives(first: int) -> None:

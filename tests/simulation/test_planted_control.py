@@ -16,6 +16,7 @@ QUICK = (
     "history stands in another order than values",
     "a supervisor keeps nothing back for a worker that doesn't answer",
     "a journal's numbers begin again after a restart",
+    "a split of another quota stays as it was",
 )
 
 

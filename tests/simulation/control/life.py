@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,7 @@ from simulation.control.laws import (
     Histories,
     Snapshots,
 )
+from simulation.control.laws_stream import Streamed
 from simulation.control.machines import Fleet, Machine, Run, Shape
 from simulation.control.story import LENGTH_MS, Action, Doing, draw
 from simulation.control.supervisor import Supervisor
@@ -42,6 +44,8 @@ CALM_MS: Final = 15_000.0
 LOOKS_MS: Final = 2_500.0
 """How long everything must stay as it has to end, where that is earlier than at most."""
 COLLECT_EVERY: Final = 10
+STREAMED: Final = 0.3
+"""The share of the others with several brokers in which a stream divides quotas."""
 SUPERVISED: Final = 5
 """One seed of eight has workers under a supervisor: those that leave this."""
 _PLANS: Final = build_plans()
@@ -64,7 +68,11 @@ def shape_of(seed: Seed) -> Shape:
     if seed.number % 8 == SUPERVISED:
         workers = rng.randint(2, 3)
         return Shape(SQLITE, gateways=workers, brokers=workers, supervised=True)
-    return Shape(rng.choice(FLAVOURS), gateways=rng.choice([1, 2, 2, 3]), brokers=rng.randint(1, 3))
+    drawn = Shape(
+        rng.choice(FLAVOURS), gateways=rng.choice([1, 2, 2, 3]), brokers=rng.randint(1, 3)
+    )
+    streamed = seed.stream("streamed").random() < STREAMED and drawn.brokers > 1
+    return replace(drawn, streamed=streamed)
 
 
 class Life:
@@ -83,12 +91,14 @@ class Life:
         self.fleet = Fleet(self.seed, folder, shape)
         self.loop = self.fleet.loop
         self.touched: Counter[str] = Counter({shape.flavour.name: 1})
-        drawn = draw(self.seed, shape.gateways, shape.flavour is SQLITE)
+        drawn = draw(self.seed, shape.gateways, shape.flavour is SQLITE, streamed=shape.streamed)
         self.actions = list(drawn if actions is None else actions)
         self.histories = Histories(self.fleet)
         self.snapshots = Snapshots(self.fleet, self.histories)
         self.actives = Actives(self.fleet)
-        self.divided = Divided(self.fleet)
+        self.divided: Divided | Streamed = Divided(self.fleet)
+        if shape.streamed:
+            self.divided = Streamed(self.fleet, self.fleet.stream)
         self.journals = Journals(self.fleet)
         self.converged = Converged(self.fleet)
         self._doing = Doing(self)
@@ -135,6 +145,8 @@ class Life:
         self.loop.after(1_000, self._boot_again)
         if self.fleet.shape.supervised:
             self._supervisor = Supervisor(self.fleet)
+        if self.fleet.shape.streamed:
+            self.loop.after(self._boots.uniform(1, 1_500), self.fleet.stream.begin)
         self.loop.after(LENGTH_MS, self._heal)
 
     def _heal(self) -> None:
@@ -148,6 +160,7 @@ class Life:
             machine.slow_disk_ms, machine.left = 0.0, None
             if machine.past:
                 machine.run.process.fuse = None
+        self.fleet.stream.heal()
         self.fleet.home.make()
         self.histories.look()
         self.accept()
@@ -179,6 +192,9 @@ class Life:
         self.touched["charges kept"] += self.journals.charges
         self.touched["decisions replayed"] += self.journals.replayed
         self.touched["snapshots"] += self.snapshots.seen
+        if isinstance(self.divided, Streamed):
+            self.touched["streamed splits"] += self.divided.looks
+            self.touched["streamed rounds"] += self.divided.whole
 
     def _boot_again(self) -> None:
         """Start what has ended, after a while, as a supervisor would."""

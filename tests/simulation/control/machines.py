@@ -19,9 +19,11 @@ from headgate.errors import StoreError
 from headgate.gateway import server
 from headgate.gateway import upstream as up
 from headgate.gateway.fleet import instance
+from headgate.gateway.splits import streamed
 from headgate.gateway.usage import upkeep
 from headgate.usage import reader
 from simulation import fibers
+from simulation.control.stream import Stream
 from simulation.disk import Disk, Disks
 from simulation.loop import PROCESS, Host, Process
 from simulation.network import Network
@@ -43,6 +45,7 @@ class Shape:
         ttl_ms: of leases.
         properties: more settings of all gateways.
         supervised: each gateway is the worker of one broker, all on one host, under a supervisor.
+        streamed: a stream divides cluster-wide quotas.
     """
 
     flavour: Flavour = SQLITE
@@ -51,6 +54,7 @@ class Shape:
     ttl_ms: int = 3_000
     properties: tuple[tuple[str, str], ...] = ()
     supervised: bool = False
+    streamed: bool = False
 
 
 class StoreLine:
@@ -258,6 +262,7 @@ class Fleet:
         home: where quotas are kept.
         machines: in order.
         loop: the one loop.
+        stream: that divides cluster-wide quotas, in lives that have one.
         on_stop: called when a gateway begins to end in order; what it returns, when it has.
     """
 
@@ -272,6 +277,7 @@ class Fleet:
         self.home = Home(shape.flavour, lambda: self.ids.randbytes(8).hex())
         self.home.announce = self._announce
         self._news = seed.stream("announcements")
+        self.stream = Stream(self)
         self.machines: list[Machine] = []
         self.on_stop: Callable[[Run], Callable[[], None]] = lambda run: lambda: None
         shared = shape.flavour is SQLITE
@@ -323,6 +329,7 @@ class Fleet:
             "headgate.usage": f"files:{data}/usage",
             "headgate.lease.ttl.ms": str(self.shape.ttl_ms),
             "headgate.splits.period.ms": "1000",
+            "headgate.splits": "stream" if self.shape.streamed else "local",
             "headgate.worker.id": machine.name,
             "headgate.usage.roll.bytes": "65536",
             **dict(self.shape.properties),
@@ -384,6 +391,7 @@ def _led(fleet: Fleet) -> Iterator[None]:
         (upkeep, "_compact_beside", _compact),
         (up, "discover", fleet.discover),
         (__import__("headgate.store", fromlist=["x"]), "open_store", fleet.open_store),
+        (streamed, "Consumer", fleet.stream.consumer),
         *fibers.places(),
     ]
     before = [(holder, name, getattr(holder, name)) for holder, name, _ in places]

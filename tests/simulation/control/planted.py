@@ -14,11 +14,13 @@ from headgate.gateway.kept import snapshot
 from headgate.gateway.kept.guard import StoreGuard
 from headgate.gateway.kept.snapshot import Snapshot, save_snapshot
 from headgate.gateway.kept.store import KeptStore
+from headgate.gateway.splits import streamed
 from headgate.gateway.splits.supervised import FleetSplitter
 from headgate.store import leases
 from headgate.store.hub import Hub
 from headgate.store.identity import StoreIdentity
 from headgate.usage import disk, writer
+from headgate.usage.splits import Fence
 from simulation import doors, stores
 
 Plant = Callable[[], Any]
@@ -211,6 +213,37 @@ def missed_change() -> Iterator[None]:
             real(self, version, event)
 
     with _instead(Hub, "push", push):
+        yield
+
+
+@plant("a split from a stream never expires", 17, "streamed splits")
+def split_never_expires() -> Iterator[None]:
+    real = streamed.decode
+
+    def decode(key: Any, value: Any) -> Any:
+        found = real(key, value)
+        return None if found is None else found._replace(valid_ms=10**9)
+
+    with _instead(streamed, "decode", decode):
+        yield
+
+
+@plant("splits of a writer that was replaced count", 244, "streamed splits")
+def unfenced() -> Iterator[None]:
+    with _instead(Fence, "passes", lambda self, split: True):
+        yield
+
+
+@plant("a split of another quota stays as it was", 0, "streamed splits")
+def split_of_another_quota() -> Iterator[None]:
+    """As it was until the simulator found it: seeds 17 and 30."""
+    real = streamed._parts
+
+    def parts(splits: Any, manager: Any) -> Any:
+        its = {tags: split._replace(quota=manager.quota(tags)) for tags, split in splits.items()}
+        return real(its, manager)
+
+    with _instead(streamed, "_parts", parts):
         yield
 
 

@@ -10,6 +10,7 @@ from headgate.errors import StoreError
 from headgate.quota.alteration import Op, QuotaAlteration
 from headgate.quota.entity import DEFAULT, QuotaEntity
 from headgate.quota.key import PRODUCER, PRODUCER_BPS, PRODUCER_IDS, REQUEST, QuotaKey
+from simulation.control import stream
 from simulation.seed import Seed, weighted
 
 LENGTH_MS: Final = 60_000.0
@@ -59,7 +60,7 @@ def _wanted(rng: random.Random) -> tuple[Any, ...]:
     )
 
 
-def draw(seed: Seed, machines: int, sqlite: bool) -> list[Action]:
+def draw(seed: Seed, machines: int, sqlite: bool, *, streamed: bool = False) -> list[Action]:
     """Draw a life's actions, in order of time."""
     rng = seed.stream("story")
     actions = []
@@ -91,6 +92,12 @@ def draw(seed: Seed, machines: int, sqlite: bool) -> list[Action]:
         elif what == "reload":
             how = (rng.choice(["good", "good", "bad"]), rng.randint(1, 9))
         actions.append(Action(at, machine, what, how))
+    if streamed:
+        more = seed.stream("story", "stream")
+        for _ in range(more.choice([0, 1, 3, 6])):
+            at, machine = more.uniform(3_000, LENGTH_MS), more.randrange(machines)
+            how = (weighted(more, stream.FAULTS), more.choice([300, 2_000, 8_000, 100_000]))
+            actions.append(Action(at, machine, "streaming", how))
     return sorted(actions, key=lambda action: action.at_ms)
 
 
@@ -163,6 +170,10 @@ class Doing:
             store.close()
 
         self.life.as_tool(work)
+
+    def _streaming(self, machine: Any, what: str, number: int) -> None:
+        self.life.touched[what] += 1
+        stream.do(self.fleet.stream, what, machine.host.name, number)
 
     # --- lives of processes
 
