@@ -53,7 +53,8 @@ class Waits(Law):
     def _owes_until(self, view: View, asked: Asked, since_ns: int) -> int:
         """Return until when a newcomer waits, who came at a time, at most."""
         life, principal = self.life, view_principal(view)
-        if not life.story.plain or asked.read_ns < life.requoted_ns:
+        # What a newcomer waits for is decided when its request begins to come.
+        if not life.story.plain or asked.head_ns < life.requoted_ns:
             return self._owed_ns.get(principal, 0)
         if asked.key != say.PRODUCE:
             return 0

@@ -90,6 +90,7 @@ class Asked:
     size: int
     client: str
     acks: int
+    head_ns: int = -1
     read_ns: int = -1
     begun_ns: int = -1
     passed_ns: int = -1
@@ -155,7 +156,8 @@ class View:
             return
         acks = self.life.acks_of(correlation)
         client = data[14 : 14 + length].decode() if length > 0 else ""
-        self._reading = Asked(correlation, key, version, size - 4, client, acks)
+        now_ns = self.life.loop.now_ns
+        self._reading = Asked(correlation, key, version, size - 4, client, acks, now_ns)
         self.asked[correlation] = self.last_asked[key] = self._reading
         for law in self.life.laws:
             law.asking(self, self._reading)
