@@ -103,12 +103,12 @@ def environment(name: str, end: End) -> tuple[Path, int]:
 
 def test(python: Path, more: list[str]) -> tuple[int, int, list[str]]:
     """Run the unit tests; how many passed and failed, and which failed."""
-    command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not slow"]
+    command = [python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "-m", "not slow"]
     command += more or ["tests/unit"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout[-3000:], flush=True)
-    counts = dict(re.findall(r"(\d+) (passed|failed|error)s?\b", done.stdout)[::-1])
-    by_kind = {kind: int(count) for count, kind in counts.items()}
+    counts = re.findall(r"(\d+) (passed|failed|error)s?\b", done.stdout)
+    by_kind = {kind: int(count) for count, kind in counts}
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
     wrong = by_kind.get("failed", 0) + by_kind.get("error", 0)
     return by_kind.get("passed", 0), max(wrong, len(failed), int(done.returncode != 0)), failed
