@@ -86,7 +86,10 @@ def run_whole(argv: list[str], env: dict[str, str] | None = None) -> Took:
     with tempfile.TemporaryFile("w+") as said:
         running = subprocess.Popen(argv, stdout=said, stderr=said, env=env)
         while running.poll() is None:
-            seen |= _below(running.pid)
+            for pid, process in _below(running.pid).items():
+                if not process.peak_mb and pid in seen:  # it has ended: only its CPU is told
+                    process = seen[pid]._replace(cpu_s=process.cpu_s)
+                seen[pid] = process
             time.sleep(_LOOK_S)
         wall = time.perf_counter() - began
         if running.returncode:
