@@ -60,6 +60,7 @@ class Took(NamedTuple):
     cpu_s: float
     wall_s: float
     peak_mb: dict[str, float]  # the largest peak among its processes, by kind
+    by_kind: dict[str, float]  # CPU-seconds of its processes
 
 
 class _Process(NamedTuple):
@@ -100,11 +101,15 @@ def run_whole(argv: list[str], env: dict[str, str] | None = None) -> Took:
             os.wait()
         except ChildProcessError:
             break
-    cpu = sum(p.cpu_s - (there[n].cpu_s if n in there else 0.0) for n, p in seen.items())
     peaks: dict[str, float] = {}
-    for process in seen.values():
-        peaks[process.kind] = max(peaks.get(process.kind, 0.0), process.peak_mb)
-    return Took(max(cpu, 0.0 if there else _of_children() - before), wall, peaks)
+    by_kind: dict[str, float] = {}
+    for n, process in seen.items():
+        kind = process.kind
+        earlier = there[n].cpu_s if n in there else 0.0
+        peaks[kind] = max(peaks.get(kind, 0.0), process.peak_mb)
+        by_kind[kind] = by_kind.get(kind, 0.0) + process.cpu_s - earlier
+    cpu = max(sum(by_kind.values()), 0.0 if there else _of_children() - before)
+    return Took(cpu, wall, peaks, by_kind)
 
 
 def _of_children() -> float:

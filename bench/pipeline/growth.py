@@ -85,7 +85,8 @@ def tell(command: str, way: str, took: dict[Path, list[Took]]) -> None:
     for log in logs:
         words = f"{per_gb[log]:6.2f} a GB, x {per_gb[log] / per_gb[logs[-1]]:4.2f}"
         peaks = "  ".join(
-            f"{name} {statistics.median(t.peak_mb[kind] for t in took[log]):4.0f} MB"
+            f"{name} {statistics.median(t.by_kind[kind] for t in took[log]):.1f} CPU-s "
+            f"{statistics.median(t.peak_mb[kind] for t in took[log]):.0f} MB"
             for kind, name in KINDS.items()
             if all(kind in t.peak_mb for t in took[log])
         )
@@ -121,6 +122,8 @@ def main() -> None:
             for command in arguments.of:
                 took: dict[str, dict[Path, list[Took]]]
                 took = {way: {log: [] for log in logs[way]} for way in ways}
+                for way, flags in ways.items():
+                    run(command, logs[way][1], flags)  # each machine makes its machine code once
                 for turn in range(1, arguments.times + 1):
                     for way, flags in ways.items():
                         for log in logs[way]:
