@@ -12,7 +12,8 @@ One seed decides all that happens. In the order in which things are built:
 - ``gateways``: the product's own gateway in a process of a simulated host.
 - ``peers``, ``speech``: what simulated brokers and clients are made of.
 - ``brokers``: simulated Kafka brokers.
-- ``clients``, ``deeds``: simulated clients, and all that a story can make happen.
+- ``conversations``, ``clients``, ``deeds``: simulated clients, and all that a story can make
+  happen.
 - ``story``: a life as data, drawn from its seed.
 - ``watch``: what passes a gateway, read off its wires.
 - ``oracle``: Kafka's own decisions, transcribed once more.

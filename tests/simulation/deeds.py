@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from simulation import speech as say
 from simulation.brokers import ENDLESS
 from simulation.certificates import GATE, ISSUED, client_context, keystore
-from simulation.clients import address_of
+from simulation.conversations import address_of
 from simulation.gateways import settings_of
 from simulation.loop import NS_PER_MS
 from simulation.peers import Peer, TlsPeer

@@ -18,7 +18,7 @@ from simulation.loop import NS_PER_MS
 from simulation.oracle import KafkaRate, resolve
 
 if TYPE_CHECKING:
-    from simulation.clients import Conversation, Sent
+    from simulation.conversations import Conversation, Sent
     from simulation.life import Life
     from simulation.watch import Asked, View
 

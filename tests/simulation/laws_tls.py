@@ -12,7 +12,7 @@ from simulation.loop import NS_PER_MS
 from simulation.peers import LEFT
 
 if TYPE_CHECKING:
-    from simulation.clients import Conversation
+    from simulation.conversations import Conversation
     from simulation.life import Life
     from simulation.watch import View
 

@@ -18,7 +18,8 @@ from simulation import laws as law
 from simulation import laws_tls, laws_turns, laws_waiting
 from simulation.brokers import Cluster
 from simulation.certificates import authority, keystore
-from simulation.clients import Client, Conversation, Sent, conversation_of
+from simulation.clients import Client
+from simulation.conversations import Conversation, Sent, conversation_of
 from simulation.deeds import do
 from simulation.gateways import SimGateway
 from simulation.loop import NS_PER_MS, Host, SimLoop

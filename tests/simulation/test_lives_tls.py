@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from simulation import doors
 from simulation.certificates import BROKEN, serial_of
-from simulation.clients import Conversation
+from simulation.conversations import Conversation
 from simulation.laws import Law
 from simulation.life import Life
 from simulation.run import live_all
@@ -98,9 +98,9 @@ def test_lives_over_tls_have_what_can_happen_to_it() -> None:
     seeds = [seed for seed in range(60) if draw(seed).secured]
     assert 8 <= len(seeds) <= 25
     counts: Counter[str] = Counter()
-    for outcome in live_all(seeds[:8]):
+    for outcome in live_all(seeds[:6]):
         counts += outcome.counts
-    assert counts["handshakes: done"] > 30
+    assert counts["handshakes: done"] > 20
     assert counts["handshakes: CERTIFICATE_VERIFY_FAILED"] > 3
     assert counts["deed certificate"] > 3
     assert counts["deed shake"] > 1

@@ -222,7 +222,7 @@ def _on_uvloop(script: Script, old: bool, trusted: str = "a") -> dict[str, Any]:
 def test_tls_does_as_the_real_one(script: Script, old: bool) -> None:
     really = _on_uvloop(script, old)
     assert really["told"] == DONE
-    for number in range(10):
+    for number in range(4):
         assert _simulated(script, old, number) == really, number
 
 
@@ -251,12 +251,12 @@ class Pipe:
 def shake(name: str, trusted: str, *, old: bool) -> tuple[list[int], str, int]:
     """Return the sizes of a handshake's messages and of one after it, what failed, the serial."""
     told: list[str] = []
-    ends = Pipe(), Pipe()
-    server = TlsPeer(ends[0], lambda _: None, lambda _: None, context_of(name))  # type: ignore[arg-type]
+    ends: list[Any] = [Pipe(), Pipe()]
+    server = TlsPeer(ends[0], lambda _: None, lambda _: None, context_of(name))
     client = TlsPeer(
         ends[1], lambda _: None, lambda _: None,
         client_context(trusted, old=old), GATE, told.append,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     client.send(b"x" * 1_000)
     sizes = []
     for _ in range(4):
@@ -278,5 +278,5 @@ def test_handshakes_are_alike_in_sizes(name: str, trusted: str, old: bool) -> No
     else:
         assert first[1:] == (UNTRUSTED, 0)
     assert sum(first[0]) > 500
-    for _ in range(60):
+    for _ in range(25):
         assert shake(name, trusted, old=old) == first

@@ -11,14 +11,8 @@ it against uvloop's own.
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import ssl
-from asyncio.sslproto import (  # type: ignore[attr-defined]
-    AppProtocolState,
-    SSLAgainErrors,
-    SSLProtocol,
-    SSLProtocolState,
-    _SSLProtocolTransport,
-)
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,13 +22,16 @@ if TYPE_CHECKING:
     from simulation.loop import Process, SimLoop
     from simulation.network import End
 
+THEIRS: Final[Any] = asyncio.sslproto
 AT_ONCE: Final = 262_144
 """Most bytes of one read."""
-WRAPPED, FLUSHING = SSLProtocolState.WRAPPED, SSLProtocolState.FLUSHING
-SHUTDOWN, UNWRAPPED = SSLProtocolState.SHUTDOWN, SSLProtocolState.UNWRAPPED
+STATES: Final[Any] = THEIRS.SSLProtocolState
+WRAPPED, FLUSHING = STATES.WRAPPED, STATES.FLUSHING
+SHUTDOWN, UNWRAPPED = STATES.SHUTDOWN, STATES.UNWRAPPED
+AGAIN: Final = (ssl.SSLWantReadError, ssl.SSLSyscallError)
 
 
-class TlsTransport(_SSLProtocolTransport):  # type: ignore[misc]
+class TlsTransport(THEIRS._SSLProtocolTransport):  # type: ignore[misc]
     """
     The transport that a protocol over TLS has.
 
@@ -44,7 +41,7 @@ class TlsTransport(_SSLProtocolTransport):  # type: ignore[misc]
         ready_ns: when the handshake was over; -1 before.
     """
 
-    def __init__(self, loop: SimLoop, protocol: SSLProtocol) -> None:
+    def __init__(self, loop: SimLoop, protocol: Any) -> None:
         super().__init__(loop, protocol)
         self.on_read: Callable[[bytes], None] | None = None
         self.on_write: Callable[[bytes], None] | None = None
@@ -103,8 +100,15 @@ class TlsTransport(_SSLProtocolTransport):  # type: ignore[misc]
             self.on_leave()
 
 
-class _Protocol(SSLProtocol):  # type: ignore[misc]
+class _Protocol(THEIRS.SSLProtocol):  # type: ignore[misc]
     """asyncio's with uvloop's differences, and a tap where a protocol gets what was decrypted."""
+
+    _app_transport: Any
+    _app_reading_paused: bool
+    _shutdown_timeout_handle: Any
+    _state: Any
+    _filled: Any = b""  # the protocol's buffer
+    _told = False  # that the handshake is over
 
     def _get_app_transport(self) -> TlsTransport:
         if self._app_transport is None:
@@ -148,9 +152,6 @@ class _Protocol(SSLProtocol):  # type: ignore[misc]
         except Exception as error:
             self._fatal_error(error, "Fatal error on SSL protocol")
 
-    _told = False
-    _filled: Any = b""
-
     def _do_read__buffered(self) -> None:
         left = self._incoming.pending + self._sslobj.pending()
         buffer = self._filled = memoryview(self._app_protocol_get_buffer(left + 256))
@@ -165,7 +166,7 @@ class _Protocol(SSLProtocol):  # type: ignore[misc]
                     self._loop.call_soon(self._do_read)
                     break
                 left = self._incoming.pending + self._sslobj.pending()
-        except SSLAgainErrors:
+        except AGAIN:
             pass
         if had:
             self._tell(had)
@@ -180,7 +181,7 @@ class _Protocol(SSLProtocol):  # type: ignore[misc]
                 self._loop.call_soon(self._do_read)
 
     def eof_received(self) -> None:
-        if self._state is SSLProtocolState.DO_HANDSHAKE:
+        if self._state is STATES.DO_HANDSHAKE:
             self._on_handshake_complete(ConnectionResetError)
         elif self._state is not UNWRAPPED:
             self._state = SHUTDOWN
@@ -216,11 +217,11 @@ class _Protocol(SSLProtocol):  # type: ignore[misc]
         try:
             while self._sslobj.read(AT_ONCE):
                 continue
-        except SSLAgainErrors:
+        except AGAIN:
             return
         except ssl.SSLZeroReturnError:
             pass
-        if self._app_state is AppProtocolState.STATE_CON_MADE:
+        if self._app_state is THEIRS.AppProtocolState.STATE_CON_MADE:
             self._call_eof_received()
 
     def _do_flush(self) -> None:
@@ -241,7 +242,7 @@ class _Protocol(SSLProtocol):  # type: ignore[misc]
             self._do_read_into_void()
             try:
                 self._sslobj.unwrap()
-            except SSLAgainErrors:
+            except AGAIN:
                 self._process_outgoing()
             else:
                 self._process_outgoing()

@@ -10,7 +10,7 @@ from simulation.laws import Law, Row
 from simulation.loop import NS_PER_MS
 
 if TYPE_CHECKING:
-    from simulation.clients import Conversation, Sent
+    from simulation.conversations import Conversation, Sent
     from simulation.life import Life
     from simulation.watch import Asked, View
 

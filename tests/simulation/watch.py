@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
-from simulation.clients import conversation_of
+from simulation.conversations import conversation_of
 
 if TYPE_CHECKING:
     from simulation.life import Life

@@ -111,7 +111,8 @@ class Streamed:
 
 def _newest(reading: Reading, which: Any, now: float) -> list[Round]:
     """Return the round that has to be in force, and those that may be: they were just read."""
-    epoch, found = 0, []
+    epoch = 0
+    found: list[Round] = []
     for at_ms, wall_ms, one in reading.rounds:
         epoch = max(epoch, one.epoch)
         if one.epoch < epoch or which not in one.splits or one.until_ms <= wall_ms:
