@@ -175,12 +175,15 @@ class ChargedOnce(Law):
             return
         view = self.life.watch.views[number]
         passed, charged = self._passed[number], self._charged[number]
-        more = charged - passed - self._refused(view)
+        extra = charged - passed
+        more = extra - self._refused(view)
         # A connection that ends is charged for what passed before its sockets are closed.
         if more and (view.closed_ns >= 0 or more != self._cut(view)):
             self.broken(f"{self.life.whose(number)} was charged {_list(more)} that didn't pass, "
                         "or was charged twice")  # fmt: skip
         left = passed - charged
+        if extra:
+            left -= self._cut(view)  # it was charged with what the transport didn't take
         flying = sum(asked.key == say.PRODUCE for asked in view.flying.values())
         if left.total() > (0 if view.closed_ns >= 0 else flying):
             self.broken(f"{self.life.whose(number)} passed {_list(left)} that weren't charged")

@@ -187,7 +187,10 @@ class Actives:
             return True  # it was started without the store, and has the last known quotas
         asks_ms = self._fleet.loop.now_ms - self._fleet.shape.ttl_ms / 2  # it has asked since
         gone_ms = max((ms for ms in run.machine.line.heard_ms if ms < asks_ms), default=-1.0)
-        return all(other is run or other.began_ms > gone_ms - 100 for other in others)
+        return all(
+            other is run or max(other.began_ms, other.machine.woke_ms) > gone_ms - 100
+            for other in others
+        )
 
 
 class Snapshots:

@@ -206,6 +206,7 @@ class Machine:
         more: settings beside the fleet's.
         disk_failed: a write may have failed.
         stalled_ms: how long it stood still, or its disk was slow, altogether.
+        woke_ms: when it went on last after it had stood still for longer than a lease lasts.
         slow_disk_ms: how long each change of the disk takes now.
         left: changes of the disk until the gateway is killed; None: any number.
     """
@@ -220,7 +221,7 @@ class Machine:
         self.past: list[Run] = []
         self.more: dict[str, str] = {}
         self.disk_failed = False
-        self.stalled_ms = 0.0
+        self.stalled_ms = self.woke_ms = 0.0
         self.slow_disk_ms = 0.0
         self.left: int | None = None
         self._given: dict[str, str] = {}

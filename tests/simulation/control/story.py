@@ -188,6 +188,8 @@ class Doing:
 
     def _freeze(self, machine: Any, ms: float) -> None:
         machine.run.process.freeze(ms)
+        if ms > self.fleet.shape.ttl_ms:
+            machine.woke_ms = self.fleet.loop.now_ms + ms
         machine.stalled_ms += ms
 
     def _power_cut(self, machine: Any) -> None:
