@@ -206,7 +206,8 @@ class Machine:
         more: settings beside the fleet's.
         disk_failed: a write may have failed.
         stalled_ms: how long it stood still, or its disk was slow, altogether.
-        woke_ms: when it went on last after it had stood still for longer than a lease lasts.
+        woke_ms: when it went on last after it had stood still, or had no line to the store, for
+            longer than a lease lasts.
         slow_disk_ms: how long each change of the disk takes now.
         left: changes of the disk until the gateway is killed; None: any number.
     """

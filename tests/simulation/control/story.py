@@ -188,9 +188,13 @@ class Doing:
 
     def _freeze(self, machine: Any, ms: float) -> None:
         machine.run.process.freeze(ms)
+        self._away(machine, ms)
+        machine.stalled_ms += ms
+
+    def _away(self, machine: Any, ms: float) -> None:
+        """It can't wait for anybody's lease meanwhile."""
         if ms > self.fleet.shape.ttl_ms:
             machine.woke_ms = self.fleet.loop.now_ms + ms
-        machine.stalled_ms += ms
 
     def _power_cut(self, machine: Any) -> None:
         self.life.power_cut(machine)
@@ -235,6 +239,7 @@ class Doing:
 
     def _cut(self, machine: Any, ms: float) -> None:
         machine.line.cut = True
+        self._away(machine, ms)
         self._later(ms, setattr, machine.line, "cut", False)
 
     def _locked(self, machine: Any, ms: float) -> None:
