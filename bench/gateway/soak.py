@@ -41,7 +41,7 @@ of 5 MB come and go as the allocator keeps or returns what a moment took."""
 BOUND_BLOCKS_PER_CLIENT = 0.5
 """Growth of Python's allocated blocks for each connection that came and went: a leak is one."""
 LEAST_MINUTES = 30.0
-"""Blocks come and go by the ten thousand; in a shorter run that hides what a client leaves."""
+"""Tens of thousands of blocks come and go; in a shorter run that hides what a client leaves."""
 FIELDS = [
     *("minute", "rss_kb", "private_kb", "fds", "threads", "cpu_s", "objects", "blocks", "sensors"),
     *("journal_waiting", "connections", "requests", "events", "dropped", "delivered", "received"),
