@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import prometheus
+
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".cache" / "bounds"
 PAGE = ROOT / "bench" / "bounds.md"
@@ -128,6 +130,8 @@ def main() -> int:
     parser.add_argument("ends", nargs="*", choices=[[], *ENDS], metavar="END")
     options, more = parser.parse_known_args()
     PLACE.mkdir(parents=True, exist_ok=True)
+    if prometheus.main() != 0:  # tests of alerts need it
+        return 1
     run(sys.executable, "-m", *PIN, ROOT / "requirements" / "pins.txt")
     bad = 0
     for name in options.ends or ENDS:
