@@ -136,13 +136,14 @@ def test_a_leader_that_moves_under_a_quota_is_found_through_the_gateway(
 
     thread = threading.Thread(target=move)
     thread.start()
-    while not done.is_set():
+    # The first thousand are above the quota, however soon the moves are over.
+    while not done.is_set() or sent < 1_000:
         producer.produce(
             name, bytes(1_000), key=str(sent).encode(),
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )  # fmt: skip
         sent += 1
-        producer.poll(0.02)
+        producer.poll(0.005 if sent < 1_000 else 0.02)
     thread.join()
     assert producer.flush(120) == 0
     assert not failed

@@ -85,7 +85,7 @@ def both_take_over() -> Iterator[None]:
         yield
 
 
-@plant("a lease is taken when its end has come by the wall clock", 22, "two active gateways")
+@plant("a lease is taken when its end has come by the wall clock", 68, "two active gateways")
 def ends_by_the_wall_clock() -> Iterator[None]:
     def may_run(self: Any, name: str, owner: str, held: Any, ttl_ms: int) -> bool:
         return held.owner not in ("", owner) and bool(held.mark > now_ms())

@@ -341,6 +341,19 @@ async def test_who_waits_is_found_out_before_leases_are_renewed() -> None:
     assert lost == [1]
 
 
+async def test_a_standby_shows_that_it_waits_though_one_that_died_did_before() -> None:
+    """Found by the simulator: control seed 40164, after a power cut."""
+    store = FakeStore(Clock())
+    one, dead, new = (worker(store, name, []) for name in ("one", "dead", "new"))
+    assert await one.take(1)
+    await dead._stand_by()
+    store.clock.now_s += 10
+    await new._stand_by()
+    store.clock.now_s += 9  # what the dead one showed is over
+    one._look()
+    assert one._others
+
+
 async def test_word_that_a_lease_is_lost_counts_though_it_comes_late() -> None:
     """Found by the simulator: control seed 10106, where a process stood still in a renewal."""
     store = FakeStore(Clock())

@@ -44,6 +44,8 @@ so it takes over within 1.2 ttl of the last renewal.
 """
 _SHOWS: Final = 5
 """How often per ttl a standby shows that it waits; that lasts for two."""
+_STANDBYS: Final = "standby"
+"""Who holds the lease that shows it: all of them, so that one needn't wait for another's end."""
 
 
 class Leases:
@@ -167,7 +169,7 @@ class Leases:
         self._shown_at = now
         if self._standby is None or not await self._on_thread(self._standby.renew):
             self._standby = await self._on_thread(
-                lambda: self._store.lease(f"{self._prefix}/standby", self._owner, self._ttl_ms * 2)
+                lambda: self._store.lease(f"{self._prefix}/standby", _STANDBYS, self._ttl_ms * 2)
             )
 
     async def _stand_down(self) -> None:
