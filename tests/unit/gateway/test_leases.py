@@ -226,6 +226,21 @@ async def test_alone_a_worker_goes_on_before_a_store_that_never_answers() -> Non
     assert lost == []
 
 
+async def test_a_worker_that_stood_still_for_longer_than_its_lease_stops() -> None:
+    """Found by the simulator: control seed 40106. Nobody can tell it who came meanwhile."""
+    store = FakeStore(Clock())
+    lost: list[int] = []
+    one, stuck = hanging(store, lost, 100)
+    assert await one.take(1)
+    await one.renew()
+    stuck.hangs = True
+    store.clock.now_s += 0.3
+    async with asyncio.timeout(60):
+        while not lost:
+            await asyncio.sleep(0.01)
+    assert one.epochs == {}
+
+
 async def test_what_no_store_should_raise_ends_neither_renewals_nor_a_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,8 @@ unchanged for its whole length (``store.leases``).
 When a worker loses its lease it stops fronting the broker at once. When the store can't be asked, a
 worker can't know whether somebody else takes its lease. If it has seen a standby lately, it stops
 after one ttl, so that two gateways never serve one broker. If it is alone, it goes on with the last
-known quotas. A store that doesn't answer counts as one that can't be asked: a worker waits for a
+known quotas. A worker that stood still for longer than its lease lasts can't know who came
+meanwhile: it stops, and asks for the lease like anybody else. A store that doesn't answer counts as one that can't be asked: a worker waits for a
 renewal only until the end of the lease that it should renew.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -130,17 +132,30 @@ class Leases:
         self._stop_in_time(broker_id, lease)
         return True
 
-    def _stop_in_time(self, broker_id: int, lease: Lease) -> None:
-        """Stop fronting before a lease runs out if somebody waits, whatever is asked meanwhile."""
+    def _stop_in_time(self, broker_id: int, lease: Lease, due_s: float = math.inf) -> None:
+        """
+        Stop fronting before a lease runs out if somebody waits, whatever is asked meanwhile.
+
+        Args:
+            broker_id: whose lease.
+            lease: it; another one may be held by now.
+            due_s: when this was to be called.
+        """
         if self._held.get(broker_id) is not lease:
             return
-        ttl_s = self._ttl_ms / 1000
-        left_s = self._renewed_at[broker_id] + ttl_s * _STOP_AT - self._monotonic()
+        ttl_s, now_s = self._ttl_ms / 1000, self._monotonic()
+        end_s = self._renewed_at[broker_id] + ttl_s
+        left_s = end_s - ttl_s * (1 - _STOP_AT) - now_s
         if left_s <= 0 and self._others:
             self._lose(broker_id, "it couldn't be renewed, and a standby waits")
             return
-        again_s = left_s if left_s > 0 else ttl_s * (1 - _STOP_AT) / 2
-        asyncio.get_running_loop().call_later(again_s, self._stop_in_time, broker_id, lease)
+        tick_s = ttl_s * (1 - _STOP_AT) / 2
+        if now_s >= end_s and now_s - due_s >= tick_s and self._reachable:
+            self._lose(broker_id, "it ran out while this worker stood still")
+            return
+        again_s = left_s if left_s > 0 else tick_s
+        loop = asyncio.get_running_loop()
+        loop.call_later(again_s, self._stop_in_time, broker_id, lease, now_s + again_s)
 
     async def wait_for(self, broker_id: int) -> None:
         """Stand by until a broker's lease is ours."""
