@@ -60,9 +60,8 @@ def library(what: str, log: str, out: str, plain: bool) -> None:
         found = hp.what_if(requests, tried, in_force=plan["quotas"])
         hp.write(found, f"{out}/what_if", by_day=False)
     else:
-        sums = hp.activity(requests).persist()
         for table, by in zip(TABLES["usage"], ("second", "hour", "day"), strict=True):
-            hp.write(hp.usage(sums, plan["quotas"], by=by), f"{out}/{table}", by_day=False)
+            hp.write(hp.usage(requests, plan["quotas"], by=by), f"{out}/{table}", by_day=False)
     spark.stop()
 
 

@@ -9,6 +9,7 @@ import pytest
 from headgate.pipeline import frames, schema
 from headgate.pipeline.answers import chargeback, effective, recommend, storms, usage
 from headgate.pipeline.answers.advice import Advice
+from headgate.pipeline.answers.usage_parts import DAY_MS, HOUR_MS
 from headgate.pipeline.answers.what_if import what_if
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
@@ -96,18 +97,18 @@ def test_rollups_have_peaks_and_percentiles(spark: SparkSession) -> None:
         did(s, "alice", "x", P, bytes=b, amount=float(b), request_ns=0)
         for s, b in [(0, 100), (1, 200), (2, 300), (3, 400), (4, 10_000), (3600, 5)]
     ]
-    table = frame(spark, ACTIVITY, seconds).transform(usage.usage(QUOTAS))
-    hours = table.transform(usage.rollup(usage.HOUR_MS))
+    activity = frame(spark, ACTIVITY, seconds)
+    hours = activity.transform(usage.usage(QUOTAS, schema.USAGE_HOUR))
     assert same_schema(hours, schema.USAGE_HOUR)
     columns = ("period_ms", "requests", "bytes", "active_seconds", "peak_per_s", "p50_per_s")
-    hour = S - S % usage.HOUR_MS
+    hour = S - S % HOUR_MS
     assert rows_of(hours, *columns, "p95_per_s") == ordered(
         [
-            (hour + usage.HOUR_MS, 1, 5, 1, 5.0, 5.0, 5.0),
+            (hour + HOUR_MS, 1, 5, 1, 5.0, 5.0, 5.0),
             (hour, 5, 11_000, 5, 10_000.0, 300.0, pytest.approx(8080.0)),
         ]
     )
-    days = table.transform(usage.rollup(usage.DAY_MS))
+    days = activity.transform(usage.usage(QUOTAS, schema.USAGE_DAY))
     assert rows_of(days, "requests", "bytes", "active_seconds") == [(6, 11_005, 6)]
 
 
@@ -224,13 +225,13 @@ def test_chargeback_sums_and_prices(spark: SparkSession) -> None:
     )
     found = activity.transform(chargeback.chargeback(QUOTAS, period="day", prices=prices))
     assert same_schema(found, schema.CHARGEBACK)
-    day = S - S % usage.DAY_MS
+    day = S - S % DAY_MS
     columns = ("principal", "period_ms", "requests", "bytes_in", "bytes_out", "throttled_requests")
     assert rows_of(found, *columns) == ordered(
         [
             ("alice", day, 12, 5 * 10**9, 0, 1),
             ("carol", day, 1, 0, 5 * 10**9, 0),
-            ("carol", day + usage.DAY_MS, 1_000_000, 0, 0, 0),
+            ("carol", day + DAY_MS, 1_000_000, 0, 0, 0),
         ]
     )
     columns = ("principal", "peak_in_bps", "peak_out_bps", "peak_in_quota_share", "cluster_share")
@@ -244,7 +245,7 @@ def test_chargeback_sums_and_prices(spark: SparkSession) -> None:
     by_who = {(r[0], r[1]): r[2:] for r in rows_of(found, "principal", "period_ms", *parts)}
     assert by_who["alice", day][0] == 15.0
     assert by_who["carol", day][1] == 2.5
-    assert by_who["carol", day + usage.DAY_MS] == (0.0, 0.0, 4.0, 1.5, 10.0, 15.5)
+    assert by_who["carol", day + DAY_MS] == (0.0, 0.0, 4.0, 1.5, 10.0, 15.5)
 
 
 def test_effective_explains_and_finds_dead_quotas(spark: SparkSession) -> None:

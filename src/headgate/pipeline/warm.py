@@ -93,7 +93,6 @@ def _small_job(spark: SparkSession, folder: str) -> None:
     used = activity.transform(usage.usage(quotas))
     used.write.parquet(f"{folder}/usage")
     table = spark.read.parquet(f"{folder}/usage")
-    table.transform(usage.rollup(usage.HOUR_MS)).write.parquet(f"{folder}/hour")
     table.groupBy("quota_id").sum("bytes").orderBy("quota_id").limit(20).collect()
     frames.only(emitted, "bad", schema.BAD_LINES).write.parquet(f"{folder}/bad")
 

@@ -228,16 +228,14 @@ async def test_alone_a_worker_goes_on_before_a_store_that_never_answers() -> Non
 
 async def test_a_worker_that_stood_still_for_longer_than_its_lease_stops() -> None:
     """Found by the simulator: control seed 40106. Nobody can tell it who came meanwhile."""
-    store = FakeStore(Clock())
-    lost: list[int] = []
-    one, stuck = hanging(store, lost, 100)
+    store, gone = FakeStore(Clock()), asyncio.Event()
+    one, stuck = hanging(store, [], 100)
+    one._on_lost = lambda broker: gone.set()
     assert await one.take(1)
     await one.renew()
     stuck.hangs = True
     store.clock.now_s += 0.3
-    async with asyncio.timeout(60):
-        while not lost:
-            await asyncio.sleep(0.01)
+    await asyncio.wait_for(gone.wait(), 60)
     assert one.epochs == {}
 
 

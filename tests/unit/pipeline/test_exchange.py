@@ -13,7 +13,9 @@ import pytest
 
 from headgate.pipeline import schema
 from headgate.pipeline.answers import usage_parts
+from headgate.pipeline.answers.usage import PackUsage, UnpackUsage
 from headgate.pipeline.bundled import bundled_log, bundled_quotas
+from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import load
 from headgate.pipeline.replaying import replay
 from headgate.pipeline.replaying.packed_format import PackOptions
@@ -116,6 +118,45 @@ def test_tables_and_figures_are_the_same_however_work_is_parted(
         assert one.counts["requests"] == sum(used["requests"].to_pylist())
     else:
         assert replay.added_up(some.found) == replay.added_up(one.found)
+
+
+def test_a_frames_usage_is_the_tables_however_it_is_parted(
+    pieces: list[FilePiece], tmp_path: Path
+) -> None:
+    usage_tables(pieces, tmp_path, Tasks([]), 1, 1)
+    read = ReadOptions(tuple(pieces))
+    numbers = [pa.record_batch({"id": [n]}) for n in range(len(pieces))]
+    for parts in (1, 5):
+        packed = [b for n in numbers for b in PackUsage(QUOTAS, parts, read)(iter([n]))]
+        found = {part for batch in packed for part in batch["part"].to_pylist()}
+        assert found <= set(range(parts))
+        assert len(found) > parts / 2
+        for table in (schema.USAGE, schema.USAGE_HOUR, schema.USAGE_DAY):
+            rows = pa.Table.from_batches(UnpackUsage(table)(iter(packed)))
+            rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
+            written = rows_of(tmp_path, table).select(rows.column_names)
+            assert rows.equals(written.sort_by([(n, "ascending") for n in rows.column_names]))
+
+
+def test_a_part_has_the_whole_day_of_a_quota_id_at_a_broker() -> None:
+    rows = [
+        {"broker_id": broker, "listener": "L", "principal": who, "client_id": "c"}
+        | {"quota_type": "producer_byte_rate", "is_charged": True, "amount": 1.0, "requests": 1}
+        | {"second_ms": day * 86_400_000 + second * 1000, "request_ns": 0}
+        for broker in range(8)
+        for day in range(4)
+        for second in (0, 86_399)
+        for who in ("alice", "bob")
+    ]
+    task = PackUsage(QUOTAS, 6)
+    activity = pa.Table.from_pylist(rows, schema=ACTIVITY.arrow).to_batches()
+    (packed,) = task(iter(activity))
+    days = UnpackUsage(schema.USAGE_DAY)
+    one_by_one = [pa.Table.from_batches(days(iter([packed.slice(n, 1)]))) for n in range(6)]
+    assert max(len(part) for part in one_by_one) < 64 / 2
+    found = pa.concat_tables(one_by_one)
+    assert len(found) == 64
+    assert set(found["active_seconds"].to_pylist()) == {2}
 
 
 def used(*amounts: float | None, kind: str = "producer_byte_rate") -> pa.Table:

@@ -54,13 +54,14 @@ def _write(on: Opened, activity: DataFrame, connections: DataFrame) -> None:
     from headgate.pipeline.answers import usage
 
     run = on.run
-    run.write(
-        activity.transform(usage.usage(on.quotas)), schema.USAGE, words="reading and adding up"
-    )
-    table = run.read(schema.USAGE)
-    run.write(table.transform(usage.rollup(usage.HOUR_MS)), schema.USAGE_HOUR)
-    run.write(table.transform(usage.rollup(usage.DAY_MS)), schema.USAGE_DAY)
-    totals = table.agg(F.sum("requests"), F.sum("bytes"), F.sum("throttle_time_ms")).first()
+    packed = activity.transform(usage.packed(on.quotas)).persist()
+    words = "reading and adding up"
+    for table in (schema.USAGE, schema.USAGE_HOUR, schema.USAGE_DAY):
+        run.write(packed.transform(usage.unpacked(table)), table, words=words)
+        words = ""
+    packed.unpersist()
+    sums = [F.sum(name) for name in ("requests", "bytes", "throttle_time_ms")]
+    totals = run.read(schema.USAGE).agg(*sums).first()
     assert totals is not None
     _keep_totals(on, totals)
 

@@ -10,8 +10,9 @@ When a worker loses its lease it stops fronting the broker at once. When the sto
 worker can't know whether somebody else takes its lease. If it has seen a standby lately, it stops
 after one ttl, so that two gateways never serve one broker. If it is alone, it goes on with the last
 known quotas. A worker that stood still for longer than its lease lasts can't know who came
-meanwhile: it stops, and asks for the lease like anybody else. A store that doesn't answer counts as one that can't be asked: a worker waits for a
-renewal only until the end of the lease that it should renew.
+meanwhile: it stops, and asks for the lease like anybody else. A store that doesn't answer counts as
+one that can't be asked: a worker waits for a renewal only until the end of the lease that it should
+renew.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from headgate.pipeline.answers.advice import BYTES, Advice, Observed, Proposal, 
 from headgate.pipeline.answers.demand import demand
 from headgate.pipeline.answers.effective import effective
 from headgate.pipeline.answers.proposals import Sharers, propose
-from headgate.pipeline.answers.usage import DAY_MS, resolve, usage
+from headgate.pipeline.answers.usage import resolve, usage
+from headgate.pipeline.answers.usage_parts import DAY_MS
 from headgate.pipeline.answers.what_if import options_of, what_if_packed
 from headgate.pipeline.quotas import KEY_OF_TYPE, Quotas
 from headgate.pipeline.replaying.packed_format import PackOptions

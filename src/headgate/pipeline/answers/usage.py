@@ -1,23 +1,30 @@
 """
 Say who used what: sums per quota-id, broker and second, and their peaks by hour and day.
+
+Workers add up (``usage_parts``). Spark's JVM only moves what belongs together: a row costs it more
+than a log line costs the scan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.pipeline import schema
+from headgate.pipeline.answers import usage_parts
 from headgate.pipeline.emitted import ACTIVITY
+from headgate.pipeline.frames import spread
 from headgate.pipeline.quotas import Quotas
-from headgate.pipeline.table import largest, make_table, sums
+from headgate.pipeline.sources.pieces import FilePiece
+from headgate.pipeline.table import Table, make_table
+from headgate.pipeline.workers import activity_blobs
+from headgate.pipeline.workers.emit import EmitActivity, own_pieces
+from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.resolve import Resolve
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-HOUR_MS: Final = 3_600_000
-DAY_MS: Final = 86_400_000
+    from pyspark.sql import DataFrame, SparkSession
 
 RESOLVED_ACTIVITY: Final = make_table(
     "resolved_activity",
@@ -25,24 +32,12 @@ RESOLVED_ACTIVITY: Final = make_table(
     *ACTIVITY.columns,
     ("quota_source", "string", "entity the limit comes from"),
 )
-PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
-USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
-TIME_ONLY: Final[dict[str, Any]] = {
-    "requests": 0,
-    "bytes": 0,
-    "bytes_estimated": 0,
-    "amount": 0,
-    "throttle_time_ms": 0,
-    "throttled_requests": 0,
-    "max_throttle_time_ms": 0,
-    "handler_ns": 0,
-    "quota_type": "request_percentage",
-    "quota_id": None,
-    "quota_user": None,
-    "quota_client_id": None,
-    "quota": None,
-}
-"""Columns of the row that charges a request's thread time beside its bytes."""
+PACKED_USAGE: Final = make_table(
+    "packed_usage",
+    "One row per part of the answer, of each task that has read some of it.",
+    ("part", "int", "part: some quota-ids, brokers and days, and these whole"),
+    ("packed", "binary", "sums per quota-id, broker and second, as ``activity_blobs`` packs them"),
+)
 
 
 def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
@@ -59,81 +54,107 @@ def resolve(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
-def usage(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+def usage(quotas: Quotas, table: Table = schema.USAGE) -> Callable[[DataFrame], DataFrame]:
     """
-    Sum activity up per quota-id, broker and second: activity -> USAGE.
+    Sum activity up per quota-id, broker and period: activity -> USAGE, USAGE_HOUR or USAGE_DAY.
 
     Every charged request counts in the one row of the quota type it's charged to. Rows of
     request_percentage also exist for clients that only produce and fetch; there ``requests``,
     ``bytes`` and ``handler_ms`` are 0 and ``amount`` is the thread time of all their requests.
+    Percentiles of hours and days are exact, over the seconds that have requests.
+
+    Args:
+        quotas: who shares what.
+        table: USAGE, by second; USAGE_HOUR or USAGE_DAY.
     """
-    from pyspark.sql import functions as F
 
     def transform(activity: DataFrame) -> DataFrame:
-        charged = activity.where(F.col("is_charged"))
-        is_request = F.col("quota_type") == "request_percentage"
-        # Thread time is charged to the request quota whatever else a request is charged to.
-        fixed = {
-            f.name: F.lit(TIME_ONLY[f.name]).cast(f.dataType)
-            for f in ACTIVITY.struct
-            if f.name in TIME_ONLY
-        }
-        time_only = charged.where(~is_request & (F.col("request_ns") > 0)).withColumns(fixed)
-        rows = ACTIVITY.select(charged).unionByName(ACTIVITY.select(time_only))
-        resolved = rows.transform(resolve(quotas))
-        added = resolved.groupBy(*USAGE_KEYS, "second_ms").agg(
-            *sums("requests", "bytes", "bytes_estimated", "throttle_time_ms", "throttled_requests"),
-            # Percent x seconds of one thread: 1e7 ns are one.
-            F.when(is_request, F.sum("request_ns") / 1e7)
-            .otherwise(F.sum("amount"))
-            .alias("amount"),
-            (F.sum("handler_ns") / 1e6).alias("handler_ms"),
-            *largest("max_throttle_time_ms", "quota", "quota_source"),
-        )
-        frame: DataFrame = schema.USAGE.select(added)
-        return frame
+        return activity.transform(packed(quotas)).transform(unpacked(table))
 
     return transform
 
 
-def exact_sum(name: str, unit: float) -> Column:
-    """
-    Return a sum of doubles that doesn't depend on their order.
+def packed(quotas: Quotas) -> Callable[[DataFrame], DataFrame]:
+    """Resolve and add up, all that tables of usage are made of: activity -> PACKED_USAGE."""
 
-    Args:
-        name: column of doubles that are whole multiples of 1 / unit.
-        unit: 1e6 for ms with ns, 1e7 for percent seconds with ns.
-    """
-    from pyspark.sql import functions as F
-
-    whole = F.round(F.col(name) * unit).cast("decimal(38,0)")
-    return F.sum(whole).cast("double") / unit
-
-
-def rollup(period_ms: int) -> Callable[[DataFrame], DataFrame]:
-    """
-    Sum usage up by hour or day, with peaks and percentiles: usage -> USAGE_HOUR / USAGE_DAY.
-
-    Args:
-        period_ms: HOUR_MS or DAY_MS.
-
-    Percentiles are exact, over the seconds that have requests.
-    """
-    from pyspark.sql import functions as F
-
-    def transform(frame: DataFrame) -> DataFrame:
-        period = (F.floor(F.col("second_ms") / period_ms) * period_ms).alias("period_ms")
-        added = frame.groupBy(*USAGE_KEYS, period).agg(
-            *sums("requests", "bytes", "throttle_time_ms", "throttled_requests"),
-            exact_sum("amount", 1e7).alias("amount"),
-            exact_sum("handler_ms", 1e6).alias("handler_ms"),
-            F.count(F.lit(1)).alias("active_seconds"),
-            F.max("amount").alias("peak_per_s"),
-            *(F.percentile("amount", F.lit(p)).alias(name) for name, p in PERCENTILES),
-            *largest("quota"),
-        )
-        table = schema.USAGE_HOUR if period_ms == HOUR_MS else schema.USAGE_DAY
-        result: DataFrame = table.select(added)
-        return result
+    def transform(activity: DataFrame) -> DataFrame:
+        task = PackUsage(quotas, _parts(activity.sparkSession))
+        rows = activity.select(*ACTIVITY.names)
+        return rows.mapInArrow(task, PACKED_USAGE.struct).repartition("part")
 
     return transform
+
+
+def packed_logs(
+    spark: SparkSession, pieces: Sequence[FilePiece], quotas: Quotas, **reading: Any
+) -> DataFrame:
+    """
+    Return PACKED_USAGE of logs and journals, read, resolved and added up at once.
+
+    Args:
+        spark: the session.
+        pieces: the pieces to read.
+        quotas: who shares what.
+        reading: ``time_zone`` and ``default_partitions``, as ``frames.emit_activity`` takes them.
+    """
+    task = PackUsage(quotas, _parts(spark), ReadOptions(tuple(pieces), **reading))
+    return spread(spark, pieces).mapInArrow(task, PACKED_USAGE.struct).repartition("part")
+
+
+def unpacked(table: Table) -> Callable[[DataFrame], DataFrame]:
+    """Return one table of usage from what ``packed`` gave: PACKED_USAGE -> USAGE and others."""
+    return lambda packed: packed.mapInArrow(UnpackUsage(table), table.struct)
+
+
+def _parts(spark: SparkSession) -> int:
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+@dataclass(frozen=True)
+class PackUsage:
+    """
+    Resolve and add up rows of ACTIVITY, or what is read: PACKED_USAGE. A ``mapInArrow`` function.
+
+    Args:
+        quotas: who shares what.
+        parts: into how many parts the answer goes.
+        read: what to read, where batches hold numbers of pieces in place of sums.
+    """
+
+    quotas: Quotas
+    parts: int
+    read: ReadOptions | None = None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Hand over a batch with a row per part, whenever enough is gathered."""
+        if self.read is not None:
+            batches = _sums_of(EmitActivity(self.read).read(own_pieces(self.read, batches)))
+        for activity in usage_parts.gathered(batches):
+            found = list(usage_parts.blobs(activity, self.quotas, self.parts, by_day=True))
+            columns = {"part": [part for part, _ in found], "packed": [blob for _, blob in found]}
+            yield PACKED_USAGE.batch(len(found), columns)
+
+
+def _sums_of(emitted: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow.compute as pc
+
+    for batch in emitted:
+        yield batch.filter(pc.equal(batch["kind"], "activity"))
+
+
+@dataclass(frozen=True)
+class UnpackUsage:
+    """
+    Add up blobs, part by part, and hand over rows of one table. A ``mapInArrow`` function.
+
+    Args:
+        table: USAGE, USAGE_HOUR or USAGE_DAY.
+    """
+
+    table: Table
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Unpack the blobs of whole parts."""
+        for tables in activity_blobs.by_part(batches):
+            rows = usage_parts.rows_of(tables, self.table)
+            yield from rows.combine_chunks().to_batches(max_chunksize=activity_blobs.BATCH_ROWS)

@@ -1,20 +1,21 @@
 """
-Make usage by second, hour and day in the workers: what ``usage.py`` asks Spark for, in Arrow.
+Make usage by second, hour and day in the workers, with Arrow.
 
 The first stage resolves and adds up what each of its tasks has read, and parts it by quota-id, so
 that a task of the second stage has all of a quota-id's seconds, and with them its hours and days.
+``usage`` has Spark's SQL move the parts; ``ReadUsage`` and ``WriteUsage`` are two stages of an
+``exchange``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from headgate.pipeline import schema
-from headgate.pipeline.answers.usage import DAY_MS, HOUR_MS, PERCENTILES, TIME_ONLY, USAGE_KEYS
 from headgate.pipeline.emitted import ACTIVITY
 from headgate.pipeline.quotas import Quotas
 from headgate.pipeline.table import Table
@@ -25,6 +26,26 @@ from headgate.pipeline.workers.exchange import Key, Left, part_of
 from headgate.pipeline.workers.log_reader import ReadOptions
 from headgate.pipeline.workers.resolve import resolved
 
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+PERCENTILES: Final = (("p50_per_s", 0.5), ("p95_per_s", 0.95), ("p99_per_s", 0.99))
+USAGE_KEYS: Final = ("quota_type", "quota_id", "quota_user", "quota_client_id", "broker_id")
+TIME_ONLY: Final[dict[str, Any]] = {
+    "requests": 0,
+    "bytes": 0,
+    "bytes_estimated": 0,
+    "amount": 0,
+    "throttle_time_ms": 0,
+    "throttled_requests": 0,
+    "max_throttle_time_ms": 0,
+    "handler_ns": 0,
+    "quota_type": "request_percentage",
+    "quota_id": None,
+    "quota_user": None,
+    "quota_client_id": None,
+    "quota": None,
+}
+"""Columns of the row that charges a request's thread time beside its bytes."""
 TOP: Final = 20
 """Quota-ids in the closing table."""
 BUSIEST: Final = {
@@ -39,6 +60,9 @@ BUSIEST: Final = {
 """The closing table's columns: each one's column of ``usage``, and how it is added up."""
 # Rows gathered before they're added up and handed over, about 100 bytes each.
 _MOST_ROWS: Final = 1_000_000
+_PERIODS_MS: Final = {schema.USAGE_HOUR.name: HOUR_MS, schema.USAGE_DAY.name: DAY_MS}
+_STRIDE: Final = 31
+"""What keeps a broker's next day apart from the next broker's day."""
 _NAMES: Final = (*USAGE_KEYS, "second_ms")
 _ADDED: Final = (
     "requests",
@@ -74,28 +98,67 @@ class ReadUsage:
 
     def packed(self, batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
         """Yield a blob of sums per part."""
-        import pyarrow as pa
+        for activity in gathered(batches):
+            for part, blob in blobs(activity, self.quotas, self.parts):
+                yield (part,), blob
 
-        kept: list[Any] = []
-        rows = 0
-        for batch in batches:
-            kept.append(batch.select(ACTIVITY.names))
-            rows += batch.num_rows
-            if rows > _MOST_ROWS:
-                yield from self._blobs(pa.Table.from_batches(kept))
-                kept, rows = [], 0
-        if rows:
-            yield from self._blobs(pa.Table.from_batches(kept))
 
-    def _blobs(self, activity: Any) -> Iterator[tuple[Key, Any]]:
-        import pyarrow as pa
+def gathered(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield Arrow tables of ACTIVITY, of as many batches as are resolved and added up at once."""
+    import pyarrow as pa
 
-        sums = charged(activity, self.quotas)
-        ids = sums["quota_id"].combine_chunks().dictionary_encode()
-        part_of_id = np.array([part_of(i, self.parts) for i in ids.dictionary.to_pylist()], int)
-        part = part_of_id[ids.indices.to_numpy()]
-        for number in np.unique(part).tolist():
-            yield (number,), activity_blobs.written(sums.filter(pa.array(part == number)))
+    kept: list[Any] = []
+    rows = 0
+    for batch in batches:
+        kept.append(batch.select(ACTIVITY.names))
+        rows += batch.num_rows
+        if rows > _MOST_ROWS:
+            yield pa.Table.from_batches(kept)
+            kept, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(kept)
+
+
+def blobs(
+    activity: Any, quotas: Quotas, parts: int, *, by_day: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """
+    Yield what is charged, added up and packed, by part of the answer.
+
+    Args:
+        activity: an Arrow table of ACTIVITY.
+        quotas: who shares what.
+        parts: into how many parts the answer goes.
+        by_day: a part has all of a quota-id's seconds at a broker on a day; else all of a
+            quota-id's.
+    """
+    import pyarrow as pa
+
+    sums = charged(activity, quotas)
+    ids = sums["quota_id"].combine_chunks().dictionary_encode()
+    part_of_id = np.array([part_of(i, parts) for i in ids.dictionary.to_pylist()], int)
+    part = part_of_id[ids.indices.to_numpy()]
+    if by_day:
+        broker = sums["broker_id"].fill_null(-1).to_numpy().astype(np.int64)
+        part = (part + broker * _STRIDE + sums["second_ms"].to_numpy() // DAY_MS) % parts
+    for number in np.unique(part).tolist():
+        yield number, activity_blobs.written(sums.filter(pa.array(part == number)))
+
+
+def rows_of(tables: Sequence[Any], table: Table) -> Any:
+    """
+    Return a part's rows of one table.
+
+    Args:
+        tables: what its blobs hold.
+        table: USAGE, USAGE_HOUR or USAGE_DAY.
+    """
+    import pyarrow as pa
+
+    sums = _added(pa.concat_tables(tables, promote_options="default"), _NAMES)
+    used = usage_of(sums)
+    period_ms = _PERIODS_MS.get(table.name)
+    return used if period_ms is None else rolled(used, period_ms, table)
 
 
 @dataclass(frozen=True)
@@ -118,8 +181,7 @@ class WriteUsage:
         tables = [pa.ipc.open_stream(blob).read_all() for _, blob in records]
         if not tables:
             return left
-        sums = _added(pa.concat_tables(tables, promote_options="default"), _NAMES)
-        used = usage_of(sums)
+        used = rows_of(tables, schema.USAGE)
         made = {
             schema.USAGE: used,
             schema.USAGE_HOUR: rolled(used, HOUR_MS, schema.USAGE_HOUR),
@@ -203,7 +265,7 @@ def usage_of(sums: Any) -> Any:
 
 def rolled(used: Any, period_ms: int, table: Table) -> Any:
     """
-    Sum usage up by hour or day, as ``usage.rollup`` does.
+    Sum usage up by hour or day, with peaks, and percentiles over the seconds that have requests.
 
     Args:
         used: an Arrow table of USAGE.

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 Plans = Mapping[str, QuotasGiven] | Sequence[QuotasGiven] | QuotasGiven
 """Quotas to try: by name, or several or one whose names are their files' stems."""
 _PERIODS: Final = {
-    "second": (schema.USAGE, 0),
-    "hour": (schema.USAGE_HOUR, used.HOUR_MS),
-    "day": (schema.USAGE_DAY, used.DAY_MS),
+    "second": schema.USAGE,
+    "hour": schema.USAGE_HOUR,
+    "day": schema.USAGE_DAY,
 }
 
 
@@ -70,9 +70,13 @@ def usage(requests: DataFrame, quotas: QuotasGiven = None, *, by: str = "second"
     """
     if by not in _PERIODS:
         raise ConfigError(f"usage by={by!r}: choose {', '.join(_PERIODS)}")
-    table, period_ms = _PERIODS[by]
-    seconds = activity(requests).transform(used.usage(quotas_of(quotas)))
-    return table.select_timed(seconds.transform(used.rollup(period_ms)) if period_ms else seconds)
+    table, files, given = _PERIODS[by], files_of(requests), quotas_of(quotas)
+    if files is not None:
+        spark = requests.sparkSession
+        packed = used.packed_logs(spark, files.pieces, given, **files.reading)
+    else:
+        packed = activity(requests).transform(used.packed(given))
+    return table.select_timed(packed.transform(used.unpacked(table)))
 
 
 def effective(requests: DataFrame, quotas: QuotasGiven) -> DataFrame:

@@ -33,7 +33,7 @@ _LARGEST: Final = ("max_throttle_time_ms", "quota")
 # Rows kept before they're packed, about 100 bytes each.
 _MOST_ROWS: Final = 1_000_000
 # Rows of one hand-over to the JVM.
-_BATCH_ROWS: Final = 20_000
+BATCH_ROWS: Final = 20_000
 
 
 def add_up(table: Any, out: Table = ACTIVITY) -> Any:
@@ -130,6 +130,19 @@ def _read(tables: Sequence[Any], out: Table) -> Any:
     return pa.concat_tables([out.arrow.empty_table(), *wanted], promote_options="default")
 
 
+def by_part(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    """Yield the tables that the blobs of each part hold; of batches with (part, packed)."""
+    import pyarrow as pa
+
+    parts: dict[int, list[Any]] = {}
+    for batch in batches:
+        for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            parts.setdefault(part, []).append(blob)
+    while parts:
+        _, packed = parts.popitem()
+        yield [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in packed]
+
+
 @dataclass(frozen=True)
 class Unpack:
     """
@@ -142,15 +155,7 @@ class Unpack:
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Unpack the blobs of whole parts, add them up, hand over the rows."""
-        import pyarrow as pa
-
-        parts: dict[int, list[Any]] = {}
-        for batch in batches:
-            for part, blob in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                parts.setdefault(part, []).append(blob)
         out = some_of(self.columns)
-        while parts:
-            _, packed = parts.popitem()
-            tables = [pa.ipc.open_stream(blob.as_buffer()).read_all() for blob in packed]
+        for tables in by_part(batches):
             table = add_up(_read(tables, out), out)
-            yield from table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+            yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
