@@ -111,9 +111,17 @@ class Measured:
     def settled(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
         """Return the windows that begin two split periods after the load changed, or later."""
         found: list[float] = []
-        for (begin, end), due in zip(self.phases, self.due, strict=True):
+        for n, ((begin, end), due) in enumerate(zip(self.phases, self.due, strict=True)):
+            if n == 0:  # clients take a second to begin, one after another
+                begin = max(map(self._first_at, self._loads[0]), default=begin)
             found += self.windows(events, begin + 2 * self.period_ms, end, due)
         return found
+
+    def _first_at(self, broker: int) -> int:
+        """Return when the tenant's first bytes were charged before a broker."""
+        begin = self.phases[0][0]
+        found = (t_ms for t_ms, b, _ in self.charged if b == broker and t_ms >= begin)
+        return int(min(found, default=begin))
 
     def crossing(self, events: Sequence[tuple[float, int, float]]) -> list[float]:
         """Return all windows from two split periods after the start on, changes of load or not."""
