@@ -37,7 +37,11 @@ from spark_machines import (
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DATA = Path(__file__).parents[1] / "data" / "pipeline"
 QUOTAS = DATA / "precise.quotas.json"
-TABLES = {"usage": ("usage", "usage_hour", "usage_day", "bad_lines"), "replay": ("replay",)}
+TABLES = {
+    "usage": ("usage", "usage_hour", "usage_day", "bad_lines"),
+    "replay": ("replay",),
+    "what-if --plan quotas.yaml": ("what_if",),
+}
 LOGS = 12
 """Each is compressed, and so a task of its own."""
 
@@ -61,11 +65,14 @@ def one_machines(logs: dict[str, bytes], tmp_path_factory: pytest.TempPathFactor
     (folder / "logs").mkdir()
     for name, data in logs.items():
         (folder / "logs" / name).write_bytes(data)
+    (folder / "quotas.yaml").write_bytes(QUOTAS.read_bytes())
     for command in TABLES:
-        argv = [sys.executable, "-m", "headgate.cli.main", command, "--master", "local[2]"]
+        argv = [sys.executable, "-m", "headgate.cli.main", *command.split(), "--master", "local[2]"]
         argv += ["--requests", str(folder / "logs"), "--quotas", str(QUOTAS), "--broker-id", "1"]
         argv += ["--out", str(folder / "out")]
-        done = subprocess.run(argv, env=os.environ | java(), capture_output=True, text=True)
+        done = subprocess.run(
+            argv, cwd=folder, env=os.environ | java(), capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr[-3000:]
     return folder / "out"
 
@@ -162,9 +169,10 @@ def sent(
 def check(command: str, bucket: Bucket, one_machines: Path, folder: Path) -> None:
     """Compare the tables in a bucket with one machine's; nothing else may have been left there."""
     out = bucket.fetch("out", folder / "out")
-    assert len(rows(out / command)) > 100
     for table in TABLES[command]:
-        assert rows(out / table) == rows(one_machines / table), table
+        found = rows(out / table)
+        assert table == "bad_lines" or len(found) > (100 if table in {"usage", "replay"} else 0)
+        assert found == rows(one_machines / table), table
     names = [name.partition("/")[2] for name in bucket.objects() if name.startswith("out/")]
     assert {name.partition("/")[0] for name in names} == {*TABLES[command], "bad_lines", "summary"}
     assert not [name for name in names if "_temporary" in name]
@@ -181,7 +189,7 @@ def test_workers_that_share_no_folder_give_what_one_machine_gives(
 ) -> None:
     with sent(command, cluster, bucket, shipped, tmp_path / "driver") as job:
         job.ended()
-    assert cluster.ran(f"headgate {command}")
+    assert cluster.ran(f"headgate {command.partition(' ')[0]}")
     check(command, bucket, one_machines, tmp_path)
     for worker in cluster.workers:
         # Each ran it out of what it was sent, and made the scan's machine code for itself.
