@@ -109,6 +109,35 @@ def test_a_held_answer_goes_by_the_loops_clock_and_is_charged_by_the_wall_clock(
     assert 0 < journal.charged[-1][1] < 30_000
 
 
+def test_what_comes_late_tells_how_late_it_is(gateway: Callable[..., Any]) -> None:
+    """Found by the simulator: seed 73099. A gateway stood still, and its clock was set back."""
+    journal = Dates()
+    rules = gateway(SLOW_FETCH, journal=journal).rules
+    first, second, third = (
+        Session(rules, build_plans(), StillIdentity("alice"), StillFace()) for _ in range(3)
+    )
+    for session in (first, second, third):
+        session.upstream_ready(START_MS)
+        session.client_data(memoryview(bytearray(fetch())), START_MS)
+    first.broker_data(memoryview(bytearray(fetched(120_000))), START_MS)
+    second.broker_data(memoryview(bytearray(fetched(5_000))), START_MS)
+    third.broker_data(memoryview(bytearray(fetched(5_000))), START_MS)
+    assert third.state.hold is not None
+    opens_ms, third_ms = START_MS + journal.charged[0][1], third.state.hold.wake_ms
+    # It was due 3 s ago, and by the clock it will be in half a second.
+    now_ms = opens_ms - 500
+    second.wake(now_ms, opens_ms, 3_000)
+    assert second.to_client
+    assert rules.gates.ahead_ms == 3_500
+    closed_ms = journal.charged[1][1]
+    # What was due a little later tells nothing new: it waits for the second's throttle to end.
+    third.wake(now_ms, third_ms, 3_000 - (third_ms - opens_ms))
+    assert rules.gates.ahead_ms == 3_500
+    assert not third.to_client
+    third.nudged(now_ms)
+    assert WakeAt(now_ms + closed_ms) in third.commands
+
+
 async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> None:
     # The session believes it is an hour later than it is: so it looks after a step back.
     ahead_ms = time.time_ns() // 1_000_000 + HOUR_MS
@@ -116,9 +145,9 @@ async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> No
     nobody: Any = Nobody()
     link = Link(session, ReadBuffer(), nobody, lambda *_: None, lambda *_: None)
     link.client.transport = nobody
-    link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2)
+    link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2, time.monotonic_ns() // 1_000_000)
     assert (
         session.state.throttled_until_ms > ahead_ms
     )  # a timer that is a little early isn't a step
-    link._wake(session.state.throttled_until_ms)
+    link._wake(session.state.throttled_until_ms, time.monotonic_ns() // 1_000_000)
     assert session.state.throttled_until_ms == 0

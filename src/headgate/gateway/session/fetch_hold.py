@@ -118,10 +118,10 @@ class FetchHold:
         self.wake_ms = self._due_ms - gates.ahead_ms
         return HELD
 
-    def woken(self, due_ms: int, now_ms: int) -> None:
-        """``due_ms`` has come by the loop's clock, although the wall clock says ``now_ms``."""
+    def woken(self, due_ms: int, late_ms: int, now_ms: int) -> None:
+        """``due_ms`` came ``late_ms`` ago by a clock that isn't set; the wall clock is behind."""
         if due_ms == self.wake_ms:
-            self._gates.reached(self._due_ms, now_ms)
+            self._gates.reached(self._due_ms + late_ms, now_ms)
 
     @property
     def idle(self) -> bool:
