@@ -302,6 +302,17 @@ def charge_lost_at_a_hang_up_over_tls(patch: Patch) -> None:
     patch.setattr(link.Link, "lost", lost)
 
 
+def way_to_the_broker_stays_open_over_tls(patch: Patch) -> None:
+    whole = transports.BrokerSide.close
+
+    def close(self: Any) -> None:
+        if not self.tls:
+            whole(self)
+
+    patch.setattr(transports.BrokerSide, "close", close)
+    patch.setattr(transports.BrokerSide, "abort", close)
+
+
 def _handler(patch: Patch, before: Any, after: Any) -> None:
     """Have the request reader call another handler."""
     from headgate.gateway.session import request_reader
@@ -342,6 +353,7 @@ PLANTS: Final[tuple[tuple[Plant, frozenset[str]], ...]] = tuple(
         (broken_key_store_put_in_force, ("certificates",)),
         (failed_handshake_keeps_its_slot, ("at rest",)),
         (charge_lost_at_a_hang_up_over_tls, ("charged once",)),
+        (way_to_the_broker_stays_open_over_tls, ("at rest",)),
     )
 )
 """Each fault, and the laws that may find it."""

@@ -41,6 +41,7 @@ FOUND_AT: dict[str, int] = {
     "broken_key_store_put_in_force": 18,
     "failed_handshake_keeps_its_slot": 18,
     "charge_lost_at_a_hang_up_over_tls": 7,
+    "way_to_the_broker_stays_open_over_tls": 7,
 }
 """A seed that finds each fault; 0 for the rest."""
 IDS = [plant.__name__ for plant, _ in PLANTS]
