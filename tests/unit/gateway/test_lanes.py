@@ -87,6 +87,44 @@ def test_a_higher_quota_repays_sooner_and_a_lower_one_doesnt_ask_for_more(
     assert lane(1_100, 0, 100.0).until(bound, 100) == until_ms
 
 
+def test_a_debt_that_a_raised_quota_shortened_is_paid_once() -> None:
+    book = LaneBook()
+    newcomer, next_one = Debts(book), Debts(book)
+    book.leave(KEY, lane(11_000, 0, 100.0), 0)
+    assert newcomer.enter([(KEY, 1_000.0)], 1_000) == 2_000
+    newcomer.owe(KEY, lane(2_600, 2_000, 1_000.0))  # shorter than what was left of the first
+    newcomer.leave(2_000)
+    assert next_one.enter([(KEY, 1_000.0)], 2_000) == 2_600
+
+
+def test_a_debt_that_a_raised_quota_shortened_isnt_left_when_it_is_paid() -> None:
+    book = LaneBook()
+    newcomer = Debts(book)
+    book.leave(KEY, lane(11_000, 0, 100.0), 0)
+    newcomer.enter([(KEY, 1_000.0)], 1_000)
+    newcomer.leave(2_000)
+    assert book.take(KEY, 2_000) is None
+
+
+def test_a_debt_that_a_raised_quota_shortened_is_given_back_unchanged() -> None:
+    book = LaneBook()
+    newcomer = Debts(book)
+    book.leave(KEY, lane(11_000, 0, 100.0), 0)
+    newcomer.enter([(KEY, 1_000.0)], 1_000)
+    newcomer.leave(1_999)  # unserved
+    assert book.take(KEY, 2_000) == lane(11_000, 0, 100.0)
+
+
+def test_a_debt_is_paid_once_after_a_clock_was_set_back() -> None:
+    book = LaneBook()
+    newcomer = Debts(book)
+    book.leave(KEY, lane(10_000, since_ms=9_000), 9_000)
+    assert newcomer.enter([(KEY, 100.0)], 2_000) == 3_000
+    newcomer.owe(KEY, lane(3_400, since_ms=3_000))
+    newcomer.leave(3_000)
+    assert book.take(KEY, 3_000) == lane(3_400, since_ms=3_000)
+
+
 def test_after_a_clock_was_set_back_the_longer_throttle_counts_not_the_later_end() -> None:
     book, key = LaneBook(), lane_key("producer_byte_rate", "alice", "", "alice")
     leaves, comes = Debts(book), Debts(book)

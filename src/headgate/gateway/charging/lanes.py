@@ -62,11 +62,13 @@ class Lane(NamedTuple):
         end_ms: when it is, epoch ms.
         since_ms: when it was told, epoch ms; a clock before it was set back.
         bound: the quota by which it was told.
+        whole: the mute that was left, where the newcomer that took it waits for less; else None.
     """
 
     end_ms: int
     since_ms: int
     bound: float
+    whole: Lane | None = None
 
     def left_ms(self, now_ms: int) -> int:
         """Return how long it still lasts; of one that a clock before set back began, all of it."""
@@ -84,6 +86,12 @@ class Lane(NamedTuple):
         if left_ms > 0 and 0 < self.bound < bound:
             left_ms = int(left_ms * (self.bound / bound))
         return now_ms + max(left_ms, 0)
+
+    def taken(self, until_ms: int, now_ms: int) -> Lane:
+        """Return the mute of a newcomer that waits until then: it ends there, and is paid."""
+        if until_ms >= self.end_ms:
+            return self
+        return Lane(until_ms, now_ms, self.bound, self)
 
 
 class LaneBook:
@@ -184,9 +192,13 @@ class Debts:
                 continue
             if len(self._lanes) >= MOST_HELD:
                 self._forget_one(now_ms)
-            lane = self._lanes[key] = self._book.take(key, now_ms)
-            if lane is not None and (until := lane.until(bound, now_ms)) > until_ms:
-                until_ms, self.waits_by = until, key.quota_type
+            lane = self._book.take(key, now_ms)
+            if lane is not None:
+                until = lane.until(bound, now_ms)
+                lane = lane.taken(until, now_ms)
+                if until > until_ms:
+                    until_ms, self.waits_by = until, key.quota_type
+            self._lanes[key] = lane
         return until_ms
 
     def owe(self, key: LaneKey, lane: Lane) -> None:
@@ -205,12 +217,15 @@ class Debts:
         """The connection closes."""
         self._gone = True
         for key, lane in self._lanes.items():
-            if lane is not None:
-                self._book.leave(key, lane, now_ms)
+            self._give_back(key, lane, now_ms)
         self._lanes.clear()
 
     def _forget_one(self, now_ms: int) -> None:
         key, lane = next(iter(self._lanes.items()))
         del self._lanes[key]
-        if lane is not None:
-            self._book.leave(key, lane, now_ms)
+        self._give_back(key, lane, now_ms)
+
+    def _give_back(self, key: LaneKey, lane: Lane | None, now_ms: int) -> None:
+        """Leave what isn't over, as it was before it was taken."""
+        if lane is not None and lane.left_ms(now_ms) > 0:
+            self._book.leave(key, lane.whole or lane, now_ms)
