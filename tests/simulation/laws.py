@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
+from simulation.charges import Charges
 from simulation.loop import NS_PER_MS
 from simulation.oracle import KafkaRate, resolve
 
@@ -333,14 +334,16 @@ class NoGain(Law):
     Produce: at no time are more charges in their throttle than connections were open at once that
     had asked under this quota-id; as many that never closed could have done the same. What is
     delivered, and under smooth pacing what is produced: over any time T at most quota x
-    (T + window), and an answer for each connection.
+    (T + window), and an answer for each connection. What was passed on before the quota came
+    belongs to the time before.
     """
 
     name = "ending never gains"
 
     def __init__(self, life: Life) -> None:
         super().__init__(life)
-        self._ends: dict[Any, list[int]] = defaultdict(list)
+        self._charges = Charges(life)
+        self._ends: dict[Any, list[tuple[int, int]]] = defaultdict(list)  # and whose
         self._users: dict[Any, dict[int, View]] = defaultdict(dict)
         self._most: dict[Any, int] = defaultdict(int)
         self._levels: dict[Any, tuple[float, int, int, float]] = {}
@@ -362,16 +365,21 @@ class NoGain(Law):
                     for asked in view.last_asked.values():
                         self.asking(view, asked)
             return
+        is_produce = row.quota_type.startswith("producer_")
+        late = is_produce and self._charges.is_late(self._charges.of(row))
         if row.view is None or row.kind not in ("record", "unrecord") or row.bound == math.inf:
             return
         key = self._uses(row.view, row.quota_type, row.tags)
-        if row.quota_type.startswith("producer_"):
-            self._produced(key, row)
+        if is_produce:
+            self._produced(key, row, row.view.number, late=late)
         fetches = row.quota_type.startswith(CONSUMED)
         if (fetches and self.life.story.delivers) or (
-            row.quota_type == PRODUCED and self.life.story.smooth
+            row.quota_type == PRODUCED and self.life.story.smooth and not late
         ):
             self._paced(key, row)
+
+    def passing(self, view: View, asked: Asked) -> None:
+        self._charges.passing(view, asked)
 
     def asking(self, view: View, asked: Asked) -> None:
         principal = self.life.principals[view.number]
@@ -391,16 +399,23 @@ class NoGain(Law):
         self._most[key] = max(self._most[key], len(users))
         return key
 
-    def _produced(self, key: Any, row: Row) -> None:
+    def _produced(self, key: Any, row: Row, number: int, *, late: bool) -> None:
         now = row.now_ns
-        ends = self._ends[key] = [end for end in self._ends[key] if end > now + EARLY_NS]
-        if len(ends) >= self._most[key]:
+        ends = self._ends[key] = [one for one in self._ends[key] if one[0] > now + EARLY_NS]
+        end = now + row.throttle_ms * NS_PER_MS
+        # What was passed on before a quota came is charged by it later, and waits for no throttle.
+        # All of it that came by one connection leaves one throttle: the longest.
+        own = [one for one in ends if late and one[1] == number]
+        if own:
+            end = max(end, *(until for until, _ in own))
+            ends[:] = [one for one in ends if one[1] != number]
+        elif len(ends) >= self._most[key]:
             self.broken(
                 f"{row.principal}/{row.client} produced while {len(ends)} throttles ran, with "
                 f"{self._most[key]} connections open at once"
             )
-        if row.throttle_ms > 0:
-            ends.append(now + row.throttle_ms * NS_PER_MS)
+        if end > now:
+            ends.append((end, number))
 
     def _paced(self, key: Any, row: Row) -> None:
         quota_type, _, tags, _ = key
@@ -430,12 +445,12 @@ class NoGain(Law):
     def _forget(self, quota_type: str, kind: str) -> None:
         for kept in (self._ends, self._levels) if kind == "quota" else (self._ends,):
             for key in [key for key in kept if key[0] == quota_type]:
-                del kept[key]  # type: ignore[attr-defined]
+                del kept[key]
 
     def clock_set(self, by_ms: int) -> None:
         # What a closed connection owes follows the wall clock.
         for ends in self._ends.values():
-            ends[:] = [end - max(by_ms, 0) * NS_PER_MS for end in ends]
+            ends[:] = [(end - max(by_ms, 0) * NS_PER_MS, number) for end, number in ends]
 
     def crashed(self) -> None:
         self._ends.clear()

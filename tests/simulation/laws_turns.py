@@ -5,10 +5,10 @@ Who may go when: a fetch when its quota-id has repaid, a request behind none tha
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
+from simulation.charges import Charges
 from simulation.laws import CONSUMED, EARLY_NS, FETCHES, PRODUCED, Law, Row
 from simulation.loop import NS_PER_MS
 from simulation.oracle import resolve
@@ -110,36 +110,26 @@ class Alone(Law):
 
     def __init__(self, life: Life) -> None:
         super().__init__(life)
-        self._uncharged: dict[int, list[Asked]] = defaultdict(list)
-        self._ahead: dict[int, list[int]] = defaultdict(list)
+        self._charges = Charges(life)
         self._last: dict[int, Asked] = {}
 
     def passing(self, view: View, asked: Asked) -> None:
         self._last[view.number] = asked
-        if asked.key != say.PRODUCE:
-            return
-        ahead = self._ahead[view.number]
-        if asked.size in ahead:
-            ahead.remove(asked.size)
-        else:
-            self._uncharged[view.number].append(asked)
+        self._charges.passing(view, asked)
 
     def charged(self, row: Row) -> None:
         view = row.view
-        if view is None or row.quota_type != PRODUCED or row.kind not in ("record", "norecord"):
+        if view is None or row.quota_type != PRODUCED:
             return
-        uncharged = self._uncharged[view.number]
-        asked = next((one for one in uncharged if one.size == row.amount), None)
-        if asked is None:  # one without an answer is charged as it is passed on
-            self._ahead[view.number].append(int(row.amount))
+        asked = self._charges.of(row)
+        if asked is None:
             return
-        uncharged.remove(asked)
         last = self._last[view.number]
         if (
             row.throttle_ms > 0
             and last is not asked
             and self.life.story.plain
-            and asked.begun_ns > self.life.requoted_ns
+            and not self._charges.is_late(asked)
         ):
             self.broken(
                 f"{self.life.whose(view.number)} was throttled for {asked.correlation}, and "

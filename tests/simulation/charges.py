@@ -1,0 +1,81 @@
+"""
+Which request a charge in the usage journal is of: the journal tells its size only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from simulation import speech as say
+
+if TYPE_CHECKING:
+    from simulation.laws import Row
+    from simulation.life import Life
+    from simulation.watch import Asked, View
+
+BY_SIZE: Final = "producer_byte_rate"
+"""Every produce is charged by this first, and by what else there is behind it."""
+
+
+class Charges:
+    """Finds the produces that are charged."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._uncharged: dict[int, list[Asked]] = defaultdict(list)
+        self._ahead: dict[int, list[int]] = defaultdict(list)
+        self._last: dict[int, Asked | None] = {}
+
+    def passing(self, view: View, asked: Asked) -> None:
+        """A request is passed on."""
+        if asked.key != say.PRODUCE:
+            return
+        ahead = self._ahead[view.number]
+        if asked.size in ahead:
+            ahead.remove(asked.size)
+        else:
+            self._uncharged[view.number].append(asked)
+
+    def of(self, row: Row) -> Asked | None:
+        """Return the produce that a charge is of; None: one that is charged as it is passed on."""
+        view = row.view
+        if view is None or row.kind not in ("record", "norecord"):
+            return None
+        if row.quota_type != BY_SIZE:
+            return self._last.get(view.number)
+        uncharged = self._uncharged[view.number]
+        found = self._last[view.number] = self._choose(view, int(row.amount), uncharged)
+        if found is None:
+            self._ahead[view.number].append(int(row.amount))
+        else:
+            uncharged.remove(found)
+        return found
+
+    def is_late(self, asked: Asked | None) -> bool:
+        """Whether a request was passed on before the quotas that are in force."""
+        return asked is not None and asked.begun_ns <= self._life.requoted_ns
+
+    def _choose(self, view: View, size: int, uncharged: list[Asked]) -> Asked | None:
+        """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
+        same = [one for one in uncharged if one.size == size]
+        for one in same:
+            if self._is_due(view, one):
+                return one
+        coming = (one for one in view.asked.values() if one.begun_ns < 0)
+        if any(one.key == say.PRODUCE and one.size == size for one in coming):
+            return None
+        return same[0] if same else None
+
+    def _is_due(self, view: View, asked: Asked) -> bool:
+        """
+        Whether a produce that was passed on is charged before those that came behind it.
+
+        What no quota held is charged when it is answered, or when its connection ends. Who takes
+        no answers is charged for the rest as it is passed on.
+        """
+        if not self.is_late(asked) or not asked.acks or asked.answer_begun_ns >= 0:
+            return True
+        ends = (view.client_end, view.broker_end)
+        gone = any(one is not None and (one.ended or one.error is not None) for one in ends)
+        return gone or not self._life.orderly
