@@ -10,6 +10,7 @@ from typing import Any
 from headgate.config import Settings
 from headgate.gateway import server
 from headgate.gateway.usage.usage_journal import UsageJournal
+from headgate.quota.table import QuotaTable, TableDelta
 from simulation.loop import Host, Process, SimLoop
 
 
@@ -95,6 +96,7 @@ class SimGateway:
         self.failed: BaseException | None = None
         self._properties = dict(properties)
         self._more = more
+        self._made = False
         self.gateway: server.Gateway
         self.process.spawn(self._start())
 
@@ -108,12 +110,24 @@ class SimGateway:
                 settings.quota_window_ms,
             )
         self.gateway = server.Gateway(settings, **more)
+        self._made = True
         try:
             await self.gateway.start()
         except Exception as error:
             self.failed = error
             return
         self.started = True
+
+    def requoted(self, table: QuotaTable, delta: TableDelta) -> None:
+        """
+        Tell it that quotas have changed, as its store does.
+
+        A store is read once and tells every change from then on, also while the gateway starts.
+        """
+        if not self._made:
+            self._more["table"] = table  # which it hasn't read yet
+        elif self.process.alive:
+            self.process.run(self.gateway.quotas.changed, table, delta)
 
     def stop(self, drain_ms: int | None = None) -> None:
         """End it in order."""

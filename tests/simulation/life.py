@@ -188,9 +188,7 @@ class Life:
             self.quotas[level, key] = value
         after = self.table()
         self.requoted_ns = self.loop.now_ns + 200 * NS_PER_MS
-        if self.gateway.started and self.gateway.process.alive:
-            product = self.gateway.gateway
-            self.gateway.process.run(product.quotas.changed, after, table_delta(before, after))
+        self.gateway.requoted(after, table_delta(before, after))
 
     def _charged(self, event: tuple[Any, ...]) -> None:
         origin, t_ms, amount, bound, throttle_ms, told_ms, *_ = event

@@ -6,10 +6,12 @@ Those of a commit are lived by a stage of ``.ci/run``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headgate.quota.table import table_delta
 from simulation import doors
 from simulation.hashes import told_with_two_hash_seeds
 from simulation.life import Life
@@ -65,10 +67,26 @@ def test_a_seed_is_the_same_life_whatever_hashes_are() -> None:
     assert str([outcome.digest for outcome in live_all([5, 7, 23, 31])]) == told[0].strip()
 
 
+@pytest.mark.parametrize("ms", [0, 1, 2, 3])
+def test_a_gateway_that_starts_hears_of_a_quota_that_is_set_meanwhile(ms: int) -> None:
+    with doors.opened():
+        life = Life(replace(draw(3), actions=()))
+        started: list[bool] = []
+
+        def change() -> None:
+            started.append(life.gateway.started)
+            life.change_quota(("alice", None), "producer_byte_rate", 12_345.0)
+
+        life.loop.after(ms, change)
+        life.loop.run(5_000)
+        product = life.gateway.gateway
+        assert (*started, life.gateway.started) == (False, True)
+        assert not table_delta(product.table, life.table()).changes
+        life.loop.close()
+
+
 def test_taking_an_action_away_leaves_the_others_what_they_draw() -> None:
     """Garbage is drawn by the action itself; so stories can be shortened."""
-    from dataclasses import replace
-
     story = draw(3)
     one = Action(2_000, story.people[0].name, "garbage", ("noise",))
     other = Action(1_500, story.people[1].name, "garbage", ("noise",))
