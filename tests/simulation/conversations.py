@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 IDS: Final = 4_096
 """Correlation ids of one connection."""
-_LOGIN: Final = {say.SASL_HANDSHAKE, say.SASL_AUTHENTICATE, say.API_VERSIONS}
+LOGIN: Final = {say.SASL_HANDSHAKE, say.SASL_AUTHENTICATE, say.API_VERSIONS}
+"""What may be asked before a login is over."""
 
 
 def conversation_of(correlation: int) -> int:
@@ -226,7 +227,7 @@ class Conversation:
             self.muted_until_ns = max(self.muted_until_ns, until)
         if sent.done is not None:
             wait_ns = self.muted_until_ns - self.loop.now_ns
-            if wait_ns > 0 and self.client.obeys and sent.key not in _LOGIN:
+            if wait_ns > 0 and self.client.obeys and sent.key not in LOGIN:
                 self.loop.after(wait_ns / 1e6, self._done, sent)
             else:
                 sent.done(sent)

@@ -101,6 +101,9 @@ class Law:
     def clock_set(self, by_ms: int) -> None:
         """The gateway's wall clock was set forward, or back."""
 
+    def requoting(self) -> None:
+        """Quotas are about to be changed."""
+
     def crashed(self) -> None:
         """The gateway has crashed."""
 

@@ -9,9 +9,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation import speech as say
+from simulation.conversations import LOGIN
 from simulation.laws import CONSUMED, FETCHES, PRODUCED, Law, Row
 from simulation.loop import NS_PER_MS
-from simulation.oracle import resolve
+from simulation.oracle import Quotas, resolve
 
 if TYPE_CHECKING:
     from simulation.life import Life
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 SLACK_NS: Final = 60 * NS_PER_MS
 HOLD_NS: Final = 10_500 * NS_PER_MS
 """Longest hold of a fetch (``headgate.fetch.hold.max.ms``), and some."""
+REFUSED_NS: Final = 100 * NS_PER_MS
+"""How long who is refused waits to be told (``connection.failed.authentication.delay.ms``)."""
 MOST_KEPT: Final = 2 * 262_144 + 66_560 + 65_536
 """Of one client: what is held, one read on top, and a head of a Produce."""
 LOOK_AGAIN_MS: Final = 700
@@ -43,6 +46,7 @@ class Waits(Law):
         self._known: dict[int, set[tuple[str, bool]]] = {}
         keys = (key for _, key, _ in life.story.quotas)
         self._fetching = sorted({CONSUMED, *(key for key in keys if key.startswith(CONSUMED))})
+        self._before: list[tuple[int, Quotas]] = []  # until when quotas were in force, and which
 
     def charged(self, row: Row) -> None:
         if row.kind == "quota":
@@ -83,8 +87,32 @@ class Waits(Law):
         for lanes in self._lanes.values():
             lanes[:] = [(end_ns + by_ns, *more) for end_ns, *more in lanes]
 
+    def requoting(self) -> None:
+        self._before.append((self.life.loop.now_ns, dict(self.life.quotas)))
+
     def crashed(self) -> None:
         self._lanes.clear()
+
+    def _held_until(self, view: View, asked: Asked, since_ns: int) -> int:
+        """Return until when a fetch may be held: as long as a quota charges it."""
+        most_ns, who = since_ns + HOLD_NS, (view_principal(view), asked.client)
+        if self._charges_fetches(self.life.quotas, *who):
+            return most_ns
+        for until_ns, quotas in reversed(self._before):
+            if until_ns <= since_ns:
+                break
+            if self._charges_fetches(quotas, *who):  # it was taken away meanwhile
+                return min(until_ns, most_ns)
+        return since_ns
+
+    def _charges_fetches(self, quotas: Quotas, user: str, client: str) -> bool:
+        return any(resolve(quotas, user, client, key)[1] < math.inf for key in self._fetching)
+
+    @staticmethod
+    def _is_refused(view: View, asked: Asked) -> bool:
+        """Whether a request comes before login, and may not."""
+        login = view.last_asked.get(say.SASL_AUTHENTICATE)
+        return asked.key not in LOGIN and (login is None or login.answer_ns < 0)
 
     def _since(self, view: View, asked: Asked) -> int:
         """Return since when a request waits for no good reason."""
@@ -95,15 +123,13 @@ class Waits(Law):
             return life.loop.now_ns  # as at a broker: the next one when an answer is sent
         since = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns,
                     view.passed_ns, view.client_side.drained_ns, life.calm_ns)  # fmt: skip
+        if self._is_refused(view, asked):
+            return since + REFUSED_NS
         fetches = asked.key in FETCHES
         # A newcomer to a quota-id waits for what others left.
         if (asked.client, fetches) not in self._known.get(view.number, ()):
             since = max(since, self._owes_until(view, asked, since))
-        if fetches:
-            who = (view_principal(view), asked.client)
-            if any(resolve(life.quotas, *who, key)[1] < math.inf for key in self._fetching):
-                since += HOLD_NS
-        return since
+        return self._held_until(view, asked, since) if fetches else since
 
     def passing(self, view: View, asked: Asked) -> None:
         self._look(view, asked)
@@ -121,6 +147,8 @@ class Waits(Law):
 
     def tick(self) -> None:
         for view in self.life.watch.open.values():
+            if view.client_side.said_goodbye:
+                continue  # over: what is open still waits for the client's goodbye
             if view.waiting:
                 self._look(view, next(iter(view.waiting.values())))
             if view.unwritten and view.client_open:

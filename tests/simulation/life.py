@@ -181,6 +181,8 @@ class Life:
 
     def change_quota(self, level: Level, key: str, value: float | None) -> None:
         """Change a quota, as a store tells it."""
+        for one in self.laws:
+            one.requoting()
         before = self.table()
         if value is None:
             self.quotas.pop((level, key), None)
