@@ -147,6 +147,26 @@ def test_a_fetch_that_ends_its_session_is_never_held() -> None:
     assert talk.world.asked[-1][0] >= talk.world.now_ms - 5
 
 
+def test_an_answer_that_was_asked_for_before_the_quota_is_held_whatever_was_asked_since() -> None:
+    """Found by the simulator: seed 200240, where what was asked since had told of the quota."""
+    talk = Talk()
+    talk.world.change({})
+    talk.world.available = lambda name: 0 if name == "poll" else None
+    poll = talk.client("poll")
+    poll.fetch(wait_ms=1_000)
+    talk.world.change({ALICE: {CONSUMER: QUOTA}})
+    unanswered = build_request(3, 1, 4, "app", struct.pack(">i", 0))
+    poll._broker = lambda _sent: None  # type: ignore[method-assign]
+    poll.say(unanswered)
+    left = closed(talk, 90_000)
+    assert left > 5_000
+    talk.world.run(left - 20)
+    assert poll.session.state.in_flight > 0
+    assert not [a for a in talk.answers if a[1:3] == ("poll", 0)]
+    talk.world.run(40)
+    assert [a for a in talk.answers if a[1:3] == ("poll", 0)]
+
+
 def test_a_share_fetch_is_held_for_less_than_a_third_of_a_lock() -> None:
     talk = Talk()
     left = closed(talk)

@@ -214,7 +214,7 @@ def _answer_way(
         now_ms: epoch ms.
     """
     rules = state.rules
-    if rules.contexts.epoch != state.context.epoch:  # quotas have changed since it was asked for
+    if rules.contexts.epoch != context.epoch:  # quotas have changed since it was asked for
         context = rules.context(context.principal, context.client_id)
     hold = state.hold
     if hold is None or hold.idle:
@@ -254,7 +254,7 @@ def answered(
     correlation_id, plan, asked_bytes, context, _, _, claim = asked
     rules, hold = state.rules, state.hold
     withheld = False
-    if context.limited or hold is not None or rules.contexts.epoch != state.context.epoch:
+    if context.limited or hold is not None or rules.contexts.epoch != context.epoch:
         way = _answer_way(state, plan, context, data[pos:], now_ms)
         if way == HELD:
             return None, -1
