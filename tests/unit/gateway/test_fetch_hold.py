@@ -167,16 +167,41 @@ def test_an_answer_that_was_asked_for_before_the_quota_is_held_whatever_was_aske
     assert [a for a in talk.answers if a[1:3] == ("poll", 0)]
 
 
+def share_request() -> bytes:
+    """A ShareFetch v1 that acknowledges nothing; of so long a group that it may come in parts."""
+    body = b"\x47" + b"g" * 70 + b"\x07member"
+    body += struct.pack(">iiiiii", 1, 500, 1, 50_000, 500, 500) + b"\x01\x01\x00"
+    return build_request(78, 1, 3, "app", body)
+
+
+def test_a_share_fetch_is_held_if_the_gate_closes_while_it_comes() -> None:
+    """Found by the simulator: seed 213485."""
+    talk = Talk(1_000_000.0)
+    client = talk.client("sharer")
+    passed: list[bytes] = []
+    client._broker = passed.append  # type: ignore[assignment, method-assign]
+    request = share_request()
+    behind = build_request(3, 1, 4, "app", struct.pack(">i", 0))
+    client.say(request[:-1])
+    left = closed(talk, 1_000)
+    assert 0 < left < SHARE_HOLD_MS
+    client.say(request[-1:] + behind)
+    talk.world.run(left - 10)
+    assert b"".join(passed) == b""
+    assert client.session.state.made_to_wait
+    talk.world.run(20)
+    assert b"".join(passed) == request  # what comes behind waits for its answer
+    assert client.session.state.requests == 1
+
+
 def test_a_share_fetch_is_held_for_less_than_a_third_of_a_lock() -> None:
     talk = Talk()
     left = closed(talk)
     assert left > SHARE_HOLD_MS
-    body = b"\x06group" + b"\x07member" + struct.pack(">iiiiii", 1, 500, 1, 50_000, 500, 500)
-    body += b"\x01\x01\x00"
     client = talk.client("sharer")
     passed: list[bytes] = []
     client._broker = passed.append  # type: ignore[assignment, method-assign]
-    client.say(build_request(78, 1, 3, "app", body))
+    client.say(share_request())
     talk.world.run(SHARE_HOLD_MS - 10)
     assert b"".join(passed) == b""
     talk.world.run(20)

@@ -112,7 +112,13 @@ def on_share_request(
     correlation_id: int,
     now_ms: int,
 ) -> int:
-    """Collect a ShareFetch, or hold it; arguments and result as for ``relay.on_request``."""
+    """
+    Collect a ShareFetch, or hold it; arguments and result as for ``relay.on_request``.
+
+    It comes here again when it is whole, and is held only then: gates may close meanwhile.
+    """
+    if len(data) - pos < 4 + size:
+        return COLLECT
     gates = state.context.share_gates
     if (state.hold is not None or gates) and _waits_for_turn(
         state, plan, gates, data[pos:], now_ms

@@ -50,6 +50,7 @@ _PENDING: Final = (
 )
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_RELAY: Final = Kind.RELAY
+_KIND_SHARE_FETCH: Final = Kind.SHARE_FETCH
 
 Handler = Callable[["SessionState", memoryview, int, int, int, Plan, int, int], int]
 _HANDLER_OF: Final[Mapping[Kind, Handler]] = {
@@ -258,6 +259,10 @@ class RequestReader:
                 if begun.left:
                     return run, pos, data, owned
                 state.begun = None
+                if begun.plan.kind is _KIND_SHARE_FETCH:  # whether it is held is decided now
+                    state.requests -= 1
+                    state.partial_since_ms = 0
+                    return 0, 0, memoryview(begun.frame + data[pos:]), True
                 _TAKE[begun.plan.kind](state, begun.plan, memoryview(begun.frame), now_ms)
             else:
                 if begun.walker is not None:
