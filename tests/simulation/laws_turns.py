@@ -40,6 +40,7 @@ class Gates(Law):
         self._ends: dict[Any, tuple[int, int]] = {}  # by quota-id: simulated ns, wall ms
         self._before: dict[tuple[int, str], tuple[Any, tuple[int, int]]] = {}
         self._early: dict[int, tuple[int, int]] = {}
+        self._alone: dict[int, Asked] = {}  # by connection: what the next request waited behind
 
     def charged(self, row: Row) -> None:
         if row.kind in ("quota", "bound"):  # what is left is repaid at another rate
@@ -76,7 +77,10 @@ class Gates(Law):
         life, now_ns = self.life, self.life.loop.now_ns
         tags, _ = resolve(life.quotas, life.principals[view.number], asked.client, CONSUMED)
         end_ns, end_ms = self._ends.get((CONSUMED, life.broker_of(view.number), tags), (0, 0))
-        since_ns = max(asked.read_ns, view.broker_ready_ns, view.muted_ns, view.last_answer_ns)
+        since_ns = max(asked.read_ns, view.broker_ready_ns, view.muted_ns)
+        alone = self._alone.get(view.number)
+        if alone is not None:  # behind any other request it may be held before that is answered
+            since_ns = max(since_ns, alone.written_ns)
         if (
             now_ns < end_ns - EARLY_NS
             and life.host.wall_ns() // NS_PER_MS < end_ms - 2
@@ -86,6 +90,8 @@ class Gates(Law):
                         f"{(end_ns - now_ns) / 1e6:.1f} ms before its turn")  # fmt: skip
 
     def telling(self, view: View, asked: Asked, head: bytes, size: int) -> None:
+        if asked.key in FETCHES and asked.begun_ns > self.life.requoted_ns:
+            self._alone[view.number] = asked
         early = self._early.pop(view.number, None)
         if early is None or asked.key != say.FETCH or size != asked.answer_bytes:
             return
