@@ -1,6 +1,6 @@
 """
-The wall clock. Pure packages (``quota``, ``throttle``, ``wire``, the gateway's ``charging`` and
-``session``) don't use it: they take the time as an argument.
+The wall clock, and how it is set. Pure packages (``quota``, ``throttle``, ``wire``, the gateway's
+``charging`` and ``session``) don't use it: they take the time as an argument.
 """
 
 from __future__ import annotations
@@ -11,3 +11,14 @@ import time
 def now_ms() -> int:
     """Return the wall clock, epoch milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+def skew_ms() -> int:
+    """
+    Return how far the wall clock is ahead of one that is never set, ms.
+
+    The wall clock is read first: who has to wait between the two sees it set back, and with the
+    next look set forward again.
+    """
+    wall_ns = time.time_ns()
+    return (wall_ns - time.monotonic_ns()) // 1_000_000

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.clock import now_ms
+from headgate.clock import now_ms, skew_ms
 from headgate.config import load_settings
 from headgate.config.reloading import take_over
 from headgate.errors import ConfigError
@@ -388,7 +388,7 @@ class Gateway:
     async def _front(self, broker_id: int) -> Broker:
         """Make a broker that is fronted from now on; it takes the quotas in slices."""
         run, meters = self.work.slices.run, Meters()
-        rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters)
+        rules = Enforcement(self.settings, broker_id, now_ms, self.journal, meters, skew_ms)
         table = self.in_force.coming
         await run(rules.loading(table, now_ms))
         while (coming := self.in_force.coming) is not table:  # changed meanwhile

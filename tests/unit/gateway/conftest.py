@@ -174,6 +174,7 @@ def gateway() -> Callable[..., Setup]:
         principal: str = "alice",
         journal: Journal = NO_JOURNAL,
         identity: Any = None,
+        skew: Callable[[], int] = lambda: 0,
         **options: Any,
     ) -> Setup:
         settings = Settings.from_properties(
@@ -184,7 +185,7 @@ def gateway() -> Callable[..., Setup]:
                 **(properties or {}),
             }
         )
-        rules = Enforcement(settings, 1, lambda: START_MS, journal)
+        rules = Enforcement(settings, 1, lambda: START_MS, journal, skew=skew)
         rules.load(QuotaTable.of(quotas or {}), START_MS)
         session = Session(
             rules,

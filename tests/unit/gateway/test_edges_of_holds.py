@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headgate.gateway.charging.fetch_gate import GateKey, Gates
 from headgate.gateway.session.fetch_hold import HELD, LITTLE, PASS, FetchHold
 
@@ -9,9 +11,9 @@ T0 = 1_700_000_000_000
 ONE, TWO = (GateKey(name, "alice", "") for name in ("consumer_byte_rate", "other"))
 
 
-def closed(**left_ms: int) -> Gates:
+def closed(skew: Callable[[], int] = lambda: 0, **left_ms: int) -> Gates:
     """Gates that stay closed for so long."""
-    gates = Gates(lambda _: None)
+    gates = Gates(lambda _: None, skew)
     for name, ms in left_ms.items():
         gates.charged({"one": ONE, "two": TWO}[name], ms, 100.0, T0)
     return gates
@@ -56,11 +58,13 @@ def test_what_was_delivered_ends_its_place_and_the_next_begins_anew() -> None:
 
 
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
-    gates = closed(one=60_000)
+    skew_ms = 0
+    gates = closed(lambda: skew_ms, one=60_000)
     first, second = FetchHold(gates), FetchHold(gates)
     assert first.admit((ONE,), "alice", T0 + 900, 100, T0 + 900) == HELD
     assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 1_000) == HELD
     assert second.wake_ms == T0 + 1_100
+    skew_ms = -500
     assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 500) == HELD
     assert second.wake_ms == T0 + 600
     assert second.admit((ONE,), "alice", T0 + 1_000, 100, T0 + 600) == LITTLE

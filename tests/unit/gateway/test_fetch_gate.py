@@ -7,6 +7,7 @@ import pytest
 from headgate.gateway.charging import fetch_gate
 from headgate.gateway.charging.fetch_gate import SLOT_MS, Gate, GateKey, Gates, Turn
 
+OTHER = GateKey("consumer_byte_rate", "bob", "")
 KEY = GateKey("consumer_byte_rate", "alice", "")
 
 
@@ -51,19 +52,28 @@ def test_a_bucket_is_asked_itself() -> None:
     assert gate.idle(1_000)
 
 
-def test_a_clock_that_was_set_back_keeps_it_closed_for_as_long_as_before() -> None:
-    gates = Gates(lambda _key: None)
+def test_a_clock_that_is_set_keeps_gates_closed_for_as_long_as_before() -> None:
+    """Found by the simulator: seed 217916, where nobody had looked just before it was set."""
+    skew_ms = 0
+    gates = Gates(lambda _key: None, lambda: skew_ms)
+
+    def left_ms(key: GateKey, now_ms: int) -> int:
+        gate = gates.get(key)
+        assert gate is not None
+        now_ms = gates.time(now_ms)
+        return gate.opens_ms(now_ms) - now_ms
+
     gates.charged(KEY, 500, 100.0, 10_000)
-    gate = gates.get(KEY)
-    assert gate is not None
-    assert gate.opens_ms(gates.time(10_100)) - gates.time(10_100) == 400
-    assert gate.opens_ms(gates.time(3_000)) - gates.time(3_000) == 400  # at once, or a moment ago
-    gates.reached(10_450, 3_000)  # the loop's clock knows
-    assert gate.opens_ms(gates.time(3_000)) - gates.time(3_000) == 50
-    gates.reached(10_450, 3_000)  # heard twice, it is still once
-    gates.charged(KEY, 500, 100.0, 3_000)
-    assert not gate.idle(gates.time(3_499))
-    assert gate.idle(gates.time(3_500))
+    assert left_ms(KEY, 10_100) == 400
+    skew_ms = -7_200  # in 100 ms
+    gates.charged(OTHER, 500, 100.0, 3_000)
+    assert (left_ms(KEY, 3_000), left_ms(OTHER, 3_000)) == (300, 500)
+    assert (left_ms(KEY, 3_299), left_ms(OTHER, 3_300)) == (1, 200)
+    skew_ms = 0  # it is set right
+    assert left_ms(OTHER, 10_600) == 100
+    assert gates.ahead_ms == 0
+    skew_ms = 5_000  # quotas repay by it
+    assert left_ms(OTHER, 15_601) < 0
 
 
 def test_a_clock_that_was_read_a_moment_ago_was_not_set_back() -> None:
@@ -81,10 +91,12 @@ def test_a_bucket_is_asked_by_the_wall_clock() -> None:
         asked.append(now_ms)
         return 70
 
-    gates = Gates(lambda _key: owed_ms)
+    skew_ms = 0
+    gates = Gates(lambda _key: owed_ms, lambda: skew_ms)
     gates.charged(KEY, 500, 100.0, 10_000)
     gate = gates.get(KEY)
     assert gate is not None
+    skew_ms = -7_000
     assert gate.opens_ms(gates.time(3_000)) == 10_070
     assert asked == [3_000]
 

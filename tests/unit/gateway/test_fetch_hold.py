@@ -156,7 +156,7 @@ def test_an_answer_that_was_asked_for_before_the_quota_is_held_whatever_was_aske
     poll.fetch(wait_ms=1_000)
     talk.world.change({ALICE: {CONSUMER: QUOTA}})
     unanswered = build_request(3, 1, 4, "app", struct.pack(">i", 0))
-    poll._broker = lambda _sent: None  # type: ignore[method-assign]
+    poll._broker = lambda sent: None  # type: ignore[method-assign]
     poll.say(unanswered)
     left = closed(talk, 90_000)
     assert left > 5_000

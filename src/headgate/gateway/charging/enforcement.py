@@ -68,6 +68,7 @@ class Enforcement:
             sensors counts from now on.
         journal: where every charge is written down.
         meters: where throttles told are counted.
+        skew: returns how far the wall clock is ahead of one that is never set, ms.
 
     Attributes:
         managers: by what they enforce.
@@ -91,6 +92,7 @@ class Enforcement:
         clock: Callable[[], int],
         journal: Journal = NO_JOURNAL,
         meters: Meters | None = None,
+        skew: Callable[[], int] = lambda: 0,
     ) -> None:
         start_ms = clock()
         self.broker_id = broker_id
@@ -105,7 +107,7 @@ class Enforcement:
             self.managers.request, journal, upstream=settings.request_time == "upstream"
         )
         self.lanes = LaneBook()
-        self.gates = Gates(self.managers.owed_ms)
+        self.gates = Gates(self.managers.owed_ms, skew)
         self.empties_fetches = settings.fetch == "kafka"
         fetches = FetchCharges(
             self.managers,

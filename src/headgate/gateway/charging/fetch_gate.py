@@ -35,7 +35,7 @@ MOST_GATES: Final = 1 << 16
 _LOOKED_AT_ONCE: Final = 128
 """Gates that are looked at in one step, in a quarter of a millisecond."""
 SET_BACK_MS: Final = 10
-"""A time further back than this is of a clock that was set back; any other was read before."""
+"""A clock that differs by more than this from what it was has been set."""
 KEPT_BYTES: Final = 32 << 20
 """Bytes of answers that wait, all connections of a broker together; beyond it an answer is emptied
 at once. A hundred connections with a read buffer each."""
@@ -273,11 +273,12 @@ class Gates:
     The gates of one broker: those that are closed or waited at; any other quota-id's is open.
 
     Gates have a time of their own (``time``): the wall clock, but for what that was set back.
-    Nobody waits longer for that, and charges keep the wall clock's time.
+    Nobody waits longer or shorter for that, and charges keep the wall clock's time.
 
     Args:
         owed_ms: returns a token bucket's question for a key (see ``Gate``), None for a sampled
             rate.
+        skew: returns how far the wall clock is ahead of one that is never set, ms.
 
     Attributes:
         kept_bytes: of answers that wait.
@@ -285,8 +286,14 @@ class Gates:
         numbers: places, in the order of their coming.
     """
 
-    def __init__(self, owed_ms: Callable[[GateKey], Callable[[int], int] | None]) -> None:
+    def __init__(
+        self,
+        owed_ms: Callable[[GateKey], Callable[[int], int] | None],
+        skew: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._owed_ms = owed_ms
+        self._skew = skew
+        self._skew_ms = skew()
         self._gates: dict[GateKey, Gate] = {}
         self._most = MOST_GATES
         self._last_ms = 0
@@ -298,15 +305,13 @@ class Gates:
 
     def time(self, now_ms: int) -> int:
         """Return the gates' time; ``now_ms`` is the wall clock's, epoch ms."""
-        t_ms = now_ms + self.ahead_ms
-        if t_ms < self._last_ms - SET_BACK_MS:
-            self.ahead_ms += self._last_ms - t_ms
-        self._last_ms = max(t_ms, self._last_ms)
+        skew_ms = self._skew()
+        back_ms = self._skew_ms - skew_ms
+        self._skew_ms = skew_ms
+        if abs(back_ms) > SET_BACK_MS:  # what it is set forward makes up for what it was set back
+            self.ahead_ms = max(self.ahead_ms + back_ms, 0)
+        self._last_ms = max(now_ms + self.ahead_ms, self._last_ms)
         return self._last_ms
-
-    def reached(self, t_ms: int, now_ms: int) -> None:
-        """A time of the gates' own has come by the loop's clock, whatever the wall clock says."""
-        self.ahead_ms = max(self.ahead_ms, t_ms - now_ms)
 
     def get(self, key: GateKey) -> Gate | None:
         """Return a quota-id's gate; None: it is open, and nobody waits."""

@@ -47,7 +47,6 @@ class FetchHold:
     """
 
     __slots__ = (
-        "_due_ms",
         "_gates",
         "_held_ms",
         "_keys",
@@ -69,7 +68,7 @@ class FetchHold:
         self._held_ms: int | None = None  # when it began to be held
         self.nudge: Callable[[], None] | None = None
         self.waiting = self.little = self.free = False
-        self.wake_ms = self._due_ms = self.waited_ms = 0
+        self.wake_ms = self.waited_ms = 0
 
     def admit(
         self,
@@ -114,14 +113,9 @@ class FetchHold:
         if self._held_ms is None:
             self._held_ms = now_ms
         turn = self._turns[closed]
-        self._due_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
-        self.wake_ms = self._due_ms - gates.ahead_ms
+        due_ms = min(until_ms, turn.gate.next_ms(now_ms)) if turn.appointed else until_ms
+        self.wake_ms = due_ms - gates.ahead_ms
         return HELD
-
-    def woken(self, due_ms: int, late_ms: int, now_ms: int) -> None:
-        """``due_ms`` came ``late_ms`` ago by a clock that isn't set; the wall clock is behind."""
-        if due_ms == self.wake_ms:
-            self._gates.reached(self._due_ms + late_ms, now_ms)
 
     @property
     def idle(self) -> bool:

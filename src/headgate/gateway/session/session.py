@@ -182,8 +182,6 @@ class Session:
             return
         early_ms = due_ms + late_ms - now_ms
         if state.hold is not None and state.hold.waiting:
-            if early_ms > SET_BACK_MS:
-                state.hold.woken(due_ms, late_ms, now_ms)
             self._look_again(now_ms)
         until_ms = state.throttled_until_ms
         if until_ms and state.closed is None and due_ms in (0, until_ms):
