@@ -158,11 +158,11 @@ def held_answer_charged_by_its_deadline(patch: Patch) -> None:
     """As it was until the simulator found it: seed 1938."""
     whole = session.Session.wake
 
-    def wake(self: Any, now_ms: int, due_ms: int = 0, late_ms: int = 0) -> None:
+    def wake(self: Any, now_ms: int, due_ms: int = 0) -> None:
         hold = self.state.hold
         if hold is not None and hold.waiting:
             now_ms = max(now_ms, due_ms)
-        whole(self, now_ms, due_ms, late_ms)
+        whole(self, now_ms, due_ms)
 
     patch.setattr(session.Session, "wake", wake)
 

@@ -132,12 +132,12 @@ def test_a_gateway_that_stood_still_knows_how_far_its_clock_was_set_back(
     # It was due 3 s ago, and by the clock it will be in half a second.
     now_ms = opens_ms - 500
     skew_ms = -3_500
-    second.wake(now_ms, opens_ms, 3_000)
+    second.wake(now_ms, opens_ms)
     assert second.to_client
     assert rules.gates.ahead_ms == 3_500
     closed_ms = journal.charged[1][1]
     # What was due a little later tells nothing new: it waits for the second's throttle to end.
-    third.wake(now_ms, third_ms, 3_000 - (third_ms - opens_ms))
+    third.wake(now_ms, third_ms)
     assert rules.gates.ahead_ms == 3_500
     assert not third.to_client
     third.nudged(now_ms)
@@ -151,9 +151,9 @@ async def test_a_link_goes_by_the_loops_clock(gateway: Callable[..., Any]) -> No
     nobody: Any = Nobody()
     link = Link(session, ReadBuffer(), nobody, lambda *_: None, lambda *_: None)
     link.client.transport = nobody
-    link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2, time.monotonic_ns() // 1_000_000)
+    link._wake(time.time_ns() // 1_000_000 + SET_BACK_MS // 2)
     assert (
         session.state.throttled_until_ms > ahead_ms
     )  # a timer that is a little early isn't a step
-    link._wake(session.state.throttled_until_ms, time.monotonic_ns() // 1_000_000)
+    link._wake(session.state.throttled_until_ms)
     assert session.state.throttled_until_ms == 0

@@ -324,16 +324,14 @@ class Link:
                 asyncio.get_running_loop().call_soon(self.settle)
 
     def _wake_at(self, t_ms: int) -> None:
-        delay_ms = max(t_ms - now_ms(), 1)
-        due_ms = time.monotonic_ns() // 1_000_000 + delay_ms
+        delay_ms = t_ms - now_ms()
         # The loop's timers have whole milliseconds and may be early by one; the session asks again.
-        asyncio.get_running_loop().call_later(delay_ms / 1000, self._wake, t_ms, due_ms)
+        asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._wake, t_ms)
 
-    def _wake(self, t_ms: int, due_ms: int) -> None:
+    def _wake(self, t_ms: int) -> None:
         if self.closed is None:
             # The loop's own clock is never set and has counted the whole delay.
-            late_ms = max(time.monotonic_ns() // 1_000_000 - due_ms, 0)
-            self.session.wake(now_ms(), t_ms, late_ms)
+            self.session.wake(now_ms(), t_ms)
             self.settle()
 
     def lost(self, side: object, exc: Exception | None) -> None:

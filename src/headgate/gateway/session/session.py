@@ -165,7 +165,7 @@ class Session:
         """The client doesn't take its answers, or does again (``SessionState.set_stalled``)."""
         self.state.set_stalled(on, now_ms)
 
-    def wake(self, now_ms: int, due_ms: int = 0, late_ms: int = 0) -> None:
+    def wake(self, now_ms: int, due_ms: int = 0) -> None:
         """
         The time of a ``WakeAt`` has come; harmless when it hasn't.
 
@@ -175,12 +175,11 @@ class Session:
             now_ms: milliseconds of the epoch.
             due_ms: the time asked for, which has come by a clock that is never set. What isn't
                 waited for any more says nothing of now. 0: ``now_ms`` is such a clock.
-            late_ms: how long ago it came, by that clock.
         """
         state = self.state
         if state.closed is not None:
             return
-        early_ms = due_ms + late_ms - now_ms
+        early_ms = due_ms - now_ms
         if state.hold is not None and state.hold.waiting:
             self._look_again(now_ms)
         until_ms = state.throttled_until_ms
