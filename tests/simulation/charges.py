@@ -71,8 +71,8 @@ class Charges:
         """
         Whether a produce that was passed on is charged before those that came behind it.
 
-        What no quota held is charged when it is answered, or when its connection ends. A client that takes
-        no answers is charged for the rest as it is passed on.
+        What no quota held is charged when it is answered, or when its connection ends. A client
+        that takes no answers is charged for the rest as it is passed on.
         """
         if not self.is_late(asked) or not asked.acks or asked.answer_begun_ns >= 0:
             return True

@@ -148,7 +148,7 @@ def test_a_fetch_that_ends_its_session_is_never_held() -> None:
 
 
 def test_an_answer_that_was_asked_for_before_the_quota_is_held_whatever_was_asked_since() -> None:
-    """Found by the simulator: seed 200240, where the context of what was asked since knew the quota."""
+    """Found by the simulator: seed 200240, where a later request knew of the quota."""
     talk = Talk()
     talk.world.change({})
     talk.world.available = lambda name: 0 if name == "poll" else None
