@@ -226,17 +226,26 @@ async def test_alone_a_worker_goes_on_before_a_store_that_never_answers() -> Non
     assert lost == []
 
 
-async def test_a_worker_that_stood_still_for_longer_than_its_lease_stops() -> None:
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_worker_that_stood_still_for_longer_than_its_lease_has_to_be_told(
+    answers: bool,
+) -> None:
     """Found by the simulator: control seed 40106. Nobody can tell it who came meanwhile."""
     store, gone = FakeStore(Clock()), asyncio.Event()
     one, stuck = hanging(store, [], 100)
     one._on_lost = lambda broker: gone.set()
     assert await one.take(1)
     await one.renew()
-    stuck.hangs = True
+    stuck.hangs = not answers
     store.clock.now_s += 0.3
-    await asyncio.wait_for(gone.wait(), 60)
-    assert one.epochs == {}
+    if answers:
+        one._stop_in_time(1, one._held[1], 0.0)
+        await one.renew()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(gone.wait(), 0.2)
+    else:
+        await asyncio.wait_for(gone.wait(), 60)
+    assert bool(one.epochs) is answers
 
 
 async def test_what_no_store_should_raise_ends_neither_renewals_nor_a_wait(

@@ -10,9 +10,9 @@ When a worker loses its lease it stops fronting the broker at once. When the sto
 worker can't know whether somebody else takes its lease. If it has seen a standby lately, it stops
 after one ttl, so that two gateways never serve one broker. If it is alone, it goes on with the last
 known quotas. A worker that stood still for longer than its lease lasts can't know who came
-meanwhile: it stops, and asks for the lease like anybody else. A store that doesn't answer counts as
-one that can't be asked: a worker waits for a renewal only until the end of the lease that it should
-renew.
+meanwhile: it stops if the store doesn't say at once that the lease is still its own. A store that
+doesn't answer counts as one that can't be asked: a worker waits for a renewal only until the end of
+the lease that it should renew.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ so it takes over within 1.2 ttl of the last renewal.
 """
 _SHOWS: Final = 5
 """How often per ttl a standby shows that it waits; that lasts for two."""
+_PROOF_S: Final = 0.05
+"""For how long one that stood still goes on without knowing that its lease is its own."""
 _STANDBYS: Final = "standby"
 """Who holds the lease that shows it: all of them, so that one needn't wait for another's end."""
 
@@ -151,12 +153,20 @@ class Leases:
             self._lose(broker_id, "it couldn't be renewed, and a standby waits")
             return
         tick_s = ttl_s * (1 - _STOP_AT) / 2
-        if now_s >= end_s and now_s - due_s >= tick_s and self._reachable:
-            self._lose(broker_id, "it ran out while this worker stood still")
-            return
-        again_s = left_s if left_s > 0 else tick_s
         loop = asyncio.get_running_loop()
+        if now_s >= end_s and now_s - due_s >= tick_s and self._reachable:
+            # This worker stood still. The renewal that is due as well tells whether somebody came.
+            soon_s = max(_PROOF_S, ttl_s / 100)
+            loop.call_later(soon_s, self._lose_if_over, broker_id, lease)
+        again_s = left_s if left_s > 0 else tick_s
         loop.call_later(again_s, self._stop_in_time, broker_id, lease, now_s + again_s)
+
+    def _lose_if_over(self, broker_id: int, lease: Lease) -> None:
+        """Stop fronting if a lease wasn't renewed since this worker stood still."""
+        if self._held.get(broker_id) is not lease:
+            return
+        if self._monotonic() - self._renewed_at[broker_id] >= self._ttl_ms / 1000:
+            self._lose(broker_id, "it ran out while this worker stood still")
 
     async def wait_for(self, broker_id: int) -> None:
         """Stand by until a broker's lease is ours."""
