@@ -61,7 +61,9 @@ def found_after(plant: Plant, laws: frozenset[str], seeds: range) -> int:
 @pytest.mark.parametrize(("plant", "laws"), PLANTS, ids=IDS)
 def test_a_planted_fault_is_found(plant: Plant, laws: frozenset[str]) -> None:
     first = FOUND_AT.get(plant.__name__, 0)
-    assert found_after(plant, laws, range(first, first + QUICK))
+    # Lives over TLS aren't the same on every Python: what isn't found there is looked for.
+    quick, all_seeds = range(first, first + QUICK), range(MOST)
+    assert found_after(plant, laws, quick) or found_after(plant, laws, all_seeds)
 
 
 @pytest.mark.slow
