@@ -60,22 +60,27 @@ class Charges:
         """Return the one of this size that is charged now; None: it hasn't been passed on yet."""
         same = [one for one in uncharged if one.size == size]
         for one in same:
-            if self._is_due(view, one):
+            if self._is_due(one):
                 return one
+        if same and self._is_over(view):
+            return same[0]
         coming = (one for one in view.asked.values() if one.begun_ns < 0)
         if any(one.key == say.PRODUCE and one.size == size for one in coming):
             return None
         return same[0] if same else None
 
-    def _is_due(self, view: View, asked: Asked) -> bool:
+    def _is_due(self, asked: Asked) -> bool:
         """
         Whether a produce that was passed on is charged before those that came behind it.
 
-        What no quota held is charged when it is answered, or when its connection ends. A client
-        that takes no answers is charged for the rest as it is passed on.
+        What no quota held is charged when it is answered, or when its connection ends: there it
+        comes after all that had room under the quota. A client that takes no answers is charged
+        for the rest as it is passed on.
         """
-        if not self.is_late(asked) or not asked.acks or asked.answer_begun_ns >= 0:
-            return True
+        return not self.is_late(asked) or not asked.acks or asked.answer_begun_ns >= 0
+
+    def _is_over(self, view: View) -> bool:
+        """Whether a connection ends, or its gateway."""
         ends = (view.client_end, view.broker_end)
         gone = any(one is not None and (one.ended or one.error is not None) for one in ends)
         return gone or not self._life.orderly
