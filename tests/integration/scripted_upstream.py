@@ -37,6 +37,7 @@ class Upstream:
         self.produced = 0
         self.records = 100_000  # bytes that a fetch brings, whatever it asks for
         self.fetch_s = 0.0  # how long it takes
+        self.produce_s = 0.0  # how long a produce takes
         self.correlations: list[int] = []  # of the produce requests that came
         self.peers: list[str] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -86,6 +87,7 @@ class Upstream:
                 elif key == 0:
                     self.produced += 1
                     self.correlations.append(correlation)
+                    await asyncio.sleep(self.produce_s)
                     body = PRODUCED
                 elif key == 1:
                     await asyncio.sleep(self.fetch_s)

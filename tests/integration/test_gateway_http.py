@@ -116,7 +116,8 @@ def test_addresses_without_series_are_counted_and_summed_up(start: Start) -> Non
     [rest] = found(f"headgate_others_rate{{{kind}").values()
     own = found('connection_accept_rate{broker="1",ip=')
     assert len(own) == 2
-    assert 0 < min(own.values()) <= rest <= 3 * max(own.values())
+    # Rates of addresses are asked for one after another, and fall meanwhile.
+    assert 0 < min(own.values()) <= rest <= 3.01 * max(own.values())
     assert set(found("headgate_quota_value").values()) == {1_000.0}
     quotas = gateway.gateway.brokers[1].quotas
     gateway.call(lambda: quotas.set_ip_rate(None, None))
