@@ -69,7 +69,8 @@ def mute_and_return(
         stay: what passes between coming and going.
     """
     for number in range(times):
-        resets = number % 2 == 1
+        # An end comes behind what this side's system still holds for a peer that reads no more.
+        resets = number % 2 == 1 or number % 3 == 2
         with dial() as client:
             # While the one before is seen to be open, this one is another, which owes nothing.
             wait_for(lambda: gateway.call(lambda: links(gateway)) == 1, "the one before to go")
@@ -83,11 +84,9 @@ def mute_and_return(
             if number % 3 == 1:
                 client.sendall(produce(60_000, 2))  # held
             elif number % 3 == 2:
-                client.settimeout(0.3)
-                try:
+                with contextlib.suppress(TimeoutError):
+                    client.settimeout(0.3)
                     client.sendall(produce(900_000, 2))  # so much that nothing more is read
-                except TimeoutError:
-                    resets = True  # an end would come behind what this side's system still holds
             stay()
             wait_for(lambda: gateway.call(lambda: links(gateway)) <= 2, "the one before to go")
             if resets:
