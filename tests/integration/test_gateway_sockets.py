@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
+from headgate.clock import now_ms
 from headgate.config import Settings
-from headgate.gateway import Gateway, GatewayError, GatewayThread
+from headgate.gateway import Gateway, GatewayError, GatewayThread, following
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import PRODUCER, QuotaKey
 from headgate.store import open_store
@@ -100,6 +101,40 @@ def test_idle_connections_are_closed(start: Start) -> None:
         assert client.recv(1) == b""
     closed = gateway.gateway.brokers[1].meters.listeners["PLAINTEXT"].closed
     assert gateway.call(lambda: closed["idle"]) == 1
+
+
+@pytest.mark.parametrize("set_by_ms", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_setting_the_clock_closes_nobody_and_keeps_nobody(
+    start: Start, monkeypatch: pytest.MonkeyPatch, set_by_ms: int
+) -> None:
+    monkeypatch.setattr(following, "_SWEEP_S", 3_600)  # the looks are the test's own
+    gateway = start(connections__max__idle__ms="600000")
+
+    def look(passed_ms: int, skew_ms: int) -> list[str]:
+        """Look after connections; return why those were closed that are."""
+        broker = gateway.gateway.brokers[1]
+        for _ in broker.sweep(began_ms + passed_ms + skew_ms, skew_ms):
+            pass
+        return list(broker.meters.listeners["PLAINTEXT"].closed)
+
+    with connect(gateway) as quiet, connect(gateway) as slow:
+        quiet.sendall(VERSIONS)
+        read_answer(quiet)
+        slow.sendall(VERSIONS[:-1])
+        wait_for(
+            lambda: gateway.call(
+                lambda: any(
+                    link.session.state.partial_since_ms for link in gateway.gateway.brokers[1].links
+                )
+            ),
+            "the request's beginning",
+        )
+        began_ms = now_ms()
+        assert gateway.call(lambda: look(0, 0)) == []
+        assert gateway.call(lambda: look(1_000, set_by_ms)) == []
+        assert gateway.call(lambda: look(290_000, set_by_ms)) == []
+        assert gateway.call(lambda: look(302_000, set_by_ms)) == ["slow-request"]
+        assert gateway.call(lambda: look(602_000, set_by_ms)) == ["slow-request", "idle"]
 
 
 def test_an_upstream_that_goes_closes_its_clients_and_invents_no_answer(

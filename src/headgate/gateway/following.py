@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.clock import now_ms
+from headgate.clock import now_ms, skew_ms
 from headgate.errors import HeadgateError
 from headgate.gateway.log import get_logger
 from headgate.gateway.splits.local import share_out
@@ -84,7 +84,7 @@ class Following:
             now = now_ms()
             for broker in list(brokers.values()):
                 try:
-                    await self._slices.run(broker.sweep(now))
+                    await self._slices.run(broker.sweep(now, skew_ms()))
                     await self._slices.run(share_out(broker.rules.managers, now_ms))
                 except Exception as error:
                     # The next second, and the other brokers, must not suffer for it.

@@ -352,7 +352,7 @@ def test_a_sweep_that_fails_is_made_again(
     monkeypatch.setattr(following, "_SWEEP_S", 0.01)
     swept: list[int] = []
 
-    def fails(now_ms: int) -> None:
+    def fails(now_ms: int, skew_ms: int) -> None:
         swept.append(now_ms)
         raise RuntimeError("a bug")
 

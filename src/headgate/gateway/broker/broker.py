@@ -42,6 +42,10 @@ _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
 
 
+_CLOCK_SET_MS: Final = 1_000
+"""The wall clock was set if it moved by this much; less is how it is slowed down or sped up."""
+
+
 class Broker:
     """
     The gateway's side of one upstream broker.
@@ -87,6 +91,7 @@ class Broker:
         self.refusals = Refusals(settings.connection_failed_authentication_delay_ms)
         self.listeners: dict[str, BrokerListener] = {}
         self._expire_ms = start_ms + EXPIRY_PERIOD_MS
+        self._skew_ms: int | None = None  # when links were last dated by it
         self.quotas = ConnectionQuotas(
             (),
             settings.inter_broker_listener_name,
@@ -170,12 +175,25 @@ class Broker:
 
     # --- housekeeping -----------------------------------------------------------------------
 
-    def sweep(self, now_ms: int) -> Work[None]:
-        """Close what is idle, slow or never authenticates; free idle sensors; step by step."""
+    def sweep(self, now_ms: int, skew_ms: int) -> Work[None]:
+        """
+        Close what is idle, slow or never authenticates; free idle sensors; step by step.
+
+        Args:
+            now_ms: the wall clock, by which links say when something came, epoch ms.
+            skew_ms: how far it is ahead of a clock that is never set. Kafka times connections by
+                such a clock (``Selector.IdleExpiryManager``), so setting the wall clock ends none.
+        """
+        set_by_ms = skew_ms - (skew_ms if self._skew_ms is None else self._skew_ms)
+        was_set = abs(set_by_ms) >= _CLOCK_SET_MS
+        if was_set or self._skew_ms is None:
+            self._skew_ms = skew_ms
         for link in list(self.links):
             yield
             if link.closed is not None:
                 continue
+            if was_set:
+                link.clock_set(set_by_ms, now_ms)
             settings = link.listener.settings
             session = link.session
             idle_ms = settings.connections_max_idle_ms

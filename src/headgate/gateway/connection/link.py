@@ -286,6 +286,21 @@ class Link:
         self.session.resume(ask, now_ms())
         self.settle()
 
+    def clock_set(self, by_ms: int, now_ms: int) -> None:
+        """
+        Date what came before the wall clock was set as if it had always shown this time.
+
+        Args:
+            by_ms: how far it was set forward, or back if negative. What came before it was set
+                back isn't told from what came since, so only what lies ahead is dated to now.
+            now_ms: the wall clock as it is now, epoch ms.
+        """
+        state, by_ms = self.session.state, max(by_ms, 0)
+        self.opened_ms = min(self.opened_ms + by_ms, now_ms)
+        state.last_ms = min(state.last_ms + by_ms, now_ms)
+        if state.partial_since_ms:
+            state.partial_since_ms = min(state.partial_since_ms + by_ms, now_ms)
+
     def client_reading(self) -> None:
         """Read from the client unless the session or the broker's side is full."""
         transport = self.client.transport
