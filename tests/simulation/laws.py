@@ -166,7 +166,7 @@ class ChargedOnce(Law):
         return Counter([view.from_client.inside - 4]) + Counter(
             asked.size
             for asked in view.asked.values()
-            if asked.key == say.PRODUCE and asked.begun_ns < 0
+            if asked.key == say.PRODUCE and asked.passed_ns < 0
         )
 
     def tick(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import QuotaType
-from headgate.steps import Work, finish
+from headgate.steps import Work, finish, one_by_one
 from headgate.throttle.java import LONG_MAX, UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Rules, Tags
 from headgate.throttle.pacing import BURST_MS, PacedQuotaManager, PacedSensor
@@ -79,7 +79,7 @@ class BpsQuotaManager(PacedQuotaManager):
             return
         now_ms = self._move(clock)
         self.brokers = brokers
-        for count, tags in enumerate(list(self._sensors), 1):
+        for count, tags in enumerate(one_by_one(self._sensors), 1):
             sensor: PacedSensor | None = self._sensors.get(tags)
             if sensor is not None and sensor.valid_until_ms == LONG_MAX:
                 sensor.set_bound(self.fallback(tags), now_ms)

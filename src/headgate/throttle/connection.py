@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headgate.errors import ConfigError
+from headgate.steps import one_by_one
 from headgate.throttle.java import INT_MAX
 from headgate.throttle.registry import EXPIRY_MS, EXPIRY_PERIOD_MS
 from headgate.throttle.sensor import NEVER, SampledRate, throttle_time_ms
@@ -387,12 +388,19 @@ class ConnectionQuotas:
 
     def expire(self, now_ms: int) -> list[str]:
         """Free the address sensors idle for an hour, and return their addresses."""
+        return [ip for ip in self.expiring(now_ms) if ip is not None]
+
+    def expiring(self, now_ms: int) -> Iterator[str | None]:
+        """Do as ``expire``, address by address: yield each whose sensor is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        gone = [ip for ip, s in self._ips.items() if s.last_record_ms < self._idle_before_ms]
-        for ip in gone:
-            del self._ips[ip]
-        return gone
+        for ip in one_by_one(self._ips):
+            sensor = self._ips.get(ip)
+            if sensor is not None and sensor.last_record_ms < self._idle_before_ms:
+                del self._ips[ip]
+                yield ip
+            else:
+                yield None
 
     def _tick(self, now_ms: int) -> None:
         last = now_ms - (now_ms - self._start_ms) % self._period_ms

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from headgate.quota.entity import QuotaEntity
-from headgate.steps import Work, finish
+from headgate.steps import Work, finish, one_by_one
 from headgate.throttle.java import UNLIMITED
 from headgate.throttle.overrides import KAFKA_4, Overrides, Rules, Tags
 from headgate.throttle.sensor import NEVER
@@ -139,7 +139,7 @@ class SensorRegistry(ABC):
             self._forget()
         bound = self._overrides.bound
         if entity.has_default:
-            for count, tags in enumerate(list(self._sensors), 1):
+            for count, tags in enumerate(one_by_one(self._sensors), 1):
                 sensor = self._sensors.get(tags)
                 if sensor is not None:
                     sensor.set_bound(bound(tags), now_ms)
@@ -227,7 +227,7 @@ class SensorRegistry(ABC):
         """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        for tags in list(self._sensors):  # not its items: new pairs wake the garbage collector
+        for tags in one_by_one(self._sensors):  # not its items: pairs wake the garbage collector
             sensor = self._sensors.get(tags)
             if sensor is not None and sensor.last_record_ms < self._idle_before_ms:
                 del self._sensors[tags]

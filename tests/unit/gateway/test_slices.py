@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import Generator
 
 import pytest
 
+from headgate.gateway.loop.memory import look_at_young
 from headgate.gateway.loop.slices import Slices
 
 
@@ -121,3 +123,32 @@ async def test_what_nobody_waits_for_any_more_is_given_up() -> None:
     done = len(seen)
     await slices.run(steps(100, []))
     assert len(seen) == done < 1_000
+
+
+async def test_objects_that_replace_others_are_looked_at_a_few_at_a_time() -> None:
+    """Python counts them as none, where as many are freed: in the end it looks at all of them."""
+    kept: dict[int, list[int]] = {number: [number] for number in range(20_000)}
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(gc.get_objects(0)) + len(gc.get_objects(1)))
+        look_at_young()
+
+    def work() -> Generator[None, None, None]:
+        nonlocal now
+        for number in kept:
+            kept[number] = [number]
+            now += 1_000
+            yield
+
+    now = 0
+    slices = Slices(250_000, lambda: now, look=look)
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(100_000)
+    try:
+        await slices.run(work())
+    finally:
+        gc.set_threshold(*before)
+    assert len(seen) == 20
+    assert 1_000 < max(seen) < 2_000

@@ -20,6 +20,7 @@ from headgate.gateway.connection.refusals import Refusals
 from headgate.gateway.connection.transports import GOODBYE_S
 from headgate.metrics.chosen import choose
 from headgate.metrics.samples import BrokerView
+from headgate.steps import one_by_one
 from headgate.throttle.connection import ConnectionQuotas, host_address
 from headgate.throttle.java import INT_MAX
 from headgate.throttle.registry import EXPIRY_PERIOD_MS
@@ -188,7 +189,7 @@ class Broker:
         was_set = abs(set_by_ms) >= _CLOCK_SET_MS
         if was_set or self._skew_ms is None:
             self._skew_ms = skew_ms
-        for link in list(self.links):
+        for link in one_by_one(self.links):
             yield
             if link.closed is not None:
                 continue
@@ -212,13 +213,14 @@ class Broker:
         if now_ms >= self._expire_ms:
             self._expire_ms = now_ms + EXPIRY_PERIOD_MS
             yield from self.rules.expire(now_ms)
-            self.quotas.expire(now_ms)
+            for _ in self.quotas.expiring(now_ms):
+                yield
 
     def view_steps(self, now_ms: int) -> Work[BrokerView]:
         """Return what the metrics are read from; sums up live connections first, step by step."""
         muted = dict.fromkeys(self.listeners, 0)
         queue: defaultdict[QuotaType, int] = defaultdict(int)
-        for link in list(self.links):
+        for link in one_by_one(self.links):
             yield
             if link.closed is not None:
                 continue  # it was counted when it closed

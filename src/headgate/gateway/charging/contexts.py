@@ -15,6 +15,7 @@ from headgate.gateway.charging.fetch_gate import GateKey
 from headgate.gateway.charging.headroom import Allowance, Headroom, IdAllowance, TimeAllowance
 from headgate.gateway.charging.managers import FETCHING, PRODUCING, Managers
 from headgate.quota.key import PRODUCER_IDS, REQUEST, QuotaKey
+from headgate.steps import one_by_one
 
 if TYPE_CHECKING:
     from headgate.config.settings import Settings
@@ -101,7 +102,7 @@ class Contexts:
                 for _ in range(min(_FREED_AT_ONCE, len(old))):
                     old.popitem()
             yield
-        for count, key in enumerate(list(self._old_allowances)):
+        for count, key in enumerate(one_by_one(self._old_allowances)):
             found = self._old_allowances.get(key)
             if found is not None and found.idle:  # a client may have taken it meanwhile
                 del self._old_allowances[key]
@@ -120,7 +121,7 @@ class Contexts:
 
     def settling(self, clock: Callable[[], int]) -> Iterator[None]:
         """Do most of ``settle`` before, in steps; what clients claim meanwhile is left to it."""
-        for count, allowance in enumerate(list(self._used), 1):
+        for count, allowance in enumerate(one_by_one(self._used), 1):
             if self._used.pop(allowance, self) is None:
                 allowance.ask_again(clock())
             if not count % _SETTLED_AT_ONCE:

@@ -21,6 +21,8 @@ from heapq import heappop, heappush, heapreplace, nlargest
 from itertools import count
 from typing import Final, NamedTuple
 
+from headgate.steps import one_by_one
+
 SLOT_MS: Final = 20
 """How long one that was let through is waited for: a broker that has records answers sooner."""
 MOST_DOUBLED: Final = 20
@@ -364,7 +366,7 @@ class Gates:
 
     def _in_steps(self) -> Iterator[tuple[GateKey, Gate | None]]:
         """Yield the gates there are, and None in place of one wherever a step ends."""
-        for seen, key in enumerate(list(self._gates), 1):
+        for seen, key in enumerate(one_by_one(self._gates), 1):
             gate = self._gates.get(key)
             if gate is not None:
                 yield key, gate

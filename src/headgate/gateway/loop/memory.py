@@ -21,12 +21,12 @@ from headgate.gateway.log import get_logger
 
 log = get_logger("headgate.gateway")
 
-YOUNG: Final = 2_000
-"""New objects after which the collector looks at those alone. What is in flight, a tuple for each
-request, shouldn't make it look every 700 of them, which is Python's own bound."""
+YOUNG: Final = 250
+"""New objects after which the collector looks at those alone. Python counts an object that is freed
+as one that was never made, be it old or new; so where objects replace others, it sees many more."""
 TIMES: Final = 1
-"""After two such looks the next one takes in what they left, so it is at three times ``YOUNG``: one
-millisecond. What is left then is old."""
+"""After two such looks the next one takes in what they left, so it is at three times ``YOUNG``.
+What is left then is old."""
 OLD: Final = 200
 """After 200 of those looks one is at all objects, where memory can't be measured."""
 _NEVER: Final = 1 << 30
@@ -36,6 +36,17 @@ among them can't hold more than a third of it, and while a gateway grows to ten 
 stops six times for that."""
 _LOOK_S: Final = 10.0
 _STATM: Final = Path("/proc/self/statm")
+
+
+def look_at_young() -> None:
+    """
+    Look at what was made since the last look, unless the collector is switched off.
+
+    Work that replaces many objects, as a changed default quota does, calls it now and then: by its
+    own count the collector would never look, and then at all of them.
+    """
+    if gc.isenabled():
+        gc.collect(1)
 
 
 def resident_bytes() -> int | None:

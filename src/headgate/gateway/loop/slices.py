@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from headgate.gateway.loop.memory import look_at_young
 from headgate.gateway.loop.watcher import Watcher
 from headgate.steps import Work
 
@@ -26,6 +27,9 @@ LEAST_NS: Final = 25_000
 How long a slice is at least. A request and its answer may each wait for a slice, so a client that
 is alone with the work notices this; a turn of the loop without anything to do takes a fifth of it.
 """
+
+YOUNG_NS: Final = 1_000_000
+"""Work after which the garbage collector looks at what it made, in a fifth of that time."""
 
 SHARE: Final = 4
 """A slice takes a quarter of what others took since the last one: work ends while they go on."""
@@ -41,6 +45,7 @@ class Slices:
         slice_ns: how long a slice may take at most, in nanoseconds.
         clock: nanoseconds that never go back.
         watcher: measures every slice.
+        look: called whenever as much was done as makes some thousand objects.
 
     Attributes:
         count: slices so far.
@@ -51,6 +56,7 @@ class Slices:
         slice_ns: int = SLICE_NS,
         clock: Callable[[], int] = time.perf_counter_ns,
         watcher: Watcher | None = None,
+        look: Callable[[], None] = look_at_young,
     ) -> None:
         self._watcher = watcher or Watcher()
         self._slice_ns = slice_ns
@@ -58,6 +64,8 @@ class Slices:
         self._waiting: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
         self._turning = False
         self._left_ns = 0  # when the last slice ended
+        self._look = look
+        self._unseen_ns = 0  # how long slices have taken since the last look
         self.count = 0
 
     async def run(self, work: Work[T]) -> T:
@@ -85,6 +93,9 @@ class Slices:
             else:
                 with self._watcher.watching():
                     more = self._slice(work, done)
+                    if self._unseen_ns >= YOUNG_NS:
+                        self._unseen_ns = 0
+                        self._look()
                 if more:
                     self._waiting.append((work, done))
         finally:
@@ -111,4 +122,5 @@ class Slices:
             return False
         finally:
             self._left_ns = clock()
+            self._unseen_ns += self._left_ns - began
         return True
