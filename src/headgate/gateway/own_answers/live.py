@@ -136,7 +136,7 @@ class Live:
         user, client_id = request.user, request.client_id
         most = min(max(request.most, 1), limit)
         found: list[BrokerPicture] = []
-        at_ms = now_ms()
+        looked_ms: list[int] = []
         for broker in list(self._brokers.values()):
             if not everywhere and broker.broker_id != broker_id:
                 continue
@@ -147,7 +147,7 @@ class Live:
                 made_ms = connected.at_ms
                 steps = picture_steps(broker, connected, user, client_id, most, now_ms())
                 picture = await answers.slices.run(steps)
-            at_ms = min(at_ms, made_ms)
+            looked_ms.append(made_ms)
             found.append(
                 replace(
                     picture,
@@ -158,7 +158,7 @@ class Live:
             )
         table = await self._table(answers)
         return Picture(
-            at_ms=at_ms,
+            at_ms=min(looked_ms, default=now_ms()),
             brokers=tuple(sorted(found, key=lambda broker: broker.broker_id)),
             user=user,
             client_id=client_id,
