@@ -8,7 +8,7 @@ from headgate.steps import one_by_one
 
 
 class Name:
-    """What a weak reference can be had of."""
+    """It takes weak references, as numbers do not."""
 
 
 def test_one_by_one_yields_what_was_there_and_lets_go_of_it() -> None:
