@@ -33,6 +33,7 @@ class Load(threading.Thread):
                 "delivery.timeout.ms": 900_000,
                 "linger.ms": 20,
                 "reconnect.backoff.max.ms": 500,
+                "log_level": 0,  # it would say of every kill what is asserted here
             }
         )
         self._name, self._partitions = name, partitions
