@@ -33,7 +33,7 @@ class Load(threading.Thread):
                 "delivery.timeout.ms": 900_000,
                 "linger.ms": 20,
                 "reconnect.backoff.max.ms": 500,
-                "log_level": 0,  # it would say of every kill what is asserted here
+                "log_level": 0,  # else it tells every kill, which is asserted here
             }
         )
         self._name, self._partitions = name, partitions

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from headgate.errors import RemoteProtocolError
 from headgate.wire import apis
 from headgate.wire.header import correlation_id, parse_request_header, response_body_offset
 from headgate.wire.messages import addresses, api_versions, fetch, produce
@@ -255,12 +256,12 @@ def test_a_produce_request_is_read_as_kio_wrote_it(version: int, data: st.DataOb
     frame = kio_request(value)
     body = parse_request_header(frame)[4]
     assert produce.acks(frame, version, body) == value.acks
-    walk = produce.walk(frame, version, body)
-    records = [p.records for topic in value.topic_data for p in topic.partition_data]
-    assert walk.transactional_id == value.transactional_id
-    assert walk.acks == value.acks
-    assert walk.partitions == len(records)
-    assert walk.records_bytes == sum(len(r) for r in records if r)
+    found = produce.producer_ids(frame, version, body)
+    walker = produce.IdWalker(version, len(frame) - body)
+    walker.feed(frame[body:])
+    assert walker.end() == found
+    with pytest.raises(RemoteProtocolError):
+        produce.producer_ids(frame[:-1], version, body)
 
 
 @pytest.mark.parametrize("version", range(4, 19))

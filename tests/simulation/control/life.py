@@ -238,7 +238,7 @@ class Life:
         rules = run.gateway.brokers[broker].rules
         client: Any = SimpleNamespace(
             spent_ns=1000, asked_ms=0, muted_by="", early_in=None, client_ip="10.2.0.1",
-            listener="PLAINTEXT", connection="c1", origins={}, origin_seen=(None,) * 7,
+            listener="PLAINTEXT", connection="c1", origins={}, origin_seen={},
             broker_id=broker, hold=None, note_debt=lambda *_: None,
             charge_early=lambda *_: None,
         )  # fmt: skip

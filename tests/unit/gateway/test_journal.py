@@ -59,7 +59,7 @@ def test_what_connections_share_is_worked_out_once_and_each_keeps_its_own_name()
     names = [("A", "10.0.0.1", 1), ("A", "10.0.0.2", 1), ("B", "10.0.0.1", 1), ("A", "10.0.0.1", 2)]
     for number, (listener, address, broker_id) in enumerate(names * 2):
         client: Any = SimpleNamespace(
-            origin_seen=(None,) * 7, origins={}, broker_id=broker_id, listener=listener,
+            origin_seen={}, origins={}, broker_id=broker_id, listener=listener,
             client_ip=address, connection=f"c{number}",
         )  # fmt: skip
         for charged in (Throttle(0, "alice", "", 5.0), UNCHARGED):

@@ -39,33 +39,34 @@ def request(partitions: list[bytes | None], version: int = 9, acks: int = -1) ->
     return build_request(0, version, 1, "app", body)
 
 
-def walk(frame: bytes, version: int) -> produce.ProduceWalk:
-    return produce.walk(frame, version, parse_request_header(frame)[4])
+def ids_in(frame: bytes, version: int) -> set[int]:
+    """Return the producer ids that are found, in the whole request and in its pieces."""
+    body = parse_request_header(frame)[4]
+    found = produce.producer_ids(frame, version, body)
+    walker = produce.IdWalker(version, len(frame) - body)
+    for at in range(body, len(frame), 7):
+        walker.feed(frame[at : at + 7])
+    assert walker.end() == found
+    return set(found)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 8, 9, 12])
 def test_each_batch_of_an_idempotent_producer_counts(version: int) -> None:
     frame = request([batch(7, 3), batch(8, 1) + batch(9, 2), batch(), None, b""], version, acks=1)
-    seen = walk(frame, version)
-    assert seen.producer_ids == (7, 8, 9)
-    assert (seen.partitions, seen.batches, seen.records, seen.acks) == (5, 4, 7, 1)
-    assert seen.records_bytes == 4 * len(batch())
+    assert ids_in(frame, version) == {7, 8, 9}
 
 
 @pytest.mark.parametrize(
     "payload", [60, 66, 67, 16_000, 16_321, 16_322, 16_323, 2_097_100, 2_100_000]
 )
 def test_records_of_any_length(payload: int) -> None:
-    records = batch(7, payload=payload)
-    seen = produce.walk(frame := request([records] * 2), 9, parse_request_header(frame)[4])
-    assert (seen.records_bytes, seen.producer_ids) == (2 * len(records), (7, 7))
+    records = batch(7, payload=payload), batch(8, payload=payload)
+    assert ids_in(request([*records, batch(9)]), 9) == {7, 8, 9}
 
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_old_message_sets_know_no_producers(version: int) -> None:
-    seen = walk(request([batch(7, magic=1), batch(8, magic=0)], version), version)
-    assert seen.producer_ids == ()
-    assert seen.records_bytes == 2 * len(batch())
+    assert ids_in(request([batch(7, magic=1), batch(8, magic=0)], version), version) == set()
 
 
 @pytest.mark.parametrize("version", [3, 9])
@@ -73,9 +74,20 @@ def test_old_message_sets_know_no_producers(version: int) -> None:
 def test_a_batch_length_that_lies_is_left_to_the_broker(version: int, lie: int) -> None:
     lying = bytearray(batch(7) + batch(8))
     struct.pack_into(">i", lying, 8, lie)
-    seen = walk(request([bytes(lying)], version), version)
-    assert seen.records_bytes == len(lying)
-    assert set(seen.producer_ids) <= {7, 8}
+    found = ids_in(request([bytes(lying), batch(9)], version), version)
+    assert {9} <= found <= {7, 8, 9}
+
+
+@pytest.mark.parametrize("name", ["", "tx", "x" * 300])
+@pytest.mark.parametrize("version", [3, 9])
+def test_ids_behind_a_transactional_id(version: int, name: str) -> None:
+    frame = request([batch(7)], version)
+    at = parse_request_header(frame)[4]
+    raw = name.encode()
+    flexible = write_varint(len(raw) + 1)
+    told = (flexible if version >= 9 else struct.pack(">h", len(raw))) + raw
+    body = told + frame[at + (1 if version >= 9 else 2) :]
+    assert ids_in(build_request(0, version, 1, "app", body), version) == {7}
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
@@ -102,6 +114,6 @@ def test_a_cut_request_is_the_peers_fault(version: int) -> None:
     offset = parse_request_header(frame)[4]
     for end in range(offset, len(frame)):
         with pytest.raises(RemoteProtocolError):
-            produce.walk(frame[:end], version, offset)
+            produce.producer_ids(frame[:end], version, offset)
     with pytest.raises(RemoteProtocolError):
         produce.acks(frame[:offset], version, offset)

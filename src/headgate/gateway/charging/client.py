@@ -34,7 +34,7 @@ class ClientConnection(Protocol):
         listener: for the journal.
         connection: for the journal; unique within the worker.
         origins: the journal's own, kept for as long as the connection is open.
-        origin_seen: the one that the journal used last.
+        origin_seen: the one that the journal used last, by quota type.
     """
 
     spent_ns: int
@@ -45,7 +45,7 @@ class ClientConnection(Protocol):
     listener: str
     connection: str
     origins: dict[Any, Any]
-    origin_seen: tuple[Any, ...]
+    origin_seen: dict[str, tuple[Any, ...]]
 
     @property
     def broker_id(self) -> int:

@@ -284,12 +284,16 @@ class Enforcement:
             spent_ns += self._time.upstream_ns(client, plan, now_ms)
         managers = self.managers
         others: list[tuple[str, Throttle, float]] = []
+        throttles = False
         if producer_ids and self.counts_producer_ids:
-            by_ids = managers.producer_ids.record(user, producer_ids, now_ms)
-            others.append((_PRODUCER_IDS, by_ids, managers.producer_ids.last_new))
+            decision = managers.producer_ids.record(user, producer_ids, now_ms)
+            others.append((_PRODUCER_IDS, decision, managers.producer_ids.last_new))
+            throttles = decision[0] > 0
         by_bytes = self._record_produce(user, client_id, size, now_ms)
         for name, manager in managers.produce_active:
-            others.append((name, manager.record(user, client_id, size, now_ms), size))
+            decision = manager.record(user, client_id, size, now_ms)
+            others.append((name, decision, size))
+            throttles = throttles or decision[0] > 0
         by_request = UNCHARGED
         if self.counts_requests:
             if answered:
@@ -297,7 +301,7 @@ class Enforcement:
             else:
                 managers.request.record_exempt_ns(spent_ns, now_ms)
         ours = 0
-        if others or by_bytes.throttle_time_ms > 0 or by_request.throttle_time_ms > 0:
+        if throttles or by_bytes[0] > 0 or by_request[0] > 0:
             ours = self._choose(
                 client, context, now_ms, (REQUEST_NAME, by_request), (_PRODUCE, by_bytes), others
             )

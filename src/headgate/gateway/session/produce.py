@@ -111,10 +111,7 @@ def _ids_in(
     """Return the producer ids of a Produce, or what reads them if it isn't all here."""
     body = header if version < 9 else parse_request_header(view)[4]
     if left <= 0:
-        ids = frozenset(produce.walk(view[:frame_bytes], version, body).producer_ids)
-        if len(ids) > produce.MOST_PRODUCER_IDS:
-            raise produce.too_many_ids()
-        return ids, None
+        return produce.producer_ids(view[:frame_bytes], version, body), None
     walker = produce.IdWalker(version, frame_bytes - body)
     walker.feed(view[body:])
     return None, walker

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from headgate.gateway.session.interfaces import Identity
     from headgate.throttle.controller_mutation import MutationQuota
 
-_NONE_SEEN: Final = (None,) * 7
 # In Python 3.11 looking up an enum's member costs more than all that is done with it.
 _KIND_PRODUCE: Final = Kind.PRODUCE
 _CHARGED_BY_ANSWER: Final = frozenset({Kind.FETCH, Kind.SHARE_FETCH})
@@ -81,7 +80,7 @@ class SessionState:
         answer_sent: an answer is being sent, whose time is charged as network time.
         muted_by: the name of the quota key whose throttle is in force or was last.
         origins: the journal's, of this connection.
-        origin_seen: the journal's that was used last.
+        origin_seen: the journal's that was used last, by quota type.
         requests: how many were passed on or asked about since the shell last counted.
         retains: bytes may be held or collected (``Session.retained``).
         last_ms: when bytes last came from either side, epoch ms.
@@ -175,7 +174,7 @@ class SessionState:
         self.answer_sent = False
         self.muted_by = ""
         self.origins: dict[Any, Any] = {}
-        self.origin_seen: tuple[Any, ...] = _NONE_SEEN
+        self.origin_seen: dict[str, tuple[Any, ...]] = {}
         self.requests = 0
         self.retains = False
         self.last_ms = self.partial_since_ms = 0

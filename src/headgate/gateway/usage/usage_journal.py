@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _NO_PACKER: Final = SimpleNamespace(rows=SimpleNamespace(at=0, end=0))
 _NO_ANSWER: Final = (None,) * 5
 """Told and upstream throttle, size, handler's time and producer ids, of what isn't a request."""
+_NONE_SEEN: Final = (None,) * 6
 _MOST_ORIGINS: Final = 256
 """Origins a session keeps; a client that changes its client id all the time makes new ones."""
 _MOST_SHARED: Final = 4_096
@@ -110,11 +111,9 @@ class UsageJournal(Journal):
         producer_ids: frozenset[int] | None,
     ) -> None:
         """See ``Journal``."""
-        decided, planned, whose, kind, origin, bound, ms = client.origin_seen
-        if not (
-            # As before: all decisions of a quota-id that isn't throttled are one object.
-            decided is decision and planned is plan and whose is context and kind is quota_type
-        ):
+        decided, planned, whose, origin, bound, ms = client.origin_seen.get(quota_type, _NONE_SEEN)
+        # As before: all decisions of a quota-id that isn't throttled are one object.
+        if not (decided is decision and planned is plan and whose is context):
             ms, user, client_id, bound = decision
             key = (quota_type, plan, context, user, client_id, decision is UNCHARGED)
             origins = client.origins
@@ -126,7 +125,7 @@ class UsageJournal(Journal):
                 origins[key] = origin
             if bound >= UNLIMITED:
                 bound = inf
-            client.origin_seen = (decision, plan, context, quota_type, origin, bound, ms)
+            client.origin_seen[quota_type] = (decision, plan, context, origin, bound, ms)
         ids = NOTHING if producer_ids is None else len(producer_ids)
         rows = self._packer.rows
         at = rows.at

@@ -1,8 +1,9 @@
 """
 Produce 0, as far as quotas care: acks, and whose batches are in it.
 
-``acks`` is the hot path (it decides whether there will be an answer); ``walk`` is taken only where
-a producer id quota is in force, and ``IdWalker`` where the request comes in pieces besides.
+``acks`` is the hot path (it decides whether there will be an answer); ``producer_ids`` is asked
+only where a producer id quota is in force, and ``IdWalker`` where the request comes in pieces
+besides.
 
 Source: Apache Kafka's ``ProduceRequest.json``; ``DefaultRecordBatch`` for the batch header.
 """
@@ -11,17 +12,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from typing import Final, NamedTuple
+from typing import Final
 
 from headgate.errors import RemoteProtocolError
-from headgate.wire.fields import Buffer, java_text, quick_varint, read_varint, truncated
+from headgate.wire.fields import Buffer, quick_varint, read_varint, truncated
 
 # Of one request. A client that means it has one: looking up a million would stop all others.
 MOST_PRODUCER_IDS: Final = 256
 # A batch's first bytes, up to its records.
 BATCH_HEADER: Final = 61
-# Of the batch header: length, magic, producer id, number of records.
-_BATCH = struct.Struct(">8xi4xb26xq6xi")
+# Of the batch header: length, magic, producer id.
+_BATCH = struct.Struct(">8xi4xb26xq")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _batch = _BATCH.unpack_from
@@ -29,29 +30,6 @@ _int16 = _INT16.unpack_from
 _int32 = _INT32.unpack_from
 # Base offset and length, which the length itself doesn't count (Records.LOG_OVERHEAD).
 _LOG_OVERHEAD: Final = 12
-
-
-class ProduceWalk(NamedTuple):
-    """
-    What a Produce request holds.
-
-    Attributes:
-        transactional_id: None where there is none.
-        acks: -1, 0 or 1.
-        partitions: partitions written to.
-        batches: record batches in all of them; only magic 2 ones are told apart.
-        records: records in those batches, as their headers say.
-        records_bytes: bytes of records.
-        producer_ids: the ids of idempotent producers, one for each batch that has one.
-    """
-
-    transactional_id: str | None
-    acks: int
-    partitions: int
-    batches: int
-    records: int
-    records_bytes: int
-    producer_ids: tuple[int, ...]
 
 
 def acks(frame: Buffer, version: int, body_offset: int) -> int:
@@ -72,9 +50,9 @@ def acks(frame: Buffer, version: int, body_offset: int) -> int:
         raise truncated("acks", body_offset) from None
 
 
-def walk(frame: Buffer, version: int, body_offset: int) -> ProduceWalk:
+def producer_ids(frame: Buffer, version: int, body_offset: int) -> frozenset[int]:
     """
-    Read a whole Produce request.
+    Return the ids of the idempotent producers whose batches are in a whole Produce request.
 
     Args:
         frame: the request with its length prefix.
@@ -82,10 +60,10 @@ def walk(frame: Buffer, version: int, body_offset: int) -> ProduceWalk:
         body_offset: where its body begins.
 
     Raises:
-        RemoteProtocolError: it doesn't parse.
+        RemoteProtocolError: it doesn't parse, or has too many.
     """
     try:
-        return _walk(frame, version, body_offset)
+        return frozenset(_producer_ids(frame, version, body_offset))
     except (IndexError, struct.error):
         raise truncated("a Produce request", body_offset) from None
 
@@ -208,7 +186,7 @@ class IdWalker:
         if size > self._left:
             raise truncated("records", 0)
         while size >= BATCH_HEADER:
-            batch_size, magic, producer_id, _ = _batch((yield BATCH_HEADER), 0)
+            batch_size, magic, producer_id = _batch((yield BATCH_HEADER), 0)
             size -= BATCH_HEADER
             if magic != 2 or batch_size < BATCH_HEADER - _LOG_OVERHEAD:
                 break
@@ -222,27 +200,13 @@ class IdWalker:
         yield from self._skip(size)
 
 
-def _transactional_id(frame: Buffer, version: int, at: int) -> tuple[str | None, int]:
-    """Read the first field; it came with version 3."""
-    if version < 3:
-        return None, at
-    if version >= 9:
-        size, at = quick_varint(frame, at)
-        size -= 1
-    else:
-        size, at = _int16(frame, at)[0], at + 2
-    if size < 0:
-        return None, at
-    return java_text(bytes(frame[at : at + size])), at + size
-
-
-def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
+def _producer_ids(frame: Buffer, version: int, at: int) -> set[int]:
     flexible = version >= 9
-    transactional_id, at = _transactional_id(frame, version, at)
-    acknowledge = _int16(frame, at)[0]
+    if version >= 3:  # the transactional id
+        size, at = quick_varint(frame, at) if flexible else (_int16(frame, at)[0] + 1, at + 2)
+        at += size - 1 if size > 0 else 0
     at += 6  # acks, timeout
-    partitions = batches = records = records_bytes = 0
-    ids: list[int] = []
+    ids: set[int] = set()
     if flexible:
         topics, at = quick_varint(frame, at)
         topics -= 1
@@ -281,20 +245,18 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
                 size -= 1
             else:
                 size, at = _int32(frame, at + 4)[0], at + 8
-            partitions += 1
             if size > 0:
                 end = at + size
                 if end > len(frame):
                     raise truncated("records", at)
-                records_bytes += size
                 while end - at >= BATCH_HEADER:
-                    batch_size, magic, producer_id, number = _batch(frame, at)
+                    batch_size, magic, producer_id = _batch(frame, at)
                     if magic != 2 or batch_size < BATCH_HEADER - _LOG_OVERHEAD:
                         break  # magic 0 and 1 know no producers; a broker judges the rest
-                    batches += 1
-                    records += number
                     if producer_id >= 0:
-                        ids.append(producer_id)
+                        ids.add(producer_id)
+                        if len(ids) > MOST_PRODUCER_IDS:
+                            raise too_many_ids()
                     at += _LOG_OVERHEAD + batch_size
                 at = end
             if flexible:
@@ -305,9 +267,7 @@ def _walk(frame: Buffer, version: int, at: int) -> ProduceWalk:
         at = at + 1 if frame[at] == 0 else _skip_tags(frame, at)
     if at > len(frame):
         raise truncated("topics", at)
-    return ProduceWalk(
-        transactional_id, acknowledge, partitions, batches, records, records_bytes, tuple(ids)
-    )
+    return ids
 
 
 def _skip_tags(frame: Buffer, at: int) -> int:
