@@ -32,6 +32,7 @@ REPORTS = ROOT / ".cache" / "test"
 SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
 GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
 LANES = 2
+LANES_OF_ALL = 3  # of all tests, where there are four cores: an hour in place of one and a half
 # What `make test-all` runs after the tests: programs that test what people install.
 PROGRAMS = {
     "package": ("scripts/package.py", "--all"),
@@ -162,14 +163,18 @@ def _said(group: str, case: ET.Element) -> Iterator[str]:
             )
 
 
-def run_all(groups: list[str], *, slow: bool, order: list[str], more: list[str]) -> list[Result]:
-    """Run groups side by side, a lane taking the next when it has done one; then ``alone``."""
+def run_all(
+    groups: list[str], *, slow: bool, order: list[str], more: list[str], lanes: int = LANES
+) -> list[Result]:
+    """Run groups and programs in lanes, each taking the next when it is free; then ``alone``."""
 
     def one(group: str) -> Result:
+        if group in PROGRAMS:
+            return run_program(group)
         return run(group, slow=slow, order=order, more=more)
 
-    with ThreadPoolExecutor(LANES) as lanes:
-        done = list(lanes.map(one, (group for group in groups if group != "alone")))
+    with ThreadPoolExecutor(lanes) as pool:
+        done = list(pool.map(one, (group for group in groups if group != "alone")))
     return [*done, *map(one, (group for group in groups if group == "alone"))]
 
 
@@ -249,9 +254,11 @@ def main() -> int:
         order += [f"--hypothesis-seed={seed}"]
         print(f"order: random; again by --seed {seed}", flush=True)
     started = time.monotonic()
-    results = run_all(groups, slow=options.all, order=order, more=more)
+    lanes = LANES
     if options.all:
-        results += [run_program(name) for name in options.groups or PROGRAMS if name in PROGRAMS]
+        groups += [name for name in options.groups or PROGRAMS if name in PROGRAMS]
+        lanes = LANES_OF_ALL if (os.cpu_count() or 1) >= 4 else LANES
+    results = run_all(groups, slow=options.all, order=order, more=more, lanes=lanes)
     took = time.monotonic() - started
     if options.all and not options.groups:
         record(results, seed)
