@@ -74,7 +74,7 @@ def test_splits_and_shares_of_many_quota_ids_are_divided_a_few_at_a_time(how: st
             yield from put_in_force(splits, {1: managers}, clock)
         else:
             yield from part.observe(managers, [1], NOW + 5_000)
-            parts = [("producer_byte_rate", f"u{n}", "", 2.0) for n in range(CLIENTS)]
+            parts = [("producer_byte_rate", f"u{n}", "", 2.0, 5.0) for n in range(CLIENTS)]
             body = msgspec.msgpack.encode({"parts": parts, "valid_until_ms": NOW + 9_000})
             yield from part.assign(managers, body, clock)
 

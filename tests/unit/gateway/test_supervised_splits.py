@@ -233,6 +233,26 @@ def test_splits_that_come_after_their_end_are_not_put_in_force() -> None:
     assert managers.produce_bps.split(("alice", ""), late - 1) > QUOTA / 2
 
 
+async def test_a_quota_that_changes_while_it_is_divided_is_divided_as_it_is_now() -> None:
+    line, splits = fleet(150_000, 10_000)
+    await live(line, splits, 6)
+    busy = line.workers[1]
+    assert busy.split > 0.8 * QUOTA
+    ask = line.ask
+
+    async def lowered(question: str, *rest: Any) -> dict[int, Any]:
+        if question == "assign":  # the supervisor has divided the old one
+            for worker in line.workers.values():
+                manager = worker.managers.produce_bps
+                manager.update_quota(QuotaEntity.of(user="alice"), QUOTA / 10, line.now_ms)
+        return await ask(question, *rest)
+
+    splits._ask = lowered
+    await live(line, splits, 1)
+    assert sum(worker.split for worker in line.workers.values()) <= QUOTA / 10 * (1 + LEAST)
+    assert busy.split > 0.8 * QUOTA / 10
+
+
 def test_for_a_worker_that_hangs_as_much_is_kept_as_it_was_given_last_or_before() -> None:
     splitter = FleetSplitter(PERIOD_MS)
 

@@ -10,7 +10,7 @@ expired, quota / brokers is in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headgate.quota.key import QuotaType
@@ -20,6 +20,7 @@ from headgate.throttle.java import UNLIMITED
 
 if TYPE_CHECKING:
     from headgate.gateway.charging.managers import Managers
+    from headgate.throttle.overrides import Tags
 
 PERIODS_VALID = 3
 """A split that isn't renewed for this many periods has expired."""
@@ -94,3 +95,22 @@ def share_out(managers: Managers, clock: Callable[[], int]) -> Work[None]:
     for shares in (managers.produce_shares, managers.fetch_shares):
         if shares.enabled and shares.divided_until_ms < clock():
             yield from shares.rebalancing(clock)
+
+
+def parts_of_quotas(
+    splits: Iterable[tuple[Tags, float, float | None]], manager: BpsQuotaManager
+) -> Iterator[tuple[Tags, float]]:
+    """
+    Yield splits as parts of the quotas that are in force when they are asked for.
+
+    Quotas may have changed since they were divided, or not be known yet where they are.
+
+    Args:
+        splits: quota-ids, units per second, and the quota that was divided, None if it isn't told.
+        manager: knows the quotas.
+    """
+    for tags, split, divided in splits:
+        quota = manager.quota(tags)
+        if quota >= UNLIMITED:
+            continue  # none is in force here, not yet or no more
+        yield tags, min(split if divided is None else split * (quota / divided), quota)

@@ -10,13 +10,14 @@ show it until splits come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from headgate.errors import HeadgateError
 from headgate.gateway.log import get_logger
+from headgate.gateway.splits.local import parts_of_quotas
 from headgate.quota.key import QuotaKey
 from headgate.steps import Work
 from headgate.throttle.cluster import BpsQuotaManager
@@ -243,20 +244,11 @@ def put_in_force(
                 (tags, min(split.split, UNLIMITED)) for tags, split in its.items()
             ]
         else:
-            bounds = _parts(its, manager)
+            told = ((tags, split.split, split.quota) for tags, split in its.items())
+            bounds = parts_of_quotas(told, manager)
         yield from manager.assigning(bounds, clock, valid_until_ms)
         count += len(its)
     return count
-
-
-def _parts(splits: Mapping[Tags, Split], manager: BpsQuotaManager) -> Iterator[tuple[Tags, float]]:
-    """Yield splits as parts of the quotas that are in force when they are asked for."""
-    for tags, split in splits.items():
-        quota = manager.quota(tags)
-        if quota >= UNLIMITED:
-            continue  # none is in force here, not yet or no more
-        part = split.split if split.quota is None else split.split * (quota / split.quota)
-        yield tags, min(part, quota)
 
 
 def _manager(managers: Managers, key: str) -> BpsQuotaManager | SharesQuotaManager | None:

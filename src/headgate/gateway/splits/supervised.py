@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from headgate.gateway.log import get_logger
-from headgate.gateway.splits.local import PERIODS_VALID
+from headgate.gateway.splits.local import PERIODS_VALID, parts_of_quotas
 from headgate.quota.key import QuotaType
 from headgate.steps import FEW, Work
 from headgate.throttle.cluster import BpsQuotaManager, ClusterSplitter
@@ -52,12 +52,13 @@ class Seen(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A broker's split of one quota-id, units per second."""
+    """A broker's split of one quota-id, and the quota that was divided; units per second."""
 
     type: str
     user: str
     client_id: str
     split: float
+    quota: float
 
 
 class Observed(msgspec.Struct):
@@ -147,7 +148,7 @@ class FleetSplitter:
                 given = self._given.setdefault((kind, tags), {})
                 for broker, split in splits.items():
                     given.setdefault(broker, []).append((split, until_ms))
-                    parts[broker].append(Part(str(kind), *tags, split))
+                    parts[broker].append(Part(str(kind), *tags, split, quotas[tags]))
         return {broker: Assigned(its, until_ms) for broker, its in parts.items()}
 
     def _budget(
@@ -237,7 +238,12 @@ class WorkersPart:
             return  # it waited while this worker hung; others may have been given the rest since
         self.valid_until_ms = assigned.valid_until_ms
         for kind, manager in _bps(managers):
-            bounds = (((p.user, p.client_id), p.split) for p in assigned.parts if p.type == kind)
+            told = (
+                ((part.user, part.client_id), part.split, part.quota)
+                for part in assigned.parts
+                if part.type == kind
+            )
+            bounds = parts_of_quotas(told, manager)
             yield from manager.assigning(bounds, clock, self.valid_until_ms)
 
     def expired(self, now_ms: int) -> bool:
