@@ -11,13 +11,11 @@ import pytest
 from headgate.gateway.charging.plans import build_plans
 from headgate.gateway.session.held_bytes import HELD_BYTES
 from headgate.gateway.session.mute import MuteState
-from headgate.gateway.session.request_reader import MAX_IN_FLIGHT, REPLAYS
+from headgate.gateway.session.request_reader import MAX_IN_FLIGHT
 from headgate.gateway.session.session import Session
 from headgate.quota.entity import QuotaEntity
 from headgate.quota.key import CONSUMER, PRODUCER, REQUEST, QuotaKey
 from headgate.quota.table import QuotaTable, table_delta
-from headgate.wire.apis import API
-from headgate.wire.apis import PRODUCE as PRODUCE_API
 from kit.playbook import (
     ANY,
     NOTHING,
@@ -45,8 +43,6 @@ from .conftest import (
     heartbeat,
     produce,
     produced,
-    request,
-    string,
 )
 
 Make = Callable[..., Setup]
@@ -416,123 +412,6 @@ def test_what_a_muted_client_sends_is_held_up_to_a_bound(gateway: Make) -> None:
     assert HELD_BYTES // 2 - 100 <= play.session.held_bytes <= HELD_BYTES // 2
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        (struct.pack(">i", 104_857_601) + bytes(20), "oversized"),
-        (struct.pack(">i", -1) + bytes(20), "malformed"),
-        (struct.pack(">i", 9) + bytes(20), "malformed"),
-        (b"GET / HTTP/1.1\r\nHost: example\r\n\r\n", "oversized"),
-        (request(32_000, 0, 1, b""), "unknown-api"),
-        (request(0, 55, 1, bytes(100)), "unsupported-version"),
-        (request(53, 0, 1, bytes(100)), "unknown-api"),
-        (request(200, 0, 1, bytes(100)), "unknown-api"),  # of a Kafka to come
-        (struct.pack(">ihhih", 20, 12, 3, 1, 3_000) + bytes(20), "malformed"),
-    ],
-)
-def test_what_cant_be_a_request_closes_with_a_reason(
-    gateway: Make, said: bytes, reason: str
-) -> None:
-    play = gateway().play
-    play >> Ready() << NOTHING
-    play >> FromClient(said) << Closed(reason) << NOTHING
-    play >> FromClient(heartbeat(1)) << NOTHING
-
-
-@pytest.mark.parametrize("between", [0, 3, REPLAYS - 1])
-def test_a_correlation_id_again_before_its_answer_closes(gateway: Make, between: int) -> None:
-    play = gateway().play
-    first = b"".join(heartbeat(n) for n in range(7, 8 + between))
-    play >> Ready() << NOTHING
-    play >> FromClient(first) << ToBroker(first)
-    play >> FromClient(heartbeat(7)) << Closed("replayed-correlation-id") << NOTHING
-
-
-def test_a_correlation_id_may_come_again_once_it_is_answered(gateway: Make) -> None:
-    play = gateway().play
-    play >> Ready() << NOTHING
-    for _ in range(3):
-        play >> FromClient(heartbeat(7)) << ToBroker(heartbeat(7))
-        play >> FromBroker(beaten(7)) << ToClient(beaten(7)) << NOTHING
-    downwards = heartbeat(2**31 - 1) + heartbeat(-(2**31)) + heartbeat(3) + heartbeat(2)
-    play >> FromClient(downwards) << ToBroker(downwards) << NOTHING
-
-
-@pytest.mark.parametrize("version", [5, 64, 65, 32_767])
-def test_any_version_of_api_versions_is_answered_by_the_broker(gateway: Make, version: int) -> None:
-    play = gateway().play
-    asked = request(18, version, 1, b"\0" + b"whatever it means")
-    refused = answer(1, struct.pack(">hihhh", 35, 1, 18, 0, 4))
-    play >> Ready() << NOTHING
-    play >> FromClient(asked) << ToBroker(asked)
-    play >> FromBroker(refused)
-    play << ToClient(ANY) << NOTHING
-
-
-def offered(correlation: int, *ranges: tuple[int, int, int]) -> bytes:
-    """An ApiVersions answer (version 0) that offers these keys and versions."""
-    body = struct.pack(">hi", 0, len(ranges)) + b"".join(struct.pack(">hhh", *r) for r in ranges)
-    return answer(correlation, body)
-
-
-@pytest.mark.parametrize("rule", ["hide", "pass"])
-def test_apis_nobody_knows_are_hidden_unless_they_shall_pass(gateway: Make, rule: str) -> None:
-    play = gateway(properties={"headgate.unknown.apis": rule}).play
-    asked = request(18, 0, 1, b"")
-    beyond = 40  # a Produce of a version that nobody can read is never offered
-    play >> Ready() << NOTHING
-    play >> FromClient(asked) << ToBroker(asked)
-    play >> FromBroker(offered(1, (0, 3, beyond), (12, 0, beyond), (200, 0, 1)))
-    shown = [(0, 3, API[PRODUCE_API].max_version), (12, 0, beyond)]
-    shown += [(200, 0, 1)] if rule == "pass" else []
-    shown += [(48, 0, 1), (49, 0, 1)]  # quotas, which the gateway answers itself
-    play << ToClient(offered(1, *shown)) << NOTHING
-    new = request(200, 1, 2, b"whatever it means")
-    play >> FromClient(new)
-    play << (ToBroker(new) if rule == "pass" else Closed("unknown-api")) << NOTHING
-
-
-@pytest.mark.parametrize(("key", "version"), [(12, 40), (76, 0), (77, 0), (90, 7)])
-def test_other_versions_of_known_apis_pass_untouched(gateway: Make, key: int, version: int) -> None:
-    play = gateway({ALICE: {PRODUCER: 1.0}}).play
-    asked, told = request(key, version, 1, b"in whatever form"), answer(1, b"\x7f" * 30)
-    play >> Ready() << NOTHING
-    play >> FromClient(asked, 5) << ToBroker(asked) << NOTHING
-    play >> FromBroker(told, 7) << ToClient(told) << NOTHING
-
-
-@pytest.mark.parametrize(
-    ("told", "reason"),
-    [
-        (beaten(2), "upstream-out-of-order"),
-        (beaten(1) + beaten(1), "upstream-unexpected"),
-        (struct.pack(">ii", 3, 1) + bytes(20), "upstream-malformed"),
-    ],
-)
-def test_an_answer_that_isnt_due_closes_with_a_reason(
-    gateway: Make, told: bytes, reason: str
-) -> None:
-    play = gateway().play
-    play >> Ready() << NOTHING
-    play >> FromClient(heartbeat(1)) << ToBroker(heartbeat(1))
-    play >> FromBroker(told)
-    assert any(said == Closed(reason) for said in play.said)
-
-
-def test_before_authentication_little_is_said_and_less_is_passed(gateway: Make) -> None:
-    from .conftest import StillIdentity
-
-    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
-    play >> Ready() << NOTHING
-    play >> FromClient(struct.pack(">i", 600_000) + bytes(20)) << Closed("oversized")
-    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
-    play >> Ready() << NOTHING
-    play >> FromClient(heartbeat(1)) << Closed("unauthenticated")
-    play = gateway(identity=StillIdentity("ANONYMOUS", authenticated=False)).play
-    play >> Ready() << NOTHING
-    play >> FromClient(produce(100, 1)) << Closed("unauthenticated")
-
-
 def test_a_client_id_counts_from_the_request_that_names_it(gateway: Make) -> None:
     quotas = {QuotaEntity.of(client_id="slow"): {PRODUCER: 1_000.0}}
     play = gateway(quotas).play
@@ -559,97 +438,3 @@ def _change(setup: Setup, before: Any, after: Any) -> None:
     setup.rules.update(
         table_delta(QuotaTable.of(before), QuotaTable.of(after, version=1)), setup.play.now_ms
     )
-
-
-def full_fetch(correlation: int, session: int = 0, epoch: int = 0) -> bytes:
-    """A Fetch v11 in a session."""
-    made = bytearray(fetch(correlation, max_bytes=10_000))
-    at = 4 + 8 + 2 + 3 + 17
-    struct.pack_into(">ii", made, at, session, epoch)
-    return bytes(made)
-
-
-def sessioned(records: int, correlation: int, session: int) -> bytes:
-    made = bytearray(fetched(records, correlation))
-    struct.pack_into(">i", made, 14, session)
-    return bytes(made)
-
-
-def emptied(correlation: int, throttle_ms: int, session: int = 0) -> bytes:
-    return answer(correlation, struct.pack(">ihii", throttle_ms, 0, session, 0))
-
-
-@pytest.mark.parametrize("pieces", [0, 1_000])
-def test_as_kafka_a_violating_fetch_is_emptied_uncharged_and_its_session_closed(
-    gateway: Make, pieces: int
-) -> None:
-    setup = gateway({ALICE: {CONSUMER: 1_000.0}}, {"headgate.fetch": "kafka"})
-    play = setup.play
-    play >> Ready() << NOTHING
-    play >> FromClient(full_fetch(1)) << ToBroker(full_fetch(1))
-    told = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
-    play >> FromBroker(sessioned(11_000, 1, 77), pieces)
-    play << ToClient(emptied(1, told)) << Mute(told) << NOTHING
-    assert setup.rules.managers.fetch.peek(("alice", ""), play.now_ms) == 0.0
-    play >> After(told) << NOTHING
-    play >> FromClient(full_fetch(2)) << ToBroker(full_fetch(2, session=77))
-    play >> FromBroker(sessioned(100, 2, 78)) << ToClient(sessioned(100, 2, 78))
-    play >> FromClient(full_fetch(3, 78, 1)) << ToBroker(full_fetch(3, 78, 1))
-    play >> FromBroker(sessioned(20_000, 3, 78), pieces)
-    assert play.said[0].data[4:8] == struct.pack(">i", 3)
-    assert play.said[0].data[14:18] == struct.pack(">i", 78)
-
-
-def test_as_kafka_a_session_that_takes_anothers_place_unheard_of_is_closed_too(
-    gateway: Make,
-) -> None:
-    play = gateway({ALICE: {CONSUMER: 1_000.0}}, {"headgate.fetch": "kafka"}).play
-    play >> Ready() << NOTHING
-    # The client ends session 5 and asks for a new one, as it does after an error.
-    play >> FromClient(full_fetch(1, 5)) << ToBroker(full_fetch(1, 5))
-    play >> FromBroker(sessioned(11_000, 1, 77))
-    told = round(((len(fetched(11_000)) - 4) / 10 - 1_000) / 1_000 * 10_000)
-    play << ToClient(emptied(1, told)) << Mute(told) << NOTHING
-    play >> After(told) << NOTHING
-    play >> FromClient(full_fetch(2)) << ToBroker(full_fetch(2, session=77))
-
-
-@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
-@pytest.mark.parametrize("transaction", [None, "", "tx"])
-@pytest.mark.parametrize("upstream", [0, 300, 5_000])
-def test_every_produce_version_is_charged_and_told(
-    gateway: Make, version: int, transaction: str | None, upstream: int
-) -> None:
-    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
-    flexible = version >= 9
-    if flexible:
-        name = b"\0" if transaction is None else bytes([len(transaction) + 1])
-        start = b"\0" + name + (transaction or "").encode()
-    else:
-        start = string(transaction)
-    said = request(0, version, 1, start + struct.pack(">hi", -1, 1000) + bytes(10_960))
-
-    def told(ms: int) -> bytes:
-        # No topics: nobody asks what was produced.
-        none = b"\0\1" if flexible else struct.pack(">i", 0)
-        return answer(1, none + struct.pack(">i", ms) + (b"\0" if flexible else b""))
-
-    play >> Ready() << NOTHING
-    play >> FromClient(said) << ToBroker(said)
-    play >> FromBroker(told(upstream))
-    (answered,) = (item.data for item in play.said if isinstance(item, ToClient))
-    (muted,) = (item.ms for item in play.said if isinstance(item, Mute))
-    assert muted == len(said) - 4 - 10_000
-    assert answered == told(max(upstream, muted))
-
-
-@pytest.mark.parametrize("version", [3, 9])
-def test_acks_0_is_known_in_every_version(gateway: Make, version: int) -> None:
-    play = gateway({ALICE: {PRODUCER: 1_000.0}}).play
-    start = b"\0\0" if version >= 9 else string(None)
-    said = request(0, version, 1, start + struct.pack(">hi", 0, 1000) + bytes(10_960))
-    play >> Ready() << NOTHING
-    play >> FromClient(said) << ToBroker(said)
-    assert play.session.state.in_flight == 0
-    assert play.session.state.throttled_until_ms > play.now_ms
-    play.said.clear()

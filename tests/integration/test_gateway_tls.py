@@ -1,0 +1,185 @@
+"""TLS on the gateway's sockets: clients' certificates, and the way to a broker that speaks it."""
+
+from __future__ import annotations
+
+import ssl
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headgate.config import Settings
+from headgate.gateway import Gateway, GatewayThread
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import PRODUCER
+
+from .gateway_kit import wait_for
+from .scripted_upstream import (
+    VERSIONS,
+    Start,
+    Upstream,
+    connect,
+    links,
+    produce,
+    read_answer,
+    start,
+    upstream,
+)
+
+__all__ = ["start", "upstream"]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def pem(folder: Path, name: str, certificate: trustme.LeafCert) -> str:
+    path = folder / f"{name}.pem"
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+    return str(path)
+
+
+def test_tls_clients_get_their_principal_from_their_certificate(
+    start: Start, tmp_path: Path, authority: trustme.CA, upstream: Upstream
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    alice = authority.issue_cert("alice@example", common_name="alice")
+    gateway = start(
+        {QuotaEntity.of(user="alice"): {PRODUCER: 1_000.0}},
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "headgate.upstream.shared.enable": "true",
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": pem(tmp_path, "server", server),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.principal.mapping.rules": r"RULE:^.*CN=([^,]+).*$/$1/",
+        },
+    )
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(pem(tmp_path, "alice", alice))
+    raw = connect(gateway, "TLS")
+    with context.wrap_socket(raw, server_hostname="localhost") as client:
+        client.sendall(produce(50_000))
+        told = int.from_bytes(read_answer(client)[-4:], "big")
+        assert told == 40_000
+    stranger = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with (
+        pytest.raises((ssl.SSLError, EOFError, OSError)),
+        stranger.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost") as client,
+    ):
+        client.sendall(VERSIONS)
+        read_answer(client)
+
+
+def test_an_mtls_client_without_upstream_credentials_is_refused_with_the_reason(
+    start: Start, tmp_path: Path, authority: trustme.CA
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "lent.yaml").write_text("credentials:\n  - principal: alice\n")
+    gateway = start(
+        listeners="TLS://127.0.0.1:0",
+        **{
+            "listener.security.protocol.map": "TLS:SSL",
+            "headgate.upstream.security.protocol": "PLAINTEXT",
+            "headgate.upstream.credentials.file": str(tmp_path / "lent.yaml"),
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": pem(tmp_path, "server", authority.issue_cert("localhost")),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "ssl.principal.mapping.rules": r"RULE:^.*CN=([^,]+).*$/$1/",
+        },
+    )
+
+    def say_versions(name: str) -> bytes:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        context.load_cert_chain(
+            pem(tmp_path, name, authority.issue_cert(f"{name}@example", common_name=name))
+        )
+        with context.wrap_socket(connect(gateway, "TLS"), server_hostname="localhost") as client:
+            client.sendall(VERSIONS)
+            try:
+                return read_answer(client)[4:8]
+            except (EOFError, OSError):
+                return b""
+
+    assert say_versions("alice") == struct.pack(">i", 9)
+    assert say_versions("mallory") == b""
+    closed = gateway.gateway.brokers[1].meters.listeners["TLS"].closed
+    assert gateway.call(lambda: closed["no-upstream-credentials"]) == 1
+
+
+def over_tls(upstream: Upstream, folder: Path, **truststore: str) -> Settings:
+    """Settings of a gateway that speaks TLS to an upstream, which it knows by a truststore."""
+    return Settings.from_properties(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "headgate.upstream": f"127.0.0.1:{upstream.port}",
+            "headgate.upstream.security.protocol": "SSL",
+            **{f"headgate.upstream.ssl.truststore.{name}": v for name, v in truststore.items()},
+            "headgate.broker.id.min": "1",
+            "headgate.broker.id.max": "1",
+            "headgate.data.dir": str(folder),
+            "headgate.usage": "none",
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_the_upstream_may_speak_tls_both_kinds_of_stores_are_read(
+    tmp_path: Path, authority: trustme.CA, kind: str
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(broker)
+    where = str(tmp_path / "ca.pem")
+    if kind == "PKCS12":
+        from cryptography import x509
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+        certificate = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+        where = str(tmp_path / "trust.p12")
+        Path(where).write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"ca", None, None, [certificate], BestAvailableEncryption(b"changeit")
+            )
+        )
+    with Upstream(broker) as upstream:
+        password = {"password": "changeit"} if kind == "PKCS12" else {}
+        settings = over_tls(upstream, tmp_path, type=kind, location=where, **password)
+        with (
+            GatewayThread(lambda: Gateway(settings)) as gateway,
+            connect(gateway) as client,
+        ):
+            client.sendall(produce(400_000))
+            assert read_answer(client)[4:8] == struct.pack(">i", 1)
+            assert upstream.produced == 1
+
+
+def test_a_broker_that_answers_no_goodbye_over_tls_does_not_hold_up_the_end(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    broker = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(broker)
+    hangs = threading.Event()
+    with Upstream(broker) as upstream:
+        settings = over_tls(upstream, tmp_path, type="PEM", location=str(tmp_path / "ca.pem"))
+        try:
+            # An error of the gateway's thread fails the test.
+            with GatewayThread(lambda: Gateway(settings)) as gateway:
+                with connect(gateway) as client:
+                    client.sendall(produce(400))
+                    read_answer(client)
+                    upstream._loop.call_soon_threadsafe(hangs.wait)
+                wait_for(lambda: gateway.call(lambda: links(gateway)) == 0, "the link's end")
+        finally:
+            hangs.set()
