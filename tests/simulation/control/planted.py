@@ -237,13 +237,12 @@ def unfenced() -> Iterator[None]:
 @plant("a split of another quota stays as it was", 0, "streamed splits")
 def split_of_another_quota() -> Iterator[None]:
     """As it was until the simulator found it: seeds 17 and 30."""
-    real = streamed._parts
+    real = streamed.parts_of_quotas
 
     def parts(splits: Any, manager: Any) -> Any:
-        its = {tags: split._replace(quota=manager.quota(tags)) for tags, split in splits.items()}
-        return real(its, manager)
+        return real(((tags, split, None) for tags, split, _ in splits), manager)
 
-    with _instead(streamed, "_parts", parts):
+    with _instead(streamed, "parts_of_quotas", parts):
         yield
 
 
