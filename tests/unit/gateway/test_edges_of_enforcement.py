@@ -23,11 +23,12 @@ from headgate.quota.key import (
     MUTATION,
     PRODUCER,
     PRODUCER_BPS,
+    PRODUCER_IDS,
     REQUEST,
     QuotaKey,
 )
 from headgate.quota.table import Change, QuotaTable, TableDelta, table_delta
-from headgate.throttle.registry import EXPIRY_MS
+from headgate.throttle.registry import EXPIRY_MS, Throttle
 from headgate.wire import apis
 
 HEARTBEAT = 12
@@ -235,6 +236,20 @@ def test_the_first_ms_is_told(limits: list[QuotaKey], size: int, told_ms: int) -
     plan = plan_of(apis.PRODUCE, 7)
     context = rules.context("alice", "c")
     assert rules.produce(client, context, plan, size, None, 0, True, T0) == told_ms
+
+
+@pytest.mark.parametrize("key", [PRODUCER_IDS, PRODUCER_BPS])
+@pytest.mark.parametrize("told_ms", [0, 1])
+def test_the_first_ms_of_what_else_is_charged_is_told(
+    monkeypatch: pytest.MonkeyPatch, key: QuotaKey, told_ms: int
+) -> None:
+    rules, _ = made({ALICE: {key: 1e9}})
+    decision = Throttle(told_ms, "alice", "", 1e9)
+    monkeypatch.setattr(rules.managers.by_key[key], "record", lambda *_: decision)
+    client: Any = Client()
+    context, plan = rules.context("alice", "c"), plan_of(apis.PRODUCE, 7)
+    assert rules.produce(client, context, plan, 100, frozenset((7,)), 0, True, T0) == told_ms
+    assert client.debts == [key.name] * told_ms
 
 
 @pytest.mark.parametrize(("spent_ns", "told_ms"), [(1_000_000_000, 0), (1_000_100_000, 1)])
