@@ -2,9 +2,10 @@
 Run the tests in groups that suit two cores, and end with one closing line: `make test`.
 
 Markers assign every test to exactly one group. Two groups run side by side, because tests with
-servers wait half of the time; each group has servers, ports and files of its own. Tests that need
-the machine to themselves are marked ``alone`` and run last. A skipped test is a
-failure here, and so is a run without a test. README.md beside this file says what runs where.
+servers wait half of the time; of all tests three, where there are four cores. Each group has
+servers, ports and files of its own. Tests that need the machine to themselves are marked ``alone``
+and run last. A skipped test is a failure here, and so is a run without a test. README.md beside
+this file says what runs where.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ REPORTS = ROOT / ".cache" / "test"
 SERVERS = ("alone", "browser", "kafka3", "kafka4", "spark")
 GROUPS = ("kafka4", "fast", "spark", "kafka3", "browser", "alone")  # in the order of their start
 LANES = 2
-LANES_OF_ALL = 3  # of all tests, where there are four cores: an hour in place of one and a half
+LANES_OF_ALL = 3
 # What `make test-all` runs after the tests: programs that test what people install.
 PROGRAMS = {
     "package": ("scripts/package.py", "--all"),
@@ -166,11 +167,9 @@ def _said(group: str, case: ET.Element) -> Iterator[str]:
 def run_all(
     groups: list[str], *, slow: bool, order: list[str], more: list[str], lanes: int = LANES
 ) -> list[Result]:
-    """Run groups and programs in lanes, each taking the next when it is free; then ``alone``."""
+    """Run groups side by side, a lane taking the next when it has done one; then ``alone``."""
 
     def one(group: str) -> Result:
-        if group in PROGRAMS:
-            return run_program(group)
         return run(group, slow=slow, order=order, more=more)
 
     with ThreadPoolExecutor(lanes) as pool:
@@ -254,11 +253,10 @@ def main() -> int:
         order += [f"--hypothesis-seed={seed}"]
         print(f"order: random; again by --seed {seed}", flush=True)
     started = time.monotonic()
-    lanes = LANES
-    if options.all:
-        groups += [name for name in options.groups or PROGRAMS if name in PROGRAMS]
-        lanes = LANES_OF_ALL if (os.cpu_count() or 1) >= 4 else LANES
+    lanes = LANES_OF_ALL if options.all and (os.cpu_count() or 1) >= 4 else LANES
     results = run_all(groups, slow=options.all, order=order, more=more, lanes=lanes)
+    if options.all:
+        results += [run_program(name) for name in options.groups or PROGRAMS if name in PROGRAMS]
     took = time.monotonic() - started
     if options.all and not options.groups:
         record(results, seed)

@@ -137,10 +137,7 @@ class ScalableBloomFilter:
     def __contains__(self, producer_id: int) -> bool:
         """Whether an id was added (or, within the error rate, another that looks like it)."""
         first, second = hash_pair(producer_id)
-        for part in reversed(self._slices):  # noqa: SIM110 - a generator takes twice as long
-            if part.has_hash(first, second):
-                return True
-        return False
+        return any(part.has_hash(first, second) for part in reversed(self._slices))
 
     @property
     def is_saturated(self) -> bool:

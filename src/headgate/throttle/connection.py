@@ -23,9 +23,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headgate.errors import ConfigError
-from headgate.steps import one_by_one
 from headgate.throttle.java import INT_MAX
-from headgate.throttle.registry import EXPIRY_MS, EXPIRY_PERIOD_MS
+from headgate.throttle.registry import EXPIRY_MS, EXPIRY_PERIOD_MS, freeing_idle
 from headgate.throttle.sensor import NEVER, SampledRate, throttle_time_ms
 
 RATE_CONFIG: Final = "max.connection.creation.rate"
@@ -386,21 +385,11 @@ class ConnectionQuotas:
             if state.last_record_ms >= idle_before_ms
         )
 
-    def expire(self, now_ms: int) -> list[str]:
-        """Free the address sensors idle for an hour, and return their addresses."""
-        return [ip for ip in self.expiring(now_ms) if ip is not None]
-
     def expiring(self, now_ms: int) -> Iterator[str | None]:
-        """Do as ``expire``, address by address: yield each whose sensor is freed, else None."""
+        """Free the sensors of addresses idle for an hour: yield each that is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        for ip in one_by_one(self._ips):
-            sensor = self._ips.get(ip)
-            if sensor is not None and sensor.last_record_ms < self._idle_before_ms:
-                del self._ips[ip]
-                yield ip
-            else:
-                yield None
+        yield from freeing_idle(self._ips, lambda: self._idle_before_ms)
 
     def _tick(self, now_ms: int) -> None:
         last = now_ms - (now_ms - self._start_ms) % self._period_ms

@@ -33,7 +33,7 @@ CLEANUP_INTERVAL_MS: Final = 10
 _FOREVER: Final = 1 << 70
 _MOST_SPARE: Final = 2.0**33
 _MOST_KNOWN: Final = 64
-"""Ids of a user that needn't be looked for in the filters, which take 4 us; 6 KB at most."""
+"""Ids of a user that needn't be looked for in two filters, at 2 us each; 6 KB at most."""
 
 
 class CleanupTask(Protocol):
@@ -94,16 +94,13 @@ class TimedIds:
         if now_ms < known.get(producer_id, NEVER):  # a layer loses nothing before it dies
             return False
         layer = self._layer_of(producer_id, now_ms)
-        if layer is not None and not self._refresh:
-            since_ms = layer[0]
-        else:
-            since_ms, newest = self._newest(now_ms)
-            if layer is None or producer_id not in newest:
-                newest.add(producer_id)
+        home = self._newest(now_ms) if layer is None or self._refresh else layer
+        if home is not layer:
+            home[1].add(producer_id)
         if not self._refresh:
             if len(known) >= _MOST_KNOWN:
                 known.clear()
-            known[producer_id] = since_ms + self._window_ms
+            known[producer_id] = home[0] + self._window_ms
         return layer is None
 
     @property

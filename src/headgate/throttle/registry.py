@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headgate.quota.entity import QuotaEntity
 from headgate.steps import Work, finish, one_by_one
@@ -33,6 +33,8 @@ _MOST_NAMED: Final = 1 << 24
 """Characters of their names: a client-id may have 32,767 bytes."""
 _MOST_REMEMBERED: Final = 1 << 17
 """Pairs (user, client-id) remembered; many client-ids may share one quota-id, so it needs one."""
+
+K = TypeVar("K")
 
 
 class Throttle(NamedTuple):
@@ -55,6 +57,23 @@ class Throttle(NamedTuple):
 
 UNCHARGED: Final = Throttle(0, "", "", UNLIMITED)
 """The decision while no quota of the type exists: nothing was recorded. Compare with ``is``."""
+
+
+def freeing_idle(sensors: dict[K, Any], idle_before_ms: Callable[[], int]) -> Iterator[K | None]:
+    """
+    Free idle sensors one by one: yield the key of each that is freed, else None.
+
+    Args:
+        sensors: by any key.
+        idle_before_ms: returns since when an idle one was charged last, epoch ms.
+    """
+    for key in one_by_one(sensors):  # not its items: new pairs wake the garbage collector
+        sensor = sensors.get(key)
+        if sensor is not None and sensor.last_record_ms < idle_before_ms():
+            del sensors[key]
+            yield key
+        else:
+            yield None
 
 
 class SensorRegistry(ABC):
@@ -227,14 +246,10 @@ class SensorRegistry(ABC):
         """Do as ``expire``, sensor by sensor: yield the tags of each that is freed, else None."""
         if now_ms >= self._next_tick_ms:
             self._tick(now_ms)
-        for tags in one_by_one(self._sensors):  # not its items: pairs wake the garbage collector
-            sensor = self._sensors.get(tags)
-            if sensor is not None and sensor.last_record_ms < self._idle_before_ms:
-                del self._sensors[tags]
+        for tags in freeing_idle(self._sensors, lambda: self._idle_before_ms):
+            if tags is not None:
                 self._forget()
-                yield tags
-            else:
-                yield None
+            yield tags
 
     def _tick(self, now_ms: int) -> None:
         """Note that all ticks up to now have passed."""

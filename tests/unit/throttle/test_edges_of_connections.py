@@ -30,7 +30,7 @@ def test_an_address_sensor_expires_at_the_tick_whoever_notices_it() -> None:
         for notice in (
             lambda q, now: q.reserve("A", now),
             lambda q, now: q.admit("A", "10.0.0.2", now),
-            lambda q, now: q.expire(now),
+            lambda q, now: list(q.expiring(now)),
         ):
             q = quotas()
             q.set_ip_rate(None, 5)

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 _SLOW_REQUEST_MS: Final = 300_000
 """A request whose bytes trickle in for longer is a slow-loris; at 100 MB it is 350 kB/s."""
-
-
 _CLOCK_SET_MS: Final = 1_000
 """The wall clock was set if it moved by this much; less is how it is slowed down or sped up."""
 
@@ -185,9 +183,11 @@ class Broker:
             skew_ms: how far it is ahead of a clock that is never set. Kafka times connections by
                 such a clock (``Selector.IdleExpiryManager``), so setting the wall clock ends none.
         """
-        set_by_ms = skew_ms - (skew_ms if self._skew_ms is None else self._skew_ms)
+        if self._skew_ms is None:
+            self._skew_ms = skew_ms
+        set_by_ms = skew_ms - self._skew_ms
         was_set = abs(set_by_ms) >= _CLOCK_SET_MS
-        if was_set or self._skew_ms is None:
+        if was_set:
             self._skew_ms = skew_ms
         for link in one_by_one(self.links):
             yield

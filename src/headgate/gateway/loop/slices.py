@@ -29,7 +29,7 @@ is alone with the work notices this; a turn of the loop without anything to do t
 """
 
 YOUNG_NS: Final = 1_000_000
-"""Work after which the garbage collector looks at what it made, in a fifth of that time."""
+"""Work after which the garbage collector looks at what it made."""
 
 SHARE: Final = 4
 """A slice takes a quarter of what others took since the last one: work ends while they go on."""
