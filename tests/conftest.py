@@ -71,6 +71,26 @@ _LIMITS_S = {"slow": 7_200, "alone": 3_000, **dict.fromkeys(_PLACES, 600)}
 _LIMIT_S = 3_600 if settings.get_current_profile_name() == "nightly" else 300
 
 
+class _Told:
+    """Names a test when it fails, not after its group: that may take an hour."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write a line of its own between the dots."""
+        if report.failed:
+            self._terminal.write_line(f"\nfailed just now: {report.nodeid}")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has made its terminal
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell failures at once where somebody reads: the workers of a group have no terminal."""
+    if terminal := config.pluginmanager.get_plugin("terminalreporter"):
+        config.pluginmanager.register(_Told(terminal))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     Hold tests with servers to their folders, and every test to a limit of time.

@@ -116,7 +116,10 @@ def test_brokers_say_what_their_disks_hold(
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_version_of_log_dirs_is_read(broker: Connection, version: int) -> None:
+def test_every_version_of_log_dirs_is_read(
+    kafka4: EmbeddedKafka, broker: Connection, unique: Callable[[str], str], version: int
+) -> None:
+    make_topic(kafka4.bootstrap("PLAINTEXT"), unique("dirs"), partitions=2)  # one on each broker
     answer = broker.call(apis.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest())
     assert answer.error_code == 0
     (result,) = answer.results
