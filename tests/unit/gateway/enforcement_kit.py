@@ -1,0 +1,88 @@
+"""An enforcement with quotas, and what it writes down, without a gateway around it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from headgate.config import Settings
+from headgate.gateway.charging.enforcement import Enforcement
+from headgate.gateway.charging.headroom import Headroom
+from headgate.gateway.charging.journal import Journal
+from headgate.gateway.charging.plans import build_plans
+from headgate.quota.entity import QuotaEntity
+from headgate.quota.key import QuotaKey
+from headgate.quota.table import QuotaTable
+
+T0 = 1_700_000_000_000
+BASE = {
+    "headgate.upstream": "127.0.0.1:9092",
+    "headgate.broker.id.min": "1",
+    "headgate.broker.id.max": "1",
+}
+
+plans = functools.cache(build_plans)
+
+
+class Kept(Journal):
+    """Keeps what is written, by kind."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def quota(self, broker_id: int, key: Any, entity: Any, value: Any, t_ms: int) -> None:
+        self.rows.append(("quota", broker_id, key, entity, value, t_ms))
+
+    def expire(self, broker_id: int, key: Any, tags: Any, t_ms: int) -> None:
+        self.rows.append(("expire", broker_id, key, tags, t_ms))
+
+    def bound(self, broker_id: int, key: Any, tags: Any, value: float, t_ms: int) -> None:
+        self.rows.append(("bound", broker_id, key, tags, value, t_ms))
+
+    def record(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("record", *row))
+
+    def unrecord(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("unrecord", *row))
+
+    def told(self, client: Any, context: Any, plan: Any, *row: Any) -> None:
+        self.rows.append(("told", *row))
+
+
+class Client:
+    """A connection as charging sees it."""
+
+    def __init__(self) -> None:
+        self.spent_ns = self.asked_ms = 0
+        self.muted_by = ""
+        self.early_in: Headroom | None = None
+        self.hold = None
+        self.debts: list[str] = []
+        self.charged_early = self.owes_until_ms = 0
+
+    def note_debt(self, key: Any, lane: Any) -> None:
+        self.debts.append(key.quota_type)
+        self.owes_until_ms = lane.end_ms
+
+    def charge_early(self, now_ms: int) -> None:
+        """Charge what went early, as a session does."""
+        self.charged_early += 1
+        headroom, self.early_in = self.early_in, None
+        for allowance in headroom.all if headroom else ():
+            allowance.early.pop(self, None)  # type: ignore[call-overload]
+
+
+def made(
+    quotas: dict[QuotaEntity, dict[QuotaKey, float]] | None = None, **properties: str
+) -> tuple[Enforcement, Kept]:
+    named = {f"headgate.{key.replace('_', '.')}": value for key, value in properties.items()}
+    kept = Kept()
+    rules = Enforcement(Settings.from_properties({**BASE, **named}), 1, lambda: T0, kept)
+    if quotas:
+        rules.load(QuotaTable.of(quotas), T0)
+        kept.rows.clear()
+    return rules, kept
+
+
+def plan_of(key: int, version: int) -> Any:
+    return plans()[key << 16 | version]
