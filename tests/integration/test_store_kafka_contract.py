@@ -40,7 +40,7 @@ class TestKafka(StoreContract):
             admin = AdminClient({"bootstrap.servers": kafka4.bootstrap()})
             if topic in admin.list_topics(timeout=30).topics:
                 admin.delete_topics([topic])[topic].result(30)
-                for broker in kafka4.bootstrap().split(","):  # each hears of it by itself
+                for broker in kafka4.bootstrap().split(","):  # one hears of it after another
                     while topic in _asked_once(broker):
                         time.sleep(0.05)
 
