@@ -68,8 +68,9 @@ def one_machines(logs: dict[str, bytes], tmp_path_factory: pytest.TempPathFactor
     (folder / "quotas.yaml").write_bytes(QUOTAS.read_bytes())
     for command in TABLES:
         argv = [sys.executable, "-m", "headgate.cli.main", *command.split(), "--master", "local[2]"]
-        argv += ["--requests", str(folder / "logs"), "--quotas", str(QUOTAS), "--broker-id", "1"]
-        argv += ["--out", str(folder / "out")]
+        argv += ["--requests", str(folder / "logs"), "--broker-id", "1"]
+        # What-if names the quotas in force by their file: the same as the docs' line has.
+        argv += ["--quotas", str(folder / "quotas.yaml"), "--out", str(folder / "out")]
         done = subprocess.run(
             argv, cwd=folder, env=os.environ | java(), capture_output=True, text=True
         )
